@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -12,12 +13,9 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from typing import IO, Final, TypeVar
 
 from bftrain.errors import BadInput, suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 T = TypeVar("T")
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 MOST_NODES: Final = 1_000_000  # in one machine; more than that is a typing error, such as n[1-1000000000]
 LONGEST_NAME: Final = 255

@@ -18,21 +18,18 @@ import shutil
 import stat
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from bftrain.errors import BadInput, ResultWarning, UsageError
 from bftrain.files import check_replaceable, head_of, naming, prepare_folder, sync_files, synced_later, write_text
 from bftrain.values import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 
 NAME: Final = ".bftrain.lock"
 _WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # on some NFS and Lustre mounts

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from bftrain.values import wire
 from bftrain.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 
 def versions() -> dict[str, str]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from bftrain.errors import BadConfig
 from bftrain.values import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # keys without quotes
 _LARGEST: Final = 1 << 63  # TOML integers have 64 bits

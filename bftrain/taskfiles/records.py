@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, fields
@@ -16,10 +17,6 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 V = TypeVar("V", TaskSpec, SpeedCurve)
 

@@ -50,7 +50,7 @@ class ApiServer:
         self._routes = routes
         self._servers: list[asyncio.Server] = []
         self._talks: set[asyncio.Task[None]] = set()
-        self._places: dict[asyncio.Task[None], str] = {}  # whose they are; the last that asked for something is last
+        self._places: dict[asyncio.Task[None], str] = {}  # by owner, ordered by the last request
         self._of: Counter[str] = Counter()  # how many places each has
         self._token: ApiToken | None = None
         self.hindrances: tuple[str, ...] = ()  # on the way of others to the socket, for people

@@ -40,7 +40,7 @@ from bftrain.version import __version__
 
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
-_ODD: Final = (_FAULT, "no decision")  # what follows are words of an error, which may say anything
+_ODD: Final = (_FAULT, "no decision")  # followed by the text of an error, which may hold anything
 _MOST_UNFINISHED: Final = 10_000  # tasks: every one of them is looked at when something is decided
 _PATIENCE_S: Final = 30.0  # with a file system on which a folder is to be
 _MOST_OF_ONE: Final = 2_000  # of them, of a user who is no operator

@@ -18,7 +18,7 @@ def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float,
     shown: dict[str, Any] = {"unit": unit}
     for source in (record, progress):
         shown |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _SHOWN}
-    shown |= schemas.view_fields(record.spec)  # last: the work is that of the task, not what was done of it
+    shown |= schemas.view_fields(record.spec)  # last: the work is that of the task, not the finished part
     shown |= {"state": schemas.state_of(record, len(held)), "nodes": held}
     shown |= {"folder": record.run.folder, "argv": record.run.argv}
     shown["done_samples"] = progress.done_samples

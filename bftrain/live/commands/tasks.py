@@ -31,7 +31,7 @@ _REMARKS: Final = 5
 _LOG_EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "failed", "cancelled"})
 _LINES_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
-_LAST_BYTES: Final = 1024 * 1024  # of a log, that are shown if nothing else is said
+_LAST_BYTES: Final = 1024 * 1024  # of a log, shown by default
 
 
 def talks(function: Callable[P, R]) -> Callable[P, R]:
@@ -279,7 +279,7 @@ def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool, wh
     reader = _LogReader(client, name, lines, out, whole=whole)
     try:
         while True:
-            over = client.task(name).state in OVER  # asked first: what is printed before it is over is read then
+            over = client.task(name).state in OVER  # asked first, so that the output before its end is read
             reader.turn()
             if over or not follow:
                 break

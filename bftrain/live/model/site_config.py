@@ -75,7 +75,7 @@ class Api(_Table, frozen=True, kw_only=True):
     mode: str = "600"  # who may connect to it, as for chmod; 666 lets all users in, each to their own tasks
     group: str = ""  # whose members may connect with mode 660
     tcp: str = ""  # HOST:PORT for HTTP with a token; "": none
-    beyond_loopback: bool = False  # must be said for a HOST that others can reach
+    beyond_loopback: bool = False  # required for a HOST that other machines can reach
     open_metrics: bool = False  # /metrics over TCP needs no token: it names no user and no task
     token: str = ""  # the file of the token; "": token in the folder `state`
     metrics_by_user: bool = False  # /metrics names users with their hours
@@ -152,7 +152,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     folder: str = ""
     state: str = ""
     members: bool = False  # live runs of users, under their own accounts, share the nodes
-    join: str = ""  # the socket of a site of which this is a member
+    join: str = ""  # the socket of the site that this live run is a member of
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     environment: str = ""  # for tasks that name none

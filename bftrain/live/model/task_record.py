@@ -24,7 +24,7 @@ def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - any value
 
 
 def described(struct: type[msgspec.Struct], field: str) -> str:
-    """Return the description that ``said`` gave a field."""
+    """Return the description of a field declared by :func:`said`."""
     metadata = get_type_hints(struct, include_extras=True)[field].__metadata__
     return next(str(part.description) for part in metadata if isinstance(part, msgspec.Meta))
 

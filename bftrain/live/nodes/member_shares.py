@@ -23,7 +23,7 @@ _SILENT_S: Final = 30.0  # after which a member is no longer counted
 _STUCK_S: Final = 30.0  # for which a member may leave idle nodes that it may have
 _RETRY_S: Final = (60.0, 3600.0)  # until a stuck member is tried again, at first and at most
 _TURN_S: Final = 300.0  # for which those who can use few nodes only together keep their turn
-_HALF_S: Final = 3600.0  # in which node-time held counts half, for whose turn it is
+_HALF_S: Final = 3600.0  # half-life of held node-time, for the order of members
 _ROUNDS: Final = 50  # of bisection
 _EPSILON: Final = 1e-6
 
@@ -109,7 +109,7 @@ class MemberShares:
 
     def __post_init__(self) -> None:
         self._members: dict[str, _Member] = {}
-        self._order: list[str] = []  # whose turn it is, where not all can have the fewest of use
+        self._order: list[str] = []  # the order of members where not all can have their fewest useful nodes
         self._ordered_s = -math.inf
 
     def report(self, user: str, report: MemberReport, idle: int) -> int:
@@ -150,8 +150,8 @@ class MemberShares:
             if user in behind or (behind and not idle):
                 one.nodes = shares[user]
             elif behind:
-                one.nodes = held  # what is idle is for those who are behind
-            else:  # one more than it has, to find out what is idle
+                one.nodes = held  # idle nodes go to members below their share
+            else:  # one more than it holds, to probe for idle nodes
                 one.nodes = max(held, min(most, held + 1)) if held <= self._quota(user) else most
 
     def _claim(self, user: str, one: _Member, now_s: float) -> Claim:

@@ -27,7 +27,7 @@ class NodeTracker:
         self.expected: set[str] = set()  # their agents may still come back after a restart
         self.drained: frozenset[str] = frozenset()  # they must not be used
         self.off_hours: frozenset[str] = frozenset()  # of pools whose hours are not now
-        self.noticed: set[str] = set()  # their agents say that they are about to be taken
+        self.noticed: set[str] = set()  # announced as about to be taken, by their agents
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
         self.closed = False  # no node is used any more
         self.paused = False  # no node is used for now

@@ -114,7 +114,7 @@ class LiveDaemon:
         deadline = time.monotonic() + _TAKE_UP_S
         for record in self.task_store.unfinished:
             await self.task_manager.restore(record, max(_LEAST_S, deadline - time.monotonic()))
-        for record in self.task_store.unfinished:  # some were taken in while the site had other kinds of nodes
+        for record in self.task_store.unfinished:  # some were added under other node kinds of the site
             if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
                 self.remark(f"task '{record.name}' was submitted for other kinds of nodes: {unfit}")
         self.want()  # before anything is asked for: no useless pilot is submitted

@@ -72,7 +72,7 @@ class HookSpool:
         self._known: OrderedDict[tuple[str, str, int], None] = OrderedDict()
         self._partial: dict[str, float] = {}  # name -> when it was first seen
         self._stuck: set[str] = set()  # what cannot be removed
-        self.odd = ""  # what was last found that should not be there, for people
+        self.odd = ""  # the last unexpected finding, for the log
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:

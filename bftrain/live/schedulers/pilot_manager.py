@@ -84,10 +84,10 @@ class PilotJobs:
         self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
         self._hinted, self._busy = asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None
-        self._announced: dict[str, float | None] = {}  # node -> until when it is said to be ours
+        self._announced: dict[str, float | None] = {}  # node -> expected end of our use
         self._remarked: dict[str, str] = {}  # topic -> last remark
         self._known: dict[str, Pilot] = {}
-        self._noticed: dict[str, float] = {}  # node -> when the scheduler said that it takes it
+        self._noticed: dict[str, float] = {}  # node -> when the scheduler announced that it takes it
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
         self._longest_s, self._leaving = LATER, False
@@ -216,7 +216,7 @@ class PilotJobs:
         pilots = await self._listed()
         if self._settings.plan_poll_s and now - self._plans_at >= self._settings.plan_poll_s:
             self._plans_at, self._plans = now, {}
-            with suppress(CommandFailed):  # not to know when nodes are planned for others does no harm
+            with suppress(CommandFailed):  # plans for other jobs are optional
                 self._plans = await self._batch.plans(self._run, job_name(self._site))
         self._tell(pilots)
         if text := self.hooks.unreported(now):

@@ -36,7 +36,7 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
     where Slurm hands out whole nodes. Slow preemption is a remark.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
-    if "PreemptType" not in config:  # not to be taken for a Slurm without preemption
+    if "PreemptType" not in config:  # an unreadable answer, not a Slurm without preemption
         raise CommandFailed(("scontrol", "show", "config"), 0, "printed what cannot be read")
     by_partition = config["PreemptType"].strip() == "preempt/partition_prio"
     partitions = await _partitions(run) if chosen.partition or by_partition else []

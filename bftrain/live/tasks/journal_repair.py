@@ -22,7 +22,7 @@ from bftrain.live.tasks.task_store import TaskStore, read_record
 from bftrain.rerun import followed
 from bftrain.values import wire
 
-# What a live run keeps beside the steps -> its columns
+# Tables of a live run beside the steps -> their columns
 _TABLES: Final = {
     "task": ("number", "name", "state", "body", "progress"),
     "fact": ("key", "value"),

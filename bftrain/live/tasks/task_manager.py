@@ -44,7 +44,7 @@ class TaskManager:
         self.on_over: Callable[[LiveTaskRecord], None] = lambda _: None  # called when it is
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of those that have to be done before
-        self._attempts: dict[str, asyncio.Future[None]] = {}  # to let launchers know of tasks; each may hang
+        self._attempts: dict[str, asyncio.Future[None]] = {}  # for launchers to register tasks; each may hang
 
     async def restore(self, record: LiveTaskRecord, patience_s: float) -> None:
         """Resume a task after a restart.

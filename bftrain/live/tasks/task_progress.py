@@ -46,12 +46,12 @@ class TaskProgressTrack:
     reported_s: float = 0.0  # when it last did
     rate: float = 0.0  # samples/s over the last reports
     learned_s: float = 0.0
-    news: bool = False  # a speed or a cost is known better than the decisions know
+    news: bool = False  # speeds or costs are newer than those of the decisions
     batch_decided: bool = False  # so its speed is not that of the batch that its curve is for
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
     _step_s: float = 0.0  # what the last step took
-    _began_at_step: int | None = None  # where it went on when it ran for the first time
+    _began_at_step: int | None = None  # the step from which it continued at its first start
 
     def on_message(self, message: Mapping[str, Any]) -> None:
         """Apply a message of the task."""
@@ -76,7 +76,7 @@ class TaskProgressTrack:
                 self.progress = replace(self.progress, committed_step=committed)
             case "report":
                 self._report(message)
-            case "done" if message.get("total") is not None:  # what was done since the last report that arrived
+            case "done" if message.get("total") is not None:  # work since the last report that arrived
                 samples = max(self.progress.samples, float(message["total"]))
                 step = max(self.progress.step, int(message["step"]))
                 self._go_on(replace(self.progress, samples=samples, step=step))

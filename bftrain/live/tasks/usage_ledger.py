@@ -28,7 +28,7 @@ SCHEMA: Final = """CREATE TABLE IF NOT EXISTS used (
 ) STRICT"""
 _INSERT: Final = "INSERT OR REPLACE INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SUMS: Final = "sum(node_s), sum(gpu_s), sum(samples), sum(energy_j)"
-# What sums are asked for by -> the columns that say so
+# Grouping of sums -> its columns
 _BY: Final[Mapping[str, str]] = {
     "user": "user",
     "project": "project",

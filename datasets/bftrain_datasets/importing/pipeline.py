@@ -207,8 +207,7 @@ def import_files(
 ) -> Imported:
     """Import files of one format into one log; the path ``-`` is standard input.
 
-    ``tell`` is called with the number of bytes read since its last call, and ``keep`` with the jobs
-    after all are read.
+    ``tell`` receives the number of bytes read since its last call, and ``keep`` the jobs after all are read.
     """
     if not paths:
         raise BadInput("no file to read", fix="name a file, or - for standard input")
@@ -216,8 +215,7 @@ def import_files(
     for text, _ in options.node_units_of:
         for node in expand(text):
             intake.name_node(node)
-    sources: list[ProvenanceSource] = []
-    name = ""
+    sources, name = list[ProvenanceSource](), ""
     for path in paths:
         name, source = _read(path, intake, tell, name)
         sources.append(source)

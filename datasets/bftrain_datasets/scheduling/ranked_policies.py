@@ -54,7 +54,7 @@ def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTi
     looked_at = [blocked, *islice(jobs, depth - 1)]
     last = max((place for place, job in enumerate(looked_at) if size[job] <= free), default=0)
     if last == 0:
-        return started  # none of them can start now, so their plans do not matter
+        return started  # none of them can start now, so their plans have no effect
     further = _planned(looked_at[: last + 1], started, free, cluster, times.window_s)
     times.backfilled(cluster.now_s, len(further))
     return started + further

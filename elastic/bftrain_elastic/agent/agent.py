@@ -154,7 +154,7 @@ class NodeAgent:
         elif not self._leave_at:
             now, grace_s = time.monotonic(), self._settings.grace_s
             self._leave_at, self._leave_why = now + grace_s, why
-            self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # if they have had SIGTERM too we know by then
+            self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # by then their own SIGTERM has been noticed
             if self._link.welcomed:
                 self._send_notice()
 
@@ -310,7 +310,7 @@ class NodeAgent:
 
     def _kill(self, worker: WorkerRecord) -> None:
         worker.kill_ordered, worker.kill_at = True, 0.0
-        if worker.pid:  # or as soon as it is born
+        if worker.pid:  # or as soon as it has started
             worker.ordered_at = worker.ordered_at or time.monotonic()
             self._signal(worker, signal.SIGKILL)
 

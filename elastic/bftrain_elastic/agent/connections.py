@@ -132,7 +132,7 @@ class ManagerLink:
     def _on_manager_message(self, plain: Message) -> None:
         message = FROM_MANAGER.read(plain)
         if isinstance(message, Welcome):
-            if message.epoch < self.epoch:  # another one has taken its place, and knows more
+            if message.epoch < self.epoch:  # a later manager has replaced this one
                 if self._refused != message.epoch:  # once is enough
                     self._refused = message.epoch
                     which = f"it is number {message.epoch}, and number {self.epoch} was obeyed"

@@ -49,14 +49,14 @@ PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.par
 # And what only the scripts of one launcher will: imported before the first of them is run
 LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic"), "torchrun": ("torch.distributed.run",)}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
-# By these a scheduler says that the node will be taken
+# Signals by which a scheduler announces that it takes the node
 NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
 STACKS: Final = signal.SIGRTMIN + 11  # has a warm worker write the stacks of all its threads into its log
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})  # until a fork has its own handlers
 _TICK_S: Final = 1.0
 _SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 12 s of silence
 _ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
-_EMPTY: Final = 127  # what a shell says when it cannot find a command
+_EMPTY: Final = 127  # a shell's exit code for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
 _RUNPY: Final = "<frozen runpy>"
 
@@ -92,7 +92,7 @@ class PreforkServer:
                 if self._agent in ready:
                     silent_s = 0.0
                     data = b""
-                    with suppress(ConnectionResetError):  # it was killed, and had not read all that we said
+                    with suppress(ConnectionResetError):  # it was killed before it had read all messages
                         data = self._agent.recv(65536)
                     if not data:
                         return
@@ -338,7 +338,7 @@ def main(arguments: list[str]) -> None:
     adopt_orphans()
     agent = socket.socket(fileno=int(arguments[0]))
     missing = import_modules(arguments[3:])
-    die_with(agent_pid, signal.SIGCONT)  # so that we see that it is gone even if we were stopped
+    die_with(agent_pid, signal.SIGCONT)  # so that its end is noticed even if this process was stopped
     with suppress(ConnectionError):  # it has ended: the loop will notice
         agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
     try:

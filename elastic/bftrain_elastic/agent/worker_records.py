@@ -43,7 +43,7 @@ class WorkerRecord:
         # On the monotonic clock: when the prefork server was last asked to start or kill it; 0: it did so
         self.ordered_at = 0.0
         self.kill_at = 0.0  # on the monotonic clock; 0: not to be killed
-        self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it is born
+        self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it has started
         self.forgotten = False  # its task was dropped: no manager will ask for its end
         self.oom_kills = out_of_memory_kills()  # when it was started
         # Facts for a later manager

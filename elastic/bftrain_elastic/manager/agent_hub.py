@@ -66,7 +66,7 @@ class AgentHub(ThreadCalls):
         self._agents: dict[str, AgentConnection] = {}
         self._listeners: list[HubListener] = []
         self._owners: dict[str, WorkerOwner] = {}  # of workers that have not ended
-        self._ends: dict[str, bool] = {}  # worker that ended -> whether its agent said so
+        self._ends: dict[str, bool] = {}  # ended worker -> whether its agent reported the end
         self._names = 0  # how many were given
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._ending = False
@@ -185,7 +185,7 @@ class AgentHub(ThreadCalls):
     def emit(self, event: Message) -> None:
         """Send an event to the manager; an error there must not end the hub, on which all tasks depend."""
         now = time.time()
-        if event.get("type") == "report":  # whose t is from the clock of another machine
+        if event.get("type") == "report":  # its time t is that of another machine's clock
             event = {"received_at": now, **event}
         try:
             self._on_event({"t": now, **event})
@@ -335,7 +335,7 @@ class AgentHub(ThreadCalls):
             if listener.adopt(task, agent.node, left):
                 return
             self._owners.pop(worker, None)
-        agent.workers[worker] = RunningWorker(None, slot)  # so nothing else starts there before it is gone
+        agent.workers[worker] = RunningWorker(None, slot)  # so that nothing else starts there before it has ended
         agent.send(wire.ForgetWorkers(task, worker))
         agent.send(wire.StopWorker(worker))
 

@@ -24,7 +24,7 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _SILENCE_S: Final = 12.0  # agents speak every three seconds, if their node lets them
 _LOOK_S: Final = 0.5  # between two times that silent connections are looked for
-_STRANGER_S: Final = 5.0  # within which a connection has to prove who it is
+_STRANGER_S: Final = 5.0  # time limit of authentication
 # That have not proven yet who they are, at once: after a restart all agents of a large site come within half a second.
 # More than a quarter of the descriptors they never take
 _STRANGERS: Final = 8192

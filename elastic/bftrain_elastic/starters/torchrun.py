@@ -35,7 +35,7 @@ def main(words: list[str]) -> None:
     size, rank, workers, endpoint, *script = words
     rendezvous_handler_registry.register(_NAME, _meeting_point)
     where = [f"--rdzv-backend={_NAME}", f"--rdzv-id={_NAME}", f"--rdzv-endpoint={endpoint}", f"--rdzv-conf=rank={rank}"]
-    for what in ("multiprocessing.api", "agent.server.api"):  # that a script failed or is to stop is said by others
+    for what in ("multiprocessing.api", "agent.server.api"):  # failures and stops of the script are reported elsewhere
         logging.getLogger(f"torch.distributed.elastic.{what}").setLevel(logging.CRITICAL)
     asked = [f"--nnodes={size}", f"--nproc-per-node={workers}", *where, *script]
     config, *_ = config_from_args(parse_args(asked))

@@ -90,7 +90,7 @@ class LocalStage:
         self._socket_folders: set[str] = set()
 
     def __enter__(self) -> Self:
-        with ExitStack() as begun:  # what has begun is ended if the rest cannot begin
+        with ExitStack() as begun:  # ends the started parts if another part cannot start
             self.folder = Path(tempfile.mkdtemp(prefix="bftrain-stage-"))
             begun.callback(shutil.rmtree, self.folder, ignore_errors=True)
             begun.callback(self._find_socket_folders)

@@ -79,7 +79,7 @@ class ScriptTrial:
         self.held: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        with ExitStack() as begun:  # what has begun is ended if the rest cannot begin
+        with ExitStack() as begun:  # ends the started parts if another part cannot start
             self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
             begun.callback(shutil.rmtree, self._own, ignore_errors=True)
             self.folder = self._given_folder or self._own / "task"

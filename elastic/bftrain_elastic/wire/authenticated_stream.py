@@ -98,7 +98,7 @@ class AuthenticatedStream:
             if not hmac.compare_digest(mac, self._in(text)):
                 raise BadMessage("a line is not sealed with this run's secret")
             message = ALIVE if text == ALIVE_TEXT else decode(text)
-            self._lines.limit = LINE_LIMIT  # now it is known who talks
+            self._lines.limit = LINE_LIMIT  # the peer is authenticated now
             yield message
 
     def seal(self, message: Message) -> bytes:

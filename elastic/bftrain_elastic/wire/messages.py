@@ -32,7 +32,7 @@ Environment = dict[str, str]
 
 PACKET_LIMIT: Final = 64 * 1024  # bytes: between a worker and its agent
 LINE_LIMIT: Final = 1024 * 1024  # bytes: between an agent and the manager
-GREETING_LIMIT: Final = 4096  # bytes: as long as the other side has not proven who it is
+GREETING_LIMIT: Final = 4096  # bytes, before the other side is authenticated
 
 
 def encode(message: Message, *, limit: int = LINE_LIMIT) -> bytes:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-AT_ONCE_BYTES: Final = 4 * 1024 * 1024  # what is not larger is written without a thread
+AT_ONCE_BYTES: Final = 4 * 1024 * 1024  # smaller states are written without a thread
 _MEMORY_SHARE: Final = 0.5  # of the memory that is free may hold another copy
 _CGROUP: Final = Path("/sys/fs/cgroup")
 

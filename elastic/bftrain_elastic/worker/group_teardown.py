@@ -28,7 +28,7 @@ def destroy_groups() -> None:
     for end in (dist.destroy_process_group, c10d._abort_process_group, _forget):  # noqa: SLF001 - as above
         if not dist.is_initialized():
             break
-        with suppress(RuntimeError, ValueError, AssertionError):  # what is broken already cannot be closed well
+        with suppress(RuntimeError, ValueError, AssertionError):  # a broken group cannot be closed properly
             end()
     restart_group_count()
 

@@ -22,7 +22,7 @@ from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket
 _VALUE_LIMIT: Final = 65536  # bytes
 _REQUEST_S: Final = 3.0  # within which a request must have arrived
 _STUCK_S: Final = 3.0  # how long Horovod may take to notice that connections were cut
-_PLACES: Final = "rank_and_size"  # what a member asks that forms its second group or a later one
+_PLACES: Final = "rank_and_size"  # the request of a member that forms its second or a later group
 _ARRIVED: Final = "arrived"  # where members say that they are there
 _POLL_S: Final = 0.0025  # times the number of members: rank 0 answers as often, however many ask
 _LONGEST_POLL_S: Final = 0.25

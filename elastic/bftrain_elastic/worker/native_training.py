@@ -119,7 +119,7 @@ class NativeTraining(RegroupedTraining):
             host, port = order["store"]
             store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=FORMING)
         group.join(place, store)
-        group.settle()  # what follows takes as long as the state is large
+        group.settle()  # the following takes time in proportion to the size of the state
         if place.rank == 0:
             self._channel.send({"type": "joined", "generation": place.generation})
         tidy(self._state)

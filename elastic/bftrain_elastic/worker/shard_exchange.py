@@ -126,7 +126,7 @@ def _parts(held: Sequence[Table], wanted: Sequence[Table]) -> Iterator[_Part]:
                 if part is None:
                     continue
                 if box.numel == want.whole < DIVIDED_FROM:
-                    source = min(ranks)  # what all hold may differ: all take the same
+                    source = min(ranks)  # replicas may differ slightly: all members take the same one
                 else:
                     source = target if target in ranks else min(ranks, key=lambda one: sent[one])
                 sent[source] += part.numel * (source != target)

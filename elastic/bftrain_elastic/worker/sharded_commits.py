@@ -25,7 +25,7 @@ from bftrain_elastic.worker.state_tree import copied
 from bftrain_elastic.worker.state_values import COPYING_SHARE, capture, inner, restore
 
 _ROOMS: Final = 3  # memory that is kept for copies to come
-_WAIT_S: Final = 60.0  # for the end of an exchange in a group that is gone
+_WAIT_S: Final = 60.0  # for the end of an exchange in a former group
 
 
 class ShardedCommits:

@@ -198,7 +198,7 @@ class CommitAgreement(NamedTuple):
     """The agreed result of a commit: the largest requested generation, and which values differ."""
 
     asked: int
-    reports: bool  # rank 0 will tell that this commit is in memory
+    reports: bool  # rank 0 has to report that this commit is in memory
     compared: NamedValues
     differ: bool  # the compared values
     copy_due: bool

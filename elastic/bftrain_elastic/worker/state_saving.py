@@ -35,7 +35,7 @@ _AGAIN_S: Final = 5.0  # after which a commit that could not be written is tried
 def rescue(state: StateBase) -> None:
     """Save the copy of the last commit to the folder, unless a newer one is there. From any thread."""
     own = inner(state)
-    if own.shards is not None:  # a worker alone does not hold the whole of it
+    if own.shards is not None:  # one worker does not hold all shards
         return
     if not own.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
         return

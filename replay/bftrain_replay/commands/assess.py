@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +14,6 @@ from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _folder = click.Path(path_type=Path, file_okay=False)
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click import Choice
@@ -18,9 +19,6 @@ from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands import rounds
 from bftrain_replay.commands.replay_run import ReplayRequest
 from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class ClusterType(click.ParamType["Mapping[str, int]"]):

@@ -22,7 +22,7 @@ from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
 
-# What a real clock measured, and so differs from run to run
+# Measured by a real clock, so different in every run
 MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
 # What is not part of the figures' sum: these, what --quick leaves out, and their descriptions in words
 _NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful"}

@@ -118,7 +118,7 @@ def _prices(table: Floats, work: Floats, counts: Floats) -> Floats:
 
 
 FEWEST: Final = 100  # arrivals
-LONG: Final = 10.0  # times what a task takes at least, on average
+LONG: Final = 10.0  # in multiples of the mean least time of a task
 DEVIATIONS: Final = 3.0
 _QUARTERS: Final = (0.25, 0.5, 0.75)
 

@@ -151,7 +151,7 @@ class AnswerFile:
     def discard(self) -> None:
         """Remove the file: the replay is complete."""
         if self._new is not None:
-            with suppress(OSError):  # what a full disk has no room for is not needed
+            with suppress(OSError):  # entries that a full disk refuses are optional
                 self._new.close()
         for path in (self._path, *(beside(self._path, replay) for replay in BESIDE)):
             path.unlink(missing_ok=True)

@@ -58,7 +58,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     like: str = ""  # shares: "gavel" for the conventions of Gavel's simulator, where no other is set
     kind_order: str = BY_PRIORITY  # shares: pairs of task and kind by priority, or kind by kind, as listed or drawn
     overtaking: str = YES  # whether those behind one that does not fit may run
-    shares_interval_s: float = 0.0  # shares: at least so long from one computation to the next
+    shares_interval_s: float = 0.0  # the least time between two computations of shares
     per_host: str = ""  # of a cluster: how many nodes one host has, 4 or v100=4,p100=2; "": hosts are not known
     cpus: str = ""  # CPU cores that a host has for each of its nodes, 3 or v100=6,p100=3; "": not limited
     memory_gb: str = ""  # the same of memory

@@ -115,14 +115,14 @@ class TaskProgress:
     work_samples: float = field(init=False)
     size: int = field(init=False, default=0)
     speed: float = field(init=False, default=0.0)
-    spread: SpreadNodes | None = field(init=False, default=None)  # where its nodes lie, if that makes a difference
+    spread: SpreadNodes | None = field(init=False, default=None)  # the places of its nodes, if they affect its speed
     done_samples: float = field(init=False, default=0.0)
     node_s: float = field(init=False, default=0.0)
     lost_samples: dict[SampleLoss, float] = field(init=False, default_factory=_no_loss)
     lost_node_s: dict[SampleLoss, float] = field(init=False, default_factory=_no_loss)
     first_start_s: float | None = field(init=False, default=None)
     finish_s: float | None = field(init=False, default=None)
-    losses: LossTimes | None = field(init=False, default=None)  # where it takes down when it lost what, if anywhere
+    losses: LossTimes | None = field(init=False, default=None)  # the record of its losses over time, if any
     dropped: bool = field(init=False, default=False)  # given up for good before its end: in what was recorded only
     starts: int = field(init=False, default=0)
     rescales: int = field(init=False, default=0)

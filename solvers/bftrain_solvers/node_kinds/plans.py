@@ -79,7 +79,7 @@ def _relaxed(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float)
     used = kinds >= 0
     capacity = csr_array((columns.nodes[cols][used], (kinds[used], places[used])), shape=(pools.size, count))
     convex = csr_array((np.ones(count), (rows, places)), shape=(len(entries), count))
-    solve: Any = linprog  # its types do not know that arrays may be sparse
+    solve: Any = linprog  # its type hints lack sparse arrays
     result = solve(
         -entries[rows, cols] / scale,
         A_ub=capacity.astype(np.float64),
@@ -90,7 +90,7 @@ def _relaxed(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float)
         method="highs",
         options={"time_limit": max(stop_at - perf_counter(), 0.0)},
     )
-    if result.status != 0:  # any prices hold, and the search does what it can with these
+    if result.status != 0:  # any prices are valid; the search uses these
         return np.zeros(pools.size), grid.entries.argmax(axis=1)
     prices: Floats = -np.asarray(result.ineqlin.marginals) * scale
     if every > 1:

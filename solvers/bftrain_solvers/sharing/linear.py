@@ -45,7 +45,7 @@ def maximise(worth: Floats, rows: LinearRows, *, last: tuple[float, float] | Non
     bounds = np.column_stack((np.zeros(worth.size), np.full(worth.size, np.inf)))
     if last is not None:
         bounds[-1] = last
-    solve: Any = linprog  # its types know neither sparse matrices nor these options
+    solve: Any = linprog  # its type hints lack sparse matrices and these options
     found = solve(-worth, A_ub=matrix, b_ub=rows.limits, bounds=bounds, method="highs-ds", options=_PRECISE)
     if found.status != _OPTIMAL:
         return LinearResult(None, np.zeros(rows.limits.size), str(found.message))

@@ -31,7 +31,7 @@ _MISSING: Final = 1e-8  # relative, of a task's speed
 _MOST_ROUNDS: Final = 60
 _TRIES: Final = 8
 _HASTE: Final = 0.6  # of prices that follow demand
-_CHEAP: Final = 1e-3  # a price for what is free, as others are about 1
+_CHEAP: Final = 1e-3  # a price for free kinds; others are about 1
 _NOTHING: Final = -1  # where a task is that does not run
 _TIED: Final = 1e-12  # relative: what costs the same
 

@@ -36,7 +36,7 @@ def test_no_two_names_differ_only_in_hyphens_underscores_and_case(port: registry
     assert [name for name in names if name != fold(name)] == []
 
 
-@pytest.mark.parametrize("port", ["objective", "placement"])
+@pytest.mark.parametrize("port", ["objective", "placement", "solver"])
 def test_parts_are_called_what_they_are_registered_as(port: registry.Port) -> None:
     for name in registry.BUILT_IN[port]:
         assert registry.load(port, name).name == name
@@ -55,13 +55,6 @@ def test_a_name_from_before_means_the_same_and_is_noted() -> None:
 def test_another_spelling_is_no_other_name(name: str, meant: str) -> None:
     with pytest.raises(UnknownName, match=f"did you mean '{meant}'?"):
         registry.load("objective", name)
-
-
-def test_the_built_in_solvers_are_called_what_they_are_registered_as() -> None:
-    for name in registry.BUILT_IN["solver"]:
-        assert registry.load("solver", name).name == name
-    for name in registry.BUILT_IN["placement"]:
-        assert registry.load("placement", name).name == name
 
 
 def test_the_built_in_admission_is_first_come_first_served() -> None:

@@ -80,7 +80,7 @@ class FailurePolicy:
 
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
-    _left: dict[str, float] = field(default_factory=dict)  # node -> when it left, or was said to leave; oldest first
+    _left: dict[str, float] = field(default_factory=dict)  # node -> when it left or announced that; oldest first
     _last_s: float = -math.inf  # of the last death
     _step: int = -1
     _own: int = 0

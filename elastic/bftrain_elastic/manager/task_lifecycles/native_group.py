@@ -16,7 +16,7 @@ from bftrain_elastic.wire.messages import Message
 NOTHING: Final = -1  # the step of a worker without a state
 ABORT_S: Final = 0.5  # how long members may go on after another's death before their connections are cut
 STALLED_S: Final = 5.0  # how long members of a group without a step may take to leave it
-HANG_S: Final = 60.0  # who has not come back from a broken group then never will,
+HANG_S: Final = 60.0  # a member that has not left a broken group by then never will,
 HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
 UNHEEDED: Final = 20  # steps without a commit after which a note says why nothing changes
 COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming

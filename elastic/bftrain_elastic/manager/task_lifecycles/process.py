@@ -63,8 +63,8 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._began_at = 0.0  # when the present generation was started
         self._since = inf  # since when the youngest process lives
         self._ended: dict[int, tuple[float, str]] = {}  # ranks that ended well -> when, and on which node
-        self._trained = False  # the first rank said that its training is over
-        self._done_at: dict[str, float] = {}  # workers that said that they are done -> when
+        self._trained = False  # rank 0 reported the end of its training
+        self._done_at: dict[str, float] = {}  # workers that reported "done" -> the time
         self._reported = False  # the present generation has reported a step
         self._finished_at: float | None = None  # when the program said that its work is done
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
@@ -174,7 +174,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         by_itself = not process.stopping or (exit.code == 0 and not exit.stopped)
         if by_itself or exit.finished or self._finished_at is not None:
             self._ended_by_itself(process, exit)
-        elif self._broken and exit.code > 0:  # it may be the one whose death the others only noticed first
+        elif self._broken and exit.code > 0:  # it may have died first, although others were reported first
             self._record_death(process, exit)
         if not any(one.node == process.node for one in self._running.values()):
             self._context.emit({"type": "vacated", "nodes": [process.node]})

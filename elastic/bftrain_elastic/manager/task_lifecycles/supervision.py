@@ -35,8 +35,8 @@ class AssignedNodes:
     all: tuple[str, ...] = ()  # oldest first
     batch: int = 0  # samples of one step over all of them, as was decided; 0: the script knows
     noticed: set[str] = field(default_factory=set)  # they will be taken in a moment
-    _absent: dict[str, float] = field(default_factory=dict)  # nodes whose agents have not come -> since when
-    _gone: set[str] = field(default_factory=set)  # nodes whose agents left, with all that they had
+    _absent: dict[str, float] = field(default_factory=dict)  # nodes without a connected agent -> since when
+    _gone: set[str] = field(default_factory=set)  # nodes whose agents left, with all their workers
 
     @property
     def wanted(self) -> tuple[str, ...]:

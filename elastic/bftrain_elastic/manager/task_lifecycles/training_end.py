@@ -23,9 +23,9 @@ class TrainingEnd:
     _supervision: TaskSupervision
     done: bool = False
     failure: str = ""  # why it failed
-    finished: bool = False  # the program said itself that its work is done
+    finished: bool = False  # the program reported that its work is done
     _left_at: float = 0.0  # since when workers are to follow the first one that has ended; 0: none has
-    _reported: bool = True  # the manager knows how it ended, or that it is paused
+    _reported: bool = True  # the end, or the pause, was reported to the manager
 
     @property
     def over(self) -> bool:

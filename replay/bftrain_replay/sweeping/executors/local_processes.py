@@ -29,7 +29,7 @@ from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 _LOOK_EVERY_S: Final = 0.1  # whether to stop
 _PATIENCE_S: Final = 5.0  # for what takes milliseconds
 _MESSAGE: Final = 1 << 16
-_MOST_FAILED_SERVERS: Final = 3  # that are killed one after the other: that is no accident
+_MOST_FAILED_SERVERS: Final = 3  # killed consecutively: no coincidence
 _MOST_FAILED_WORKERS: Final = 5  # so many in a row that die without being given anything: that is no accident
 _LAST_WORDS: Final = 2000
 # A worker is one thread: several that each take all cores for their arrays are slower than one, and a fork server with

@@ -122,10 +122,13 @@ def test_a_zone_by_its_offset() -> None:
     assert zone("-07:00") == timezone(timedelta(hours=-7))
 
 
-@pytest.mark.parametrize("name", ["Europe/Berln", "", "../etc/passwd", "/etc/passwd", "+2:00", "Europe", "\x00"])
+@pytest.mark.parametrize(
+    "name", ["Europe/Berln", "", "../etc/passwd", "/etc/passwd", "+2:00", "Europe", "\x00", "no zone", "CESTX"]
+)
 def test_no_such_zone(name: str) -> None:
-    with pytest.raises(BadInput, match="unknown time zone"):
+    with pytest.raises(BadInput, match="unknown time zone") as error:
         zone(name)
+    assert len(str(error.value)) < 200
     with pytest.raises(BadInput, match="did you mean 'Europe/Berlin'"):
         zone("Europe/Berln")
 
@@ -172,12 +175,3 @@ def test_spans() -> None:
 
 def test_times_before_1973_may_count_from_zero() -> None:
     assert RecordClock().seconds("5") == 5 < time_formats.SMALLEST_EPOCH_S
-
-
-def test_an_unknown_zone_is_answered_in_a_line() -> None:
-    for name in ("Europe/Berlni", "nowhere at all", "CESTX"):
-        with pytest.raises(BadInput) as error:
-            zone(name)
-        assert len(str(error.value)) < 200
-    with pytest.raises(BadInput, match="did you mean 'Europe/Berlin'"):
-        zone("Europe/Berlni")
