@@ -98,6 +98,33 @@ class RenumberedAllocations:
         return AllocationTable(tasks=self.tasks, nodes=self.nodes, **columns)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAllocations:
+    """Rows in a temporary file, in the columns that ``new_rows`` makes, with the names of tasks and nodes."""
+
+    tasks: tuple[str, ...]
+    nodes: tuple[str, ...]
+    rows: ColumnFile
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @staticmethod
+    def new_rows() -> ColumnFile:
+        """Return the columns without any row."""
+        return ColumnFile({"from_s": "d", "to_s": "d", "task": "i", "node": "i"})
+
+    def blocks(self) -> Iterator[AllocationBlock]:
+        """Yield all rows, block by block."""
+        return (AllocationBlock(**block) for block in self.rows.blocks())
+
+    def table(self) -> AllocationTable:
+        """Return all rows in memory."""
+        return AllocationTable(
+            tasks=self.tasks, nodes=self.nodes, **{name: self.rows.column(name) for name in self.rows.last}
+        )
+
+
 class AllocationRecorder:
     """Records which task holds which node, from the actions of a run. Rows are ordered by their end."""
 
@@ -107,7 +134,7 @@ class AllocationRecorder:
         self._places = {name: place for place, name in enumerate(nodes)}
         self._tasks: dict[str, int] = {}
         self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
-        self._rows = ColumnFile({"from_s": "d", "to_s": "d", "task": "i", "node": "i"})
+        self._rows = StoredAllocations.new_rows()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -143,13 +170,15 @@ class AllocationRecorder:
 
     def blocks(self) -> Iterator[AllocationBlock]:
         """Yield all rows, block by block."""
-        return (AllocationBlock(**block) for block in self._rows.blocks())
+        return self._stored.blocks()
 
     def table(self) -> AllocationTable:
         """Return all rows in memory."""
-        return AllocationTable(
-            tasks=self.tasks, nodes=self.nodes, **{name: self._rows.column(name) for name in self._rows.last}
-        )
+        return self._stored.table()
+
+    @property
+    def _stored(self) -> StoredAllocations:
+        return StoredAllocations(tasks=self.tasks, nodes=self.nodes, rows=self._rows)
 
     def _add(self, task: str, nodes: Iterable[str], since_s: Iterable[float], now_s: float) -> None:
         rows = self._rows.last

@@ -77,7 +77,7 @@ def _rows(saved: SavedReplay) -> Iterator[tuple[object, ...]]:
     ends = {
         name: (submit_s, finish_s) for name, submit_s, finish_s in saved.rows("tasks", "name", "submit_s", "finish_s")
     }
-    holdings = saved.holdings()
+    holdings = saved.holdings().table()
     numbers = _numbers(holdings.nodes)
     for task, rows in holdings.rows_by_task():
         if task not in ends:

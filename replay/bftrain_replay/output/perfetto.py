@@ -58,7 +58,7 @@ def _events(saved: SavedReplay) -> Iterator[dict[str, Any]]:
     for name in ("idle nodes", "used nodes"):
         yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
     yield _named("process_name", _TASKS, 0, "tasks")
-    holdings = saved.holdings()
+    holdings = saved.holdings().table()
     places = {name: place for place, (name,) in enumerate(saved.rows("tasks", "name"), start=1)}
     for task, rows in holdings.rows_by_task():
         track = places.get(task)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.files import CsvFile
 from bftrain.result_folder import complete_replacement
 from bftrain.values import wire
 from bftrain_replay import tables
-from bftrain_replay.accounting.allocations import AllocationTable
+from bftrain_replay.accounting.allocations import StoredAllocations
 from bftrain_replay.output import parquet_tables
+from bftrain_replay.output.plain_allocations import plain_allocations
 from bftrain_replay.provenance import FORMAT
 from bftrain_replay.tables import ColumnType, TableColumn
 
 _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 _RUN_AGAIN: Final = "run the replay again with this version"
+_ALLOCATION: Final = tuple(column.name for column in tables.ALLOCATIONS)
 _IN_ROUNDS: Final = (
     "a run in rounds has figures, tables and a page: docs/rounds.md; this is for replays without --round"
 )
@@ -97,12 +96,17 @@ class SavedReplay:
             except ValueError as error:
                 raise BadInput(f"not what its column says: {error}", where=file.where, fix=_READ_AGAIN) from error
 
-    def holdings(self) -> AllocationTable:
-        """Read the table of allocations; each row takes 24 bytes."""
-        task, node, from_s, to_s = array("i"), array("i"), array("d"), array("d")
+    def holdings(self) -> StoredAllocations:
+        """Read the table of allocations into a temporary file."""
+        path = self._folder / "allocations.csv"
+        found = plain_allocations(path) if path.is_file() else None
+        if found is not None:
+            return found
+        rows = StoredAllocations.new_rows()
+        task, node, from_s, to_s = (rows.last[name] for name in _ALLOCATION)
         tasks: dict[str, int] = {}
         nodes: dict[str, int] = {}
-        for task_name, node_name, begin_s, end_s in self.rows("allocations", "task", "node", "from_s", "to_s"):
+        for task_name, node_name, begin_s, end_s in self.rows("allocations", *_ALLOCATION):
             if begin_s is None or end_s is None:
                 what = "a row of the table of allocations has an empty cell"
                 raise BadInput(what, where=str(self._folder), fix=_READ_AGAIN)
@@ -110,11 +114,5 @@ class SavedReplay:
             node.append(nodes.setdefault(node_name, len(nodes)))
             from_s.append(begin_s)
             to_s.append(end_s)
-        return AllocationTable(
-            tasks=tuple(tasks),
-            nodes=tuple(nodes),
-            task=np.asarray(task),
-            node=np.asarray(node),
-            from_s=np.asarray(from_s),
-            to_s=np.asarray(to_s),
-        )
+            rows.add_block_if_full()
+        return StoredAllocations(tasks=tuple(tasks), nodes=tuple(nodes), rows=rows)
