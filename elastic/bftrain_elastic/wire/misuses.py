@@ -51,6 +51,14 @@ MISUSES: Final = {
         "an optimizer that is divided among the workers is in no ShardedTraining, so its moments begin again",
         "give model and optimizer to a ShardedTraining, and this to the State, as docs/elastic.md shows",
     ),
+    "pending": ScriptMisuse(
+        "it commits between the parts of a step, and gradients that are accumulated are lost in a change",
+        "call state.commit() after optimizer.step() alone, and let the state's position count whole steps",
+    ),
+    "rewrap": ScriptMisuse(
+        "parameters were frozen, trained again or replaced after state.parallel() was called",
+        "call model = state.parallel() again after each such change",
+    ),
     "shares": ScriptMisuse(
         f"{UNEVEN}, and the mean loss over each counts the same",
         "take 'mine, weight = state.share(N)' for a batch of N, and multiply the mean loss by the weight",

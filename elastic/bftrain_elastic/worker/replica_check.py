@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import batch_shares
 from bftrain_elastic.worker.shard_keeper import StateBase
+from bftrain_elastic.worker.state_tree import version_of
 from bftrain_elastic.worker.state_values import StateInternals, inner
 
 _EVERY: Final = 500  # commits between two comparisons, once a group is as old; before that at 2, 4, 8, ... commits
@@ -44,6 +45,8 @@ def comparison_is_due(commits: int) -> bool:
 
 _stepping: Final[dict[int, weakref.ref[Any]]] = {}  # those that stepped in this group, in that order
 _watching: Final[list[Any]] = []
+_since_commit: Final[list[None]] = []  # one if an optimizer stepped since the last commit
+_last_step: Final[dict[weakref.ref[Any], tuple[weakref.ref[Any], int]]] = {}  # a parameter: its gradient, and version
 
 
 def watch_optimizers() -> None:
@@ -57,12 +60,49 @@ def watch_optimizers() -> None:
 def forget_optimizers() -> None:
     """Forget which optimizers stepped: the next group may have others."""
     _stepping.clear()
+    _last_step.clear()
 
 
 def note_step(optimizer: Any, *_: object) -> None:  # noqa: ANN401 - torch.optim.Optimizer
     """Record that an optimizer stepped."""
     if id(optimizer) not in _stepping:
         _stepping[id(optimizer)] = weakref.ref(optimizer)
+    _since_commit[:] = [None]
+    parameter, gradient = next(_with_gradients(optimizer), (None, None))
+    if parameter is not None:
+        _last_step.clear()
+        _last_step[weakref.ref(parameter)] = weakref.ref(gradient), version_of(gradient)
+
+
+def _with_gradients(optimizer: Any) -> Iterator[tuple[Tensor, Tensor]]:  # noqa: ANN401 - torch.optim.Optimizer
+    """Yield parameters with their gradients, of those that are neither sparse nor divided."""
+    for group in optimizer.param_groups:
+        for one in group["params"]:
+            grad = one.grad
+            if grad is not None and type(grad).__name__ == "Tensor" and str(grad.layout) == "torch.strided":
+                yield one, grad
+
+
+def has_pending_gradients() -> bool:
+    """Return whether a commit is made between the parts of a step: gradients that would be lost with a change.
+
+    Then no optimizer has stepped since the last commit, and there are other gradients than in the last step. Those that
+    are no numbers do not count: a GradScaler leaves out the step.
+    """
+    stepped = bool(_since_commit)
+    _since_commit.clear()
+    for reference, (gradient, version) in () if stepped else _last_step.items():
+        present = getattr(reference(), "grad", None)
+        if present is None or (present is gradient() and version_of(present) == version) or not bool(present.any()):
+            return False
+        stepping = [one for one in (found() for found in _stepping.values()) if one is not None]
+        return all(bool(grad.isfinite().all()) for one in stepping for _, grad in _with_gradients(one))
+    return False
+
+
+def trained_parameters(model: Any) -> list[tuple[int, bool]]:  # noqa: ANN401 - torch.nn.Module
+    """Return which parameters a model has, and whether each is trained."""
+    return [(id(one), one.requires_grad) for one in model.parameters()]
 
 
 class TrainedParts(NamedTuple):
@@ -326,5 +366,8 @@ def likely_causes(own: StateInternals, not_kept: Sequence[str], apart: Sequence[
     if os.environ.get("BFTRAIN_LAUNCHER") == "horovod":
         steps = [one for one in (reference() for reference in _stepping.values()) if one is not None]
         return list(apart) if any(hasattr(one, "synchronize") for one in steps) else ["horovod"]
+    inside = getattr(own.parallel, "module", None)
+    if inside is not None and own.wrapped_trains != trained_parameters(inside):
+        return ["rewrap"]
     wrapped = own.parallel is not None or _made("torch.nn.parallel.distributed", "DistributedDataParallel")
     return list(apart) if wrapped else ["parallel"]

@@ -14,7 +14,14 @@ from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.join_check import check_join
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
-from bftrain_elastic.worker.replica_check import compare_states, forget_optimizers, refuse_sharded, watch_forward
+from bftrain_elastic.worker.replica_check import (
+    compare_states,
+    forget_optimizers,
+    has_pending_gradients,
+    refuse_sharded,
+    trained_parameters,
+    watch_forward,
+)
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
 from bftrain_elastic.worker.state_transfer import move, offer
@@ -89,19 +96,24 @@ class State(StateBase):
     def parallel(self, **options: Any) -> Any:  # noqa: ANN401 - a torch module
         """Return the model for the present group: in DistributedDataParallel, or in a wrapper with the same interface.
 
-        Both have ``module`` and ``no_sync()``, so gradients can be accumulated at any size.
+        Both have ``module`` and ``no_sync()``, so gradients can be accumulated at any size. Call it again after
+        parameters were frozen, trained again, or replaced.
         """
         own = inner(self)
         if self.workers == 1:
             from bftrain_elastic.worker.single_worker_model import single_worker_model
 
             return single_worker_model(self.model)
-        if own.parallel is None:
+        trains = trained_parameters(self.model)
+        if own.parallel is None or own.wrapped_trains != trains:
+            if own.parallel is not None:
+                own.parallel._remove_autograd_hooks()  # noqa: SLF001 - there is no public way
             refuse_sharded([self.model])
             from torch.nn.parallel import DistributedDataParallel
 
             # All hold the same state already
             own.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
+            own.wrapped_trains = trains
             watch_forward(own, own.parallel)
             own.wrapped.append(own.parallel)
         return own.parallel
@@ -152,6 +164,9 @@ class State(StateBase):
         if own.step == own.commit_step:  # a script that does not report still gets further
             own.step += 1
         own.commit_step = own.step
+        if has_pending_gradients() and not own.is_pending_named:
+            own.is_pending_named = True
+            own.report({"type": "misuse", "step": own.step, "causes": ["pending"]})
         if own.commits == 1:  # of this group: it may have been sharded since the state was made
             refuse_sharded(vars(self).values())
         if own.group.place.workers > 1:

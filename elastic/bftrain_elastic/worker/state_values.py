@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
+from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob
 from bftrain_elastic.worker.no_stream import NoStream
@@ -30,6 +31,7 @@ OWN: Final = "_bftrain"  # the attribute of a state in which its Inner stands
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
+FROZEN: Final = "bftrain.frozen"  # of each model: its parameters that are not trained
 SHARDS: Final = "bftrain.shards"  # on disk: the files of the workers' shares
 COPYING_SHARE: Final = 0.05  # and into copying those that are large
 REPORTS_S: Final = 0.2  # between two remarks on where the state is: at most five a second
@@ -70,9 +72,11 @@ class StateInternals:
         self.join_check: Any = None  # of a group that a worker joined which had followed
         self.unproven = False  # this worker has followed, and its state is not compared yet
         self.parallel: Any = None
+        self.wrapped_trains: list[tuple[int, bool]] = []  # the parameters, and whether trained, as that was made
         self.batch_seen = 0.0  # samples of this worker that its model took last
         self.numbers_before: Any = None  # where random numbers are before a forward pass,
         self.seed_drawn = 0.0  # and of which seed it drew some
+        self.is_pending_named = False  # it was reported that gradients are pending at commits
         self.by_sample = False  # the script draws those of a step for the whole batch
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
@@ -120,6 +124,8 @@ def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     """Return the present state, beginning with the compared values; its tensors are shared."""
     found = (compared or compared_values(state)).copy()
     there = {OWN, *found.names}
+    models = {name: value for name, value in vars(state).items() if hasattr(value, "named_parameters")}
+    found.add(FROZEN, {name: _frozen(model) for name, model in models.items()})
     for name, value in vars(state).items():
         if name not in there:
             found.add(name, value.state_dict() if has_state_dict(value) else value)
@@ -136,14 +142,39 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
     named = values.pop(SHARDS, None)
     if own.shards is not None and named is not None:
         own.shards.named = str(named)
+    frozen = values.pop(FROZEN, {})
     for name, value in values.items():
         present: Any = vars(state).get(name)
         if hasattr(present, "load_state_dict"):
-            present.load_state_dict(value)
+            _load(name, present, value)
+            if name in frozen and hasattr(present, "named_parameters"):
+                _freeze(present, frozen[name])
             if hasattr(present, "zero_grad"):  # what a broken step left behind
                 present.zero_grad()
         else:
             setattr(state, name, value)
+
+
+def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an object with load_state_dict, and its values
+    """Let an object take its values."""
+    try:
+        present.load_state_dict(value)
+    except (ValueError, KeyError, RuntimeError) as error:
+        what = f"cannot take its values: {' '.join(str(error).split())}"
+        fix = "make all of it before run(), frozen until it is trained"
+        raise BadScript(what, where=f"state[{name!r}]", fix=fix) from error
+
+
+def _frozen(model: Any) -> list[str]:  # noqa: ANN401 - torch.nn.Module
+    """Return the names of the parameters that are not trained."""
+    return [name for name, one in model.named_parameters() if not one.requires_grad]
+
+
+def _freeze(model: Any, frozen: Collection[str]) -> None:  # noqa: ANN401 - torch.nn.Module
+    """Train all parameters but these."""
+    for name, one in model.named_parameters():
+        if one.requires_grad == (name in frozen):
+            one.requires_grad_(name not in frozen)
 
 
 def copy_is_due(own: StateInternals) -> bool:

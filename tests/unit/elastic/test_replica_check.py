@@ -14,6 +14,7 @@ from bftrain_elastic.wire.misuses import MISUSES, fixes
 from bftrain_elastic.worker import replica_check
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.replica_check import ReplicaSample, TrainedParts, comparison_is_due
+from bftrain_elastic.worker.state import leave_group
 from bftrain_elastic.worker.state_values import inner
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
@@ -184,6 +185,9 @@ def test_the_causes_of_a_drift_are_named_with_their_fixes(monkeypatch: pytest.Mo
     assert [one["causes"] for one in reported(state, other)] == [["parallel"]]
     inner(state).parallel = object()
     assert [one["causes"] for one in reported(state, other)] == [["weights"]]
+    inner(state).parallel = SimpleNamespace(module=worker.model)  # as of other parameters
+    assert [one["causes"] for one in reported(state, other)] == [["rewrap"]]
+    inner(state).parallel = object()
     monkeypatch.setenv("BFTRAIN_LAUNCHER", "horovod")
     assert [one["causes"] for one in reported(state, other)] == [["horovod"]]
     blind = SimpleNamespace(PartialState=SimpleNamespace(_shared_state={"distributed_type": "NO", "num_processes": 1}))
@@ -232,6 +236,38 @@ def test_workers_that_draw_the_same_random_numbers_are_named(
     assert [one["causes"] for one in reported(state, samples=5, seed=0.0 if by_sample else theirs)] == causes
 
 
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        (["backward", "step", "commit"], False),
+        (["backward", "commit", "backward", "step", "commit"], True),
+        (["backward", "step", "commit", "commit"], False),  # as in a validation
+        (["backward", "step", "zero", "commit", "commit"], False),
+        (["overflow", "commit", "backward", "step", "commit"], False),  # a GradScaler leaves such a step out
+    ],
+)
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_commit_between_the_parts_of_a_step_is_named(parts: list[str], *, named: bool, to_none: bool) -> None:
+    worker, said = TrainingWorker(), list[Any]()
+    state = State(model=worker.model, optimizer=worker.optimizer)
+    inner(state).report = said.append
+    worker.steps(1).optimizer.zero_grad(set_to_none=to_none)
+
+    def backward(factor: float = 1.0) -> None:
+        (worker.model(torch.ones(1, 9)).sum() * factor).backward()
+
+    acts: dict[str, Callable[[], object]] = {
+        "backward": backward,
+        "overflow": lambda: backward(float("inf")),
+        "step": worker.optimizer.step,
+        "zero": lambda: worker.optimizer.zero_grad(set_to_none=to_none),
+        "commit": state.commit,
+    }
+    for part in ["commit", *parts, "zero", *parts]:
+        acts[part]()
+    assert [one["causes"] for one in said if one["type"] == "misuse"] == [["pending"]] * named
+
+
 def test_an_optimizer_that_is_divided_belongs_into_a_sharded_training() -> None:
     model = torch.nn.Linear(2, 2)
     optimizer = ZeroRedundancyOptimizer(model.parameters())
@@ -269,6 +305,24 @@ def test_what_is_divided_among_workers_is_refused_in_words(*, late: bool) -> Non
     optimizer = ZeroRedundancyOptimizer(torch.nn.Linear(2, 2).parameters())
     with pytest.raises(BadScript, match="ZeroRedundancyOptimizer"):
         State(optimizer=optimizer)
+
+
+def test_in_a_group_a_model_is_wrapped_again_once_other_parameters_are_trained() -> None:
+    state = State(model=torch.nn.Linear(2, 1))
+    group = inner(state).group
+    group.form_alone()
+    group.place = GroupRank(1, 0, 2, 2)
+    try:
+        state.model.weight.requires_grad = False
+        before = state.parallel()
+        assert state.parallel() is before
+        state.model.weight.requires_grad = True
+        after = state.parallel()
+        assert after is not before
+        after(torch.ones(1, 2)).sum().backward()
+        assert state.model.weight.grad is not None
+    finally:
+        leave_group(state)
 
 
 def test_alone_a_model_offers_what_it_offers_in_a_group() -> None:

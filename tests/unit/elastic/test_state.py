@@ -73,6 +73,30 @@ def test_what_cannot_be_kept_is_named() -> None:
         fold({"a": [1, object()]})
 
 
+def test_which_parameters_are_trained_comes_back_with_the_state(tmp_path: Path) -> None:
+    import torch
+
+    state, fresh = (State(model=torch.nn.Linear(2, 1), position=0) for _ in range(2))
+    state.model.weight.requires_grad = fresh.model.bias.requires_grad = False
+    checkpoint_file.save(tmp_path, state_values.capture(state), 1)
+    found = checkpoint_file.load(tmp_path)
+    assert found is not None
+    state_values.restore(fresh, found.tree)
+    assert {name: one.requires_grad for name, one in fresh.model.named_parameters()} == {"weight": False, "bias": True}
+    assert vars(fresh).keys() == vars(state).keys()
+
+
+def test_an_object_that_cannot_take_its_values_is_named() -> None:
+    import torch
+
+    def grown(count: int) -> State:
+        model = torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(2))
+        return State(optimizer=torch.optim.Adam([{"params": one.parameters()} for one in model[:count]]))
+
+    with pytest.raises(BadScript, match=r"state\['optimizer'\]: .*different number of parameter groups.*frozen"):
+        state_values.restore(grown(1), state_values.capture(grown(2)))
+
+
 def test_a_name_that_the_state_needs_itself_is_refused() -> None:
     with pytest.raises(BadScript, match="'rank' is taken"):
         State(rank=3)
