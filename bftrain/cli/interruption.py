@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+
+_STDERR: Final = 2
+_STOPPING: Final = b"\nbftrain: stopping when the step in progress is done; Ctrl-C again stops at once\n"
 
 
 @contextmanager
@@ -28,10 +32,11 @@ def unterminated() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def interruption() -> Iterator[Callable[[], bool]]:
+def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C interrupts as usual.
 
-    SIGTERM has the same effect: batch systems send it at a job's time limit.
+    The first one prints a ``message`` that says so, because a step in progress, such as code of the user's own, may
+    take long. SIGTERM has the effect of the first: batch systems send it at a job's time limit.
     """
     pressed = False
 
@@ -40,6 +45,9 @@ def interruption() -> Iterator[Callable[[], bool]]:
         pressed = True
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            if message:
+                with suppress(OSError):  # not by a stream: the handler may have come while it was being written to
+                    os.write(_STDERR, _STOPPING)
 
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

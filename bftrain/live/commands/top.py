@@ -72,7 +72,10 @@ def watch(client: Client, console: Console, keyboard: Keyboard) -> None:
     span = "1"
     follower = StreamClient(client, _SPANS[span], keyboard.wake)
     try:
-        with interruption() as interrupted, Screen(console=console, screen=True, auto_refresh=False) as screen:
+        with (
+            interruption(message=False) as interrupted,
+            Screen(console=console, screen=True, auto_refresh=False) as screen,
+        ):
             drawn: object = None
             while not interrupted():
                 now = (follower, follower.changes, console.size)

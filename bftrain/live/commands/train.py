@@ -263,7 +263,7 @@ def trial(
     try:
         with (
             _hangup_stops(),
-            interruption() as stopped,
+            interruption(message=False) as stopped,
             ScriptTrial(
                 make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve(), preload=modules
             ) as trying,

@@ -77,7 +77,7 @@ def _tables(file: Path, log: EventLog, summary: LogSummary, doubts: IdleDoubts) 
             kind,
             f"{each.nodes:,}",
             text_formats.percent(each.idle_share),
-            f"{each.idle_node_hours:,.0f}",
+            text_formats.count(each.idle_node_hours),
             f"{each.largest:,}",
         )
         for kind, each in summary.kinds.items()
@@ -108,11 +108,11 @@ def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str
     yield "events", f"{summary.events:,}, every {summary.mean_gap_s:,.0f} s (median {summary.median_gap_s:,.0f} s)"
     begin, end = text_formats.moment(summary.start_s), text_formats.moment(summary.end_s)
     yield "span", f"{text_formats.duration(summary.span_s)}, from {begin} to {end}"
-    yield "idle", f"{100 * summary.idle_share:.2f} % of the node-time, {summary.idle_node_hours:,.0f} node-hours"
+    idle_h, down_h = text_formats.count(summary.idle_node_hours), text_formats.count(summary.down_node_hours)
+    yield "idle", f"{100 * summary.idle_share:.2f} % of the node-time, {idle_h} node-hours"
     yield "doubtful", doubts.in_words
     if summary.down_share:
-        share = text_formats.percent(summary.down_share)
-        yield "down", f"{share} of the node-time, {summary.down_node_hours:,.0f} node-hours"
+        yield "down", f"{text_formats.percent(summary.down_share)} of the node-time, {down_h} node-hours"
     yield "pool", f"{summary.pool.mean:,.1f} nodes on average, {summary.pool.largest:,} at most"
     pieces = summary.fragments
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"

@@ -148,7 +148,8 @@ def _words(result: ScheduleResult, name: str) -> RenderableType:
 
     summary, log = result.summary, result.log
     title = f"{name}: {summary.policy}, estimates {summary.estimates}, {summary.nodes:,} nodes"
-    idle = f"{log.idle_node_s / 3600:,.0f} node-hours, {text_formats.percent(log.idle_share)} of the node-time"
+    idle_h, share = text_formats.count(log.idle_node_s / 3600), text_formats.percent(log.idle_share)
+    idle = f"{idle_h} node-hours, {share} of the node-time"
     return Group(
         table(title, ("", ""), _rows(summary)),
         spreads_table(list(_spreads(summary))),

@@ -16,7 +16,7 @@ from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.glossary import meaning_of
 from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval
-from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, summary_ran_out
+from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, summary_ran_out
 from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -197,12 +197,7 @@ def _efficiency_note(summary: Mapping[str, Any]) -> str:
 
 def _rounded(summary: Mapping[str, Any]) -> str:
     """Return the mean number of idle nodes, if it is far from the whole number of the dedicated pool."""
-    mean = (
-        float(summary["idle_node_h"]) * SECONDS_AN_HOUR / float(summary["simulated_s"])
-        if summary["simulated_s"]
-        else 0.0
-    )
-    pool = int(summary["dedicated_nodes"])
+    mean, pool = idle_on_average(summary), int(summary["dedicated_nodes"])
     return f" (on average {text_formats.count(mean)} were idle)" if abs(mean - pool) >= _ROUNDED * mean else ""
 
 

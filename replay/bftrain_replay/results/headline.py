@@ -14,6 +14,7 @@ from bftrain_datasets.log.idle_doubts import IdleDoubts
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.result import ReplaySummary
+from bftrain_replay.tables import SECONDS_AN_HOUR
 
 
 def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
@@ -37,6 +38,7 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
 
 RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
+_SEEN_IN_U: Final = 0.05  # of the nodes that were idle on average: the sentence says what U compares with
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
 
 
@@ -95,7 +97,22 @@ def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assume
         decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
     words = words_of(doubts.unit if doubts is not None else NODE)
-    return msgspec.structs.replace(found, sentence=words(_sentence(found)), assumed=words(assumed))
+    sentence = _sentence(found, _rounded_pool(figures))
+    return msgspec.structs.replace(found, sentence=words(sentence), assumed=words(assumed))
+
+
+def idle_on_average(summary: object) -> float:
+    """Return how many nodes were idle on average; the pool that U compares with has the nearest whole number."""
+    span_s = float(field_of(summary, "simulated_s"))
+    return float(field_of(summary, "idle_node_h")) * SECONDS_AN_HOUR / span_s if span_s else 0.0
+
+
+def _rounded_pool(figures: ReplaySummary) -> str:
+    """Return the nodes of the constant pool and of the log, if rounding them moves U by 5 % or more."""
+    mean, pool = idle_on_average(figures), figures.dedicated_nodes
+    if pool is None or abs(mean - pool) < _SEEN_IN_U * mean:
+        return ""
+    return f" of what {text_formats.counted(pool, 'node')} would do; {text_formats.count(mean)} were idle on average"
 
 
 def field_of(summary: object, path: str) -> Any:  # noqa: ANN401 - a number, text or table, as the field is
@@ -132,7 +149,7 @@ def efficiency_text(summary: Mapping[str, Any]) -> str:
     return f"{text} ({RAN_OUT})" if summary["efficiency"] is not None and summary_ran_out(summary) else text
 
 
-def _sentence(found: HarvestHeadline) -> str:
+def _sentence(found: HarvestHeadline, pool: str) -> str:
     if not found.idle_node_h:
         return "No node was idle: there was nothing to harvest"
     harvest, idle = (
@@ -147,4 +164,4 @@ def _sentence(found: HarvestHeadline) -> str:
             f"U says nothing then; {ENOUGH_WORK}"
         )
     text = f"Harvest: {harvest} of {idle} ({text_formats.percent(found.harvest_share)}), {samples}"
-    return f"{text}; U {text_formats.percent(found.efficiency)}" if found.efficiency is not None else text
+    return f"{text}; U {text_formats.percent(found.efficiency)}{pool}" if found.efficiency is not None else text

@@ -109,6 +109,8 @@ def test_ctrl_c_and_sigterm_keep_what_is_done(
     monkeypatch.setattr(replay_folder, "write", terminate_and_write)
     ended = bftrain("replay", log, "--tasks", tasks, "-o", tmp_path / "r")
     assert ended.code == 130
+    at_once = "bftrain: stopping when the step in progress is done; Ctrl-C again stops at once"
+    assert (at_once in ended.err) == (signal.SIGINT in numbers), "code of a user's own may take long"
     assert "bftrain: interrupted" in ended.err
     assert "the same command with --resume goes on" in ended.err
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["complete"] is False

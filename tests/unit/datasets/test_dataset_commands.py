@@ -129,6 +129,14 @@ def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -
     assert f"found over_capacity, 1,200 times: cut to the machine; change it with {option}" in lines
 
 
+def test_inspect_of_a_short_log_does_not_round_its_idle_time_to_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    save_log(log_from_transitions([(0, "a", NodeState.IDLE), (1440, "a", NodeState.DOWN)], end_s=1800), path)
+    lines = [" ".join(line.split()) for line in run("inspect", path).stdout.splitlines()]
+    assert "idle 80.00 % of the node-time, 0.4 node-hours" in lines
+    assert "down 20.0 % of the node-time, 0.1 node-hours" in lines
+
+
 def test_inspect_of_a_log_without_idle_time_or_calendar(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("time,node,state\n1e300,a,busy\n")

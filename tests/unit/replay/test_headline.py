@@ -44,6 +44,19 @@ def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
     assert found.sentence == "Harvest: 3.6 of 4 idle node-hours (90.0 %), 129,600 samples; U 90.0 %"
 
 
+@pytest.mark.parametrize(
+    ("end_s", "ending"),
+    [
+        (6000.0, "; U 78.0 % of what 2 nodes would do; 1.8 were idle on average"),  # 3 idle node-hours in 6,000 s
+        (5500.0, "; U 84.9 %"),  # 1.96 on average: the two that U compares with
+    ],
+)
+def test_the_headline_says_what_u_compares_with_where_rounding_the_pool_moves_it(end_s: float, ending: str) -> None:
+    log = log_of((0.0, "ab", ""), (4800.0 if end_s == 6000.0 else 5280.0, "", "b"), end_s=end_s)
+    done = study(log, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
+    assert headline_of(done.result.summary()).sentence.endswith(ending)
+
+
 def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> None:
     def stopping(wanted: str, at_s: float) -> ReplayStudy:
         def going(name: str, simulated_s: float, _decisions: int) -> bool:
