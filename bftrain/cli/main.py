@@ -37,7 +37,8 @@ from bftrain.errors import (
 )
 from bftrain.version import __version__
 
-_COLLECT_AFTER: Final = 50_000  # new objects; Python's 700 look for unused ones 120 times while modules are imported
+# New objects; Python's 700 look for unused ones 120 times while modules are imported, and 50,000 once in most replays
+_COLLECT_AFTER: Final = 200_000
 
 
 class CommandEntry(NamedTuple):

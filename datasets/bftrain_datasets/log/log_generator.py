@@ -9,6 +9,7 @@ about the same time as a larger one leave with it, as when a large job starts.
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadValue
 from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.log import npz_log
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.provenance import LogProvenance
@@ -54,10 +56,6 @@ ATTEMPTS: Final = 5
 SHARE_TOLERANCE: Final = 0.01
 LONGEST_DAYS: Final = 3660
 LARGEST_IDLE_SHARE: Final = 0.5
-
-SAMPLE_NODES: Final = 256
-SAMPLE_DAYS: Final = 2.5
-SAMPLE_SEED: Final = 54
 
 
 # Nodes that join and leave together: begin, end (seconds from the begin of the warm-up), number
@@ -113,8 +111,11 @@ def generate_log(
 
 
 def sample_log() -> EventLog:
-    """Return the built-in sample: a Summit-like machine of 256 nodes for two and a half days."""
-    return generate_log(SAMPLE_NODES, SAMPLE_DAYS, SAMPLE_SEED)
+    """Return the built-in sample: a Summit-like machine of 256 nodes for two and a half days.
+
+    It is what ``generate_log(256, 2.5, 54)`` returns, but from a file: in a tenth of the time.
+    """
+    return npz_log.load(Path(__file__).with_name("sample_log.npz"))
 
 
 def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Generator) -> _Groups:

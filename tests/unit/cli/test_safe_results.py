@@ -177,7 +177,8 @@ def test_a_sweep_spares_files_of_others(bftrain: CommandLine, place: Path, name:
 
 @pytest.fixture
 def _short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_generator, "SAMPLE_DAYS", 0.3)
+    short = log_generator.generate_log(256, 0.3, 54)
+    monkeypatch.setattr(log_generator, "sample_log", lambda: short)
 
 
 @pytest.mark.usefixtures("_short_demo")

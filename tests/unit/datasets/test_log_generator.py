@@ -115,6 +115,7 @@ def test_the_sample_is_small_bursty_and_summit_like() -> None:
     pool = pool_percentiles(log, (25, 50, 90))
     assert pool[90] > 10 * pool[50] > 10 * pool[25]
     assert log.pool_sizes().max() > 200
+    assert log.sha256 == generate_log(256, 2.5, 54).sha256  # else: save that one as sample_log.npz
 
 
 @pytest.mark.parametrize(
