@@ -146,6 +146,7 @@ def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, pa
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS)
+    os.nice(1)  # the parent has more to do beside its own pass; so all end at about the same time
     of_parent.close()
     next_s = time.monotonic()
 

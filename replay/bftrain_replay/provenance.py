@@ -14,6 +14,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 
 FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
+LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,11 +14,8 @@ from bftrain import config, summaries
 from bftrain.files import prepare_folder, write_text
 from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain_datasets.log.log_files import save_log
-from bftrain_replay.drawing import vega
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.provenance import FORMAT, InputSource
-from bftrain_replay.reporting.report import render
-from bftrain_replay.reporting.report_data import LOG_FILE, of_study
+from bftrain_replay.provenance import FORMAT, LOG_FILE, InputSource
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.resume.solver_cache import BESIDE, beside
 from bftrain_replay.study import ReplayStudy
@@ -59,6 +56,10 @@ def write(
 
     ``tables`` are csv or parquet; ``has_tables`` says that ``write_tables`` wrote them already.
     """
+    from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
+    from bftrain_replay.reporting.report import render  # noqa: PLC0415 - as above
+    from bftrain_replay.reporting.report_data import of_study  # noqa: PLC0415 - as above
+
     source = source or InputSource()
     prepare_folder(folder)
     result = study.result

@@ -202,8 +202,7 @@ def study_of(
 
 def _with_references(passes: StudyPasses, main: ReplayResult) -> ReplayStudy:
     """Return the study of a replay, with the baseline and the references."""
-    simple = passes.baseline()
-    ceiling, dedicated = passes.ceiling_and_dedicated()
+    simple, ceiling, dedicated = passes.references()
     warnings = _warnings(passes.part, passes.tasks, main, simple, {passes.ceiling_words: ceiling})
     yardsticks = passes.yardsticks(ceiling, dedicated)
     own, *others = (

@@ -118,12 +118,13 @@ class StudyPasses:
             raise Fault("a replay that was not begun was stopped", where="study")
         return found
 
-    def ceiling_and_dedicated(self) -> tuple[ReplayResult | None, ReplayResult | None]:
-        """Replay the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
-        # While the ceiling is under way elsewhere, the dedicated pool can be replayed here
-        order = (DEDICATED, CEILING) if CEILING in self._beside else (CEILING, DEDICATED)
+    def references(self) -> tuple[ReplayResult | None, ReplayResult | None, ReplayResult | None]:
+        """Replay the baseline, the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
+        order = [BASELINE, CEILING, DEDICATED]
+        if CEILING in self._beside:  # while the others are under way elsewhere, the dedicated pool can be replayed here
+            order = [DEDICATED, BASELINE, CEILING]
         found = {name: self._reference(name) for name in order}
-        return found[CEILING], found[DEDICATED]
+        return found[BASELINE], found[CEILING], found[DEDICATED]
 
     def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
         """Run the main replay, or one with another solver; ``None`` if stopped before."""

@@ -44,15 +44,14 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.workloads.task_generators import sample_tasks
     from bftrain_replay import replay_folder
-    from bftrain_replay.commands.replay_run import exit_if_interrupted, replay, show
+    from bftrain_replay.commands.replay_run import EarlyTables, exit_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SensitivityTable
-    from bftrain_replay.drawing import vega
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
     source = InputSource(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
-    settings, lacking = ReplaySettings(), vega.lacking()
+    settings = ReplaySettings()
 
     def write_demo(into: Path) -> None:
         for name in (_LOG, _TASKS):
@@ -71,10 +70,14 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
             _write_inputs(log, tasks, inputs)
         wanted, cached = not quick, not no_cache
         table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=wanted, cached=cached)
-        study = table.added_to(replay(log, tasks, settings, _BASELINE, out))
+        early = EarlyTables(result, replay_folder.CSV)
+        study = table.added_to(replay(log, tasks, settings, _BASELINE, out, main_done=early.write))
+        from bftrain_replay.drawing import vega  # only now: the replays run without what draws
+
+        lacking = vega.lacking()
         written = study.complete or not result.holds_finished
         if written:
-            result.replace(lambda draft: replay_folder.write(study, draft, source))
+            early.complete(study, source)
             demo.replace(write_demo)
     title = f"{len(log.node_names):,} nodes, {text_formats.duration(log.span_s)}, {len(tasks):,} tasks"
     show(study, source, out, title=title, report=None if lacking else str(report))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain.config import Settings
+    from bftrain.result_folder import ResultFolder
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.provenance import InputSource
@@ -52,22 +53,41 @@ def run_into(
         if asked.resume and not unfinished.exists():
             out.say(f"nothing was interrupted in {folder}: starting from the beginning")
         with AnswerFile(unfinished, origin, resume=asked.resume) as answers:
-            early: list[ReplayResult] = []
-
-            def write_early(main: ReplayResult) -> None:
-                result.write_ahead(lambda draft: replay_folder.write_tables(main, draft, asked.tables))
-                early.append(main)
-
-            study = run(answers, write_early)
+            early = EarlyTables(result, asked.tables)
+            study = run(answers, early.write)
             written = study.complete or not result.holds_finished
             if written:
-                form, has_tables = asked.tables, bool(early)
-                result.replace(
-                    lambda draft: replay_folder.write(study, draft, source, tables=form, has_tables=has_tables)
-                )
+                early.complete(study, source)
             if study.complete:
                 answers.discard()
     return study, written
+
+
+class EarlyTables:
+    """Writes the tables of the main replay while the replays to compare with go on, and all else when they are done."""
+
+    def __init__(self, result: ResultFolder, form: str) -> None:
+        self._result, self._form, self._written = result, form, False
+
+    def write(self, main: ReplayResult) -> None:
+        """Write the tables, and import what the rest will need."""
+        from bftrain_replay import replay_folder
+        from bftrain_replay.commands import replay_result  # noqa: F401 - takes as long as the tables
+        from bftrain_replay.drawing import vega
+        from bftrain_replay.reporting import report  # noqa: F401 - as above
+
+        vega.available()  # imports a large library
+        self._result.write_ahead(lambda draft: replay_folder.write_tables(main, draft, self._form))
+        self._written = True
+
+    def complete(self, study: ReplayStudy, source: InputSource) -> None:
+        """Write all other files, and replace the old result."""
+        from bftrain_replay import replay_folder
+
+        form, has_tables = self._form, self._written
+        self._result.replace(
+            lambda draft: replay_folder.write(study, draft, source, tables=form, has_tables=has_tables)
+        )
 
 
 def replay(
@@ -208,7 +228,7 @@ _AN_HOUR_S: Final = 3600.0
 class _ReplayShown:
     begun_s: float
     shown_s: float
-    bar: TaskID
+    bar: TaskID | None
 
 
 class ReplayProgress:
@@ -220,7 +240,6 @@ class ReplayProgress:
 
     def __init__(
         self,
-        bars: Progress,
         out: Output,
         goal: float,
         *,
@@ -228,7 +247,8 @@ class ReplayProgress:
         counted: str = "decisions",
         done: str = "hours replayed",
     ) -> None:
-        self._bars, self._out = bars, out
+        self._out = out
+        self.bars: Progress | None = None
         self._counted, self._done, self._unit = counted, done, unit
         self._total = max(goal / unit, 1.0)
         self._in_lines = not sys.stderr.isatty()
@@ -240,9 +260,11 @@ class ReplayProgress:
         done /= self._unit
         shown = self._shown.get(name)
         if shown is None:
-            if not self._shown:  # only now: a thread that draws bars stands in the way of processes for replays
-                self._bars.start()
-            bar = self._bars.add_task(f"{name}, {self._done}", total=self._total)
+            if not self._shown and not self._in_lines:
+                # Only now: a thread that draws bars stands in the way of processes for replays, and it takes an import
+                self.bars = self._out.progress()
+                self.bars.start()
+            bar = self.bars.add_task(f"{name}, {self._done}", total=self._total) if self.bars is not None else None
             shown = self._shown[name] = _ReplayShown(now_s, now_s, bar)
         elif now_s - shown.shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
             return
@@ -254,8 +276,10 @@ class ReplayProgress:
                 f"{count:,} {self._counted}, {count / took_s:,.0f} a second{left}"
             )
         shown.shown_s = now_s
+        if self.bars is None or shown.bar is None:
+            return
         rate = f", {count / (now_s - shown.begun_s):,.0f} {self._counted}/s" if now_s > shown.begun_s else ""
-        self._bars.update(shown.bar, completed=done, description=f"{name}, {self._done}{rate}")
+        self.bars.update(shown.bar, completed=done, description=f"{name}, {self._done}{rate}")
 
 
 @contextmanager
@@ -264,9 +288,8 @@ def watched(out: Output, goal: float, **shown: Any) -> Iterator[Callable[[str, f
 
     Ctrl-C or SIGTERM end it early, a second Ctrl-C at once. ``goal`` and ``shown`` are those of ``ReplayProgress``.
     """
-    bars = out.progress()
     with interruption() as interrupted:
-        progress = ReplayProgress(bars, out, goal, **shown)
+        progress = ReplayProgress(out, goal, **shown)
 
         def watch(name: str, done: float, count: int) -> bool:
             progress.tell(name, done, count)
@@ -275,4 +298,5 @@ def watched(out: Output, goal: float, **shown: Any) -> Iterator[Callable[[str, f
         try:
             yield watch
         finally:
-            bars.stop()
+            if progress.bars is not None:
+                progress.bars.stop()

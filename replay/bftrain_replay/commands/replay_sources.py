@@ -35,7 +35,6 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     log, folder = _files(asked)
     from bftrain.node_units import in_words_of
     from bftrain_replay import replay_folder
-    from bftrain_replay.drawing import vega
     from bftrain_replay.output.summary_json import workload_ran_dry
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.resume.solver_cache import origin_of
@@ -79,6 +78,8 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     replay_run.show(study, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
     if written:
         out.say(f"result: {folder}")
+    from bftrain_replay.drawing import vega  # only now: the replays run without what draws
+
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
     replay_run.exit_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)

@@ -22,12 +22,10 @@ from bftrain_replay.drawing.sums import sum_by_key
 from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.output.summary_json import summary
-from bftrain_replay.provenance import InputSource
+from bftrain_replay.provenance import LOG_FILE, InputSource
 from bftrain_replay.results.campaign_stretch import campaigns_of
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import CampaignRow
-
-LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
 
 _TASK_COLUMNS: Final = tuple(column.name for column in tables.TASKS)
 _CAMPAIGN: Final = tuple(column.name for column in tables.CAMPAIGNS)

@@ -17,10 +17,11 @@ from bftrain.result_folder import DRAFT
 from bftrain.values.problem import CompetingTask
 from bftrain_replay import forked_pass, replay_folder, study_passes
 from bftrain_replay.commands.replay_run import ReplayRequest, run_into
-from bftrain_replay.forked_pass import ForkedPass
+from bftrain_replay.forked_pass import ForkedPass, PassesBeside
 from bftrain_replay.provenance import InputSource
+from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
+from bftrain_replay.resume.solver_cache import DEDICATED, AnswerFile, origin_of
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, StudyCalls, study, study_of
@@ -126,6 +127,25 @@ def test_an_interrupted_study_goes_on_to_the_same_files(tmp_path: Path) -> None:
     whole = study(LOG, TASKS, SETTINGS, baseline="equal-share")
     assert files(replayed(None), tmp_path / "again") == files(whole, tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"again", "whole"}
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_dedicated_pool_is_replayed_here_before_the_others_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    result = PassesBeside.result
+
+    def wait(passes: PassesBeside, name: str, going: Callable[[], bool]) -> ReplayResult | None:
+        waited.append(name)
+        return result(passes, name, going)
+
+    monkeypatch.setattr(PassesBeside, "result", wait)
+    study(LOG, TASKS, SETTINGS, baseline="equal-share")
+    assert waited == [DEDICATED, "equal-share", CEILING]
+
+
+def test_the_parent_comes_first(tmp_path: Path) -> None:
+    ended(ForkedPass(lambda _: (tmp_path / "nice").write_text(str(os.nice(0)), encoding="utf-8") and None))
+    assert int((tmp_path / "nice").read_text(encoding="utf-8")) == min(os.nice(0) + 1, 19)
 
 
 def test_progress_is_received_while_it_runs() -> None:

@@ -13,7 +13,7 @@ import pytest
 from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain_replay import replay_folder
-from bftrain_replay.provenance import InputSource
+from bftrain_replay.provenance import LOG_FILE, InputSource
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.completion import SHOWN
 from bftrain_replay.reporting.headline_section import compared
@@ -232,7 +232,7 @@ def test_a_folder_gives_the_page_that_memory_gave(tmp_path: Path, tables: str) -
 
 def test_a_folder_without_its_log_is_refused_with_what_to_do(tmp_path: Path) -> None:
     replay_folder.write(study_of("one"), tmp_path)
-    (tmp_path / report_data.LOG_FILE).unlink()
+    (tmp_path / LOG_FILE).unlink()
     with pytest.raises(BadInput, match="run the replay again"):
         report_data.of_folder(tmp_path)
 
