@@ -83,23 +83,23 @@ def process_steps(
     """Process all steps of ``journal``, and decide them again or follow the recorded decisions."""
     again = Rerun(journal, decide_again=decide_again)
     rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)
-    books = _Books(events, again.harvester, rules)
+    accounts = _JournalAccounts(events, again.harvester, rules)
     differences = []
     begun = perf_counter()
     for step in again.steps():
-        books.harvester = again.harvester  # replaced at a change of the settings
+        accounts.harvester = again.harvester  # replaced at a change of the settings
         with readable_errors(journal.path, step.step):
-            books.step(step)
+            accounts.step(step)
         if step.difference is not None:
             differences.append(step.difference)
-        if watch is not None and not watch("journal", books.now_s, len(books.decisions)):
+        if watch is not None and not watch("journal", accounts.now_s, len(accounts.decisions)):
             break
-    run = books.close(perf_counter() - begun)
-    return JournalPass(run=run, work_samples=books.work_samples, differences=tuple(differences))
+    run = accounts.close(perf_counter() - begun)
+    return JournalPass(run=run, work_samples=accounts.work_samples, differences=tuple(differences))
 
 
 @dataclass(slots=True)
-class _Books:
+class _JournalAccounts:
     """The accounts of the steps processed so far. Times are seconds since the log's start."""
 
     events: JournalEvents

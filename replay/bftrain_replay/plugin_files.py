@@ -25,12 +25,12 @@ _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
 
 def from_anywhere(settings: S, folder: Path | None = None) -> S:
     """Return the settings with absolute paths of plug-in files, which are relative to ``folder``."""
-    return replace(settings, **{name: _NAMING[name](said, folder) for name, said in _said(settings)})
+    return replace(settings, **{name: _NAMING[name](said, folder) for name, said in _plugin_settings(settings)})
 
 
 def files(settings: msgspec.Struct) -> Iterator[Path]:
     """Yield the plug-in files."""
-    for name, said in _said(settings):
+    for name, said in _plugin_settings(settings):
         admission = said.partition(",")[0].partition("=")[0]
         for each in said.split(",") if name == "metrics" else (admission if name == "admission" else said,):
             file, _ = parts.split_name(each.strip())
@@ -44,5 +44,5 @@ def sha256(settings: msgspec.Struct) -> str:
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
 
 
-def _said(settings: msgspec.Struct) -> Iterator[tuple[str, str]]:
+def _plugin_settings(settings: msgspec.Struct) -> Iterator[tuple[str, str]]:
     return ((name, getattr(settings, name)) for name in _NAMING if name in settings.__struct_fields__)

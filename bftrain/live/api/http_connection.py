@@ -65,7 +65,7 @@ class BadRequest(Exception):
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
     """Answer all requests of one connection; ``refuse`` builds the answer to a request that cannot be parsed."""
-    talk = _Talk(reader, writer)
+    talk = _ClientConnection(reader, writer)
     try:
         more = True
         while more:
@@ -80,7 +80,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
 async def reject_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response) -> None:
     """Send an answer before any request is read, and close the connection."""
     try:
-        await _Talk(reader, writer).last(response)
+        await _ClientConnection(reader, writer).last(response)
     except (ConnectionError, TimeoutError):
         pass  # the client left first
     finally:
@@ -97,7 +97,7 @@ async def _close(writer: asyncio.StreamWriter) -> None:
 Refuse = Callable[[int, str], Response]
 
 
-class _Talk:
+class _ClientConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer

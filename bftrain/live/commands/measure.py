@@ -172,7 +172,7 @@ def measure(  # noqa: PLR0913 - each is an option of the command
         if not sys.stdin.isatty():
             raise UsageError("it asks before it begins, and there is no terminal", where="--yes", fix="give --yes")
         click.confirm("Begin?", abort=True, err=True)
-    turns = _Turns(client, probes, at_once, gap_s, patience_s, recorded, record)
+    turns = _AlternatingBlocks(client, probes, at_once, gap_s, patience_s, recorded, record)
     failure: BftrainError | None = None
     with on_sigterm(signal.default_int_handler), _restored(client, before, out), probes:
         try:
@@ -203,7 +203,7 @@ def _announce(
 
 
 @dataclass(eq=False, repr=False)
-class _Turns:
+class _AlternatingBlocks:
     """Runs alternating blocks of probe jobs, and adds their waits to the record, also in the file ``_record``."""
 
     _client: Client

@@ -63,7 +63,7 @@ class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
     again_s: float = LATER
 
 
-class _Seen(msgspec.Struct, kw_only=True):
+class _SeenPilot(msgspec.Struct, kw_only=True):
     alive: int
     waiting: dict[str, list[Pilot]]  # by mark
     stale: list[Pilot]  # they wait with an order that holds no more
@@ -200,7 +200,7 @@ class PilotPolicy:
         self._failing += 1
         self._failed_at_s = wall_s
 
-    def _sorted_out(self, now_s: float, pilots: Iterable[Pilot], marks: Iterable[str]) -> _Seen:
+    def _sorted_out(self, now_s: float, pilots: Iterable[Pilot], marks: Iterable[str]) -> _SeenPilot:
         alive = [pilot for pilot in pilots if pilot.state in ALIVE]
         self._cancelled = {
             pilot.id: self._cancelled[pilot.id]
@@ -208,7 +208,7 @@ class PilotPolicy:
             if self._cancelled.get(pilot.id, -math.inf) > now_s - _CANCEL_AGAIN_S
         }
         waiting: dict[str, list[Pilot]] = {mark: [] for mark in marks}
-        seen = _Seen(alive=len(alive), waiting=waiting, stale=[], holding=[], stopped=[], leaving=0, parting=0)
+        seen = _SeenPilot(alive=len(alive), waiting=waiting, stale=[], holding=[], stopped=[], leaving=0, parting=0)
         for pilot in alive:
             if pilot.state is PilotState.ENDING or pilot.id in self._cancelled:
                 seen.leaving += pilot.state is not PilotState.WAITING
@@ -221,7 +221,7 @@ class PilotPolicy:
                 seen.holding.append(pilot)
         return seen
 
-    def _adapt(self, now_s: float, seen: _Seen) -> None:
+    def _adapt(self, now_s: float, seen: _SeenPilot) -> None:
         """Adapt the number of waiting pilots to how many of them were started."""
         started: set[str] = set()
         if self._held is not None:
@@ -244,7 +244,7 @@ class PilotPolicy:
         self._aims = aims
         self._adapted_s = {mark: self._adapted_s.get(mark, now_s) for mark in aims}
 
-    def _budget(self, seen: _Seen, idle: int | None, spare: int) -> int:
+    def _budget(self, seen: _SeenPilot, idle: int | None, spare: int) -> int:
         most = min(self._settings.max_nodes or LATER, self._wanted, self._limits.running)
         # Those that are stopped count as submitted, too
         most = min(most, self._limits.submitted - len(seen.stopped))
@@ -272,7 +272,7 @@ class PilotPolicy:
                     budget -= 1
         return tuple(targets)
 
-    def _submits(self, now_s: float, seen: _Seen, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
+    def _submits(self, now_s: float, seen: _SeenPilot, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
         waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
         if self._tokens_at is not None:
             self._tokens += max(0.0, now_s - self._tokens_at) * self._settings.submits_per_min / 60

@@ -21,10 +21,10 @@ _NO_WORDS_IN_SPEC: Final = frozenset({"field", "expr", "calculate", "filter", "a
 
 def in_unit(part: Part, unit: str) -> Part:
     """Return a page, or pictures, in the words of the log's unit; names of slots, tasks and files stay."""
-    return part if unit == NODE else _said(part, words_of(unit))
+    return part if unit == NODE else _rewritten(part, words_of(unit))
 
 
-def _said(part: Part, words: Callable[[str], str]) -> Part:
+def _rewritten(part: Part, words: Callable[[str], str]) -> Part:
     found: Any = part
     if isinstance(part, HtmlText):
         found = HtmlText("".join(each if each.startswith("<") else words(each) for each in _TAG.split(part)))
@@ -39,22 +39,22 @@ def _said(part: Part, words: Callable[[str], str]) -> Part:
             alt=words(part.alt),
             says=words(part.says),
             caption=words(part.caption),
-            spec=_said_in_spec(part.spec, words),
-            narrow=_said_in_spec(part.narrow, words),
-            closer=_said_in_spec(part.closer, words),
-            raster=_said(part.raster, words),
+            spec=_rewritten_spec(part.spec, words),
+            narrow=_rewritten_spec(part.narrow, words),
+            closer=_rewritten_spec(part.closer, words),
+            raster=_rewritten(part.raster, words),
         )
     elif is_dataclass(part) and not isinstance(part, type):
         texts = {each.name: getattr(part, each.name) for each in fields(part) if each.name not in _NO_WORDS}
-        found = replace(part, **{name: _said(text, words) for name, text in texts.items()})
+        found = replace(part, **{name: _rewritten(text, words) for name, text in texts.items()})
     elif not isinstance(part, bytes | Mapping) and hasattr(part, "__iter__"):
-        found = tuple(_said(each, words) for each in part)
+        found = tuple(_rewritten(each, words) for each in part)
     return found  # type: ignore[no-any-return]  # of the same type
 
 
-def _said_in_spec(value: Any, words: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
+def _rewritten_spec(value: Any, words: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, Mapping):
-        return {key: each if key in _NO_WORDS_IN_SPEC else _said_in_spec(each, words) for key, each in value.items()}
+        return {key: each if key in _NO_WORDS_IN_SPEC else _rewritten_spec(each, words) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_said_in_spec(each, words) for each in value]
+        return [_rewritten_spec(each, words) for each in value]
     return words(value) if isinstance(value, str) else value

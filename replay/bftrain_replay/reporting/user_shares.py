@@ -198,7 +198,7 @@ def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
     )
     worst = _worst(finished)
     parts = (
-        _said(rows, finished),
+        _campaign_sentences(rows, finished),
         _stretches(rows, finished),
         _by_user(rows),
         *((worst,) if worst is not None else ()),
@@ -206,7 +206,7 @@ def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
     return PageSection(heading="Campaigns", intro=intro, parts=parts)
 
 
-def _said(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> HtmlText:
+def _campaign_sentences(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> HtmlText:
     stretch = f"<strong>{text_formats.ratio(float(_column(finished, 'stretch').mean()))}</strong>"
     within = sum(bool(row.within) for row in finished)
     if len(finished) == 1:

@@ -62,7 +62,7 @@ def campaigns_of(result: TaskCourse) -> tuple[CampaignRow, ...]:
         return ()
     arrived.sort(key=lambda task: task.submit_s)
     members = _members(arrived)
-    return tuple(_Fair(arrived, members, result).rows())
+    return tuple(_FairSchedule(arrived, members, result).rows())
 
 
 def _members(tasks: Sequence[TaskRecord]) -> list[list[int]]:
@@ -85,7 +85,7 @@ def _joins(task: TaskRecord, others: Sequence[TaskRecord]) -> bool:
     return task.submit_s < others[0].submit_s + GAP_S
 
 
-class _Fair:
+class _FairSchedule:
     def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: TaskCourse) -> None:
         self._tasks, self._members, self._result = tasks, members, result
         entities: Mapping[str, Entity] = result.settings.entities
@@ -96,7 +96,7 @@ class _Fair:
         durations = np.diff(self._edges_s)
         self._held = np.concatenate(([0.0], np.cumsum(result.used * durations)))  # node-seconds, up to each edge
         self._there = np.concatenate(([0.0], np.cumsum(result.pool * durations)))
-        self._virtual = _Served(self._shares, len(members))
+        self._virtual = _ServedTime(self._shares, len(members))
         self._previous = [0.0] * len(members)
 
     def rows(self) -> Iterator[CampaignRow]:
@@ -181,7 +181,7 @@ class _Fair:
         return max(from_s, float(edge_s))
 
 
-class _Served(UserVirtualSchedule):
+class _ServedTime(UserVirtualSchedule):
     def advance(self, to_s: float, busy: int) -> None:
         """Advance the time, in which ``busy`` nodes were held."""
         super(UserVirtualSchedule, self).advance(to_s, busy)

@@ -66,7 +66,7 @@ class RoundAdmission:
         self._gangs, self._progress = gangs, progress
         # How many compete at most is for the policy to say, so no task is left out for being one too many
         self._admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)
-        self._books = self._admission if isinstance(self._admission, NotingAdmission) else None
+        self._stateful = self._admission if isinstance(self._admission, NotingAdmission) else None
         self.remarks: list[str] = []  # on tasks that came
 
     def chosen(self, here: Places, time_s: float, count: Places) -> Places:
@@ -124,10 +124,10 @@ class RoundAdmission:
                 yield f"task '{spec.name}' {said}"
 
     def _note(self, news: AdmissionUpdate) -> None:
-        if self._books is None:
+        if self._stateful is None:
             return
         try:
-            self._books.note(news)
+            self._stateful.note(news)
         except Exception as error:
             raise self._broken(error) from error
 

@@ -139,14 +139,14 @@ def test_a_pause_of_before_is_there_again_afterwards(bftrain: CommandLine, run: 
 def test_ctrl_c_restores_what_was_and_shows_what_is_measured(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe, number = measure._Turns._probe, iter(range(100))  # noqa: SLF001 - the moment matters
+    probe, number = measure._AlternatingBlocks._probe, iter(range(100))  # noqa: SLF001 - the moment matters
 
     def pressed(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - handed through
         if next(number) == 6:
             raise KeyboardInterrupt
         return probe(self, *args, **more)
 
-    monkeypatch.setattr(measure._Turns, "_probe", pressed)  # noqa: SLF001 - as above
+    monkeypatch.setattr(measure._AlternatingBlocks, "_probe", pressed)  # noqa: SLF001 - as above
     ended = bftrain(*WORDS, "--yes")
     assert (ended.code, "interrupted" in ended.err) == (0, True)
     assert "waits of 2 jobs without and 2 with harvesting" in ended.out
