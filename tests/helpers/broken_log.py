@@ -1,4 +1,4 @@
-"""An sacct dump in which nearly everything is wrong that can be. Each line says what; so small that one can count."""
+"""An sacct dump with nearly every possible defect. Each line says what; so small that one can count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An objective that ties tasks together, which ``exact`` cannot express, by the name that settings take."""
+"""The name of a coupled objective, which ``exact`` does not support, as settings take it."""
 
 from __future__ import annotations
 

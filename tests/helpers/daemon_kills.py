@@ -41,7 +41,7 @@ class KilledDaemon(LocalDaemon):
         self.steps: dict[str, int] = {}  # short command -> how many it does
 
     def kill_often(self, times: int) -> None:
-        """Kill and start it so often: a third at any time of its start, the others while it runs."""
+        """Kill and restart it that many times: a third during its start, the others while it runs."""
         for number in range(times):
             if number % 3 == 2:
                 time.sleep(self._chance.uniform(0.0, 1.5))
@@ -55,7 +55,7 @@ class KilledDaemon(LocalDaemon):
         self.until(self.runs, f"it runs after {times} kills")
 
     def submit_training(self) -> None:
-        """Hand in a native training that lasts until :meth:`finish`."""
+        """Submit a native training that lasts until :meth:`finish`."""
         folder = self.record_folder("training")
         argv = (str(PROGRAMS / "training.py"), "--record", str(folder), "--step-s", "0.01")
         curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
@@ -161,7 +161,7 @@ def _again_after_end(record: list[dict[str, Any]]) -> list[str]:
 
 
 def kill_daemon(folder: Path, times: int, *, seed: int) -> dict[str, float]:
-    """Kill the daemon so often, demand that everything was done exactly once, and return figures."""
+    """Kill the daemon repeatedly, check that everything was done exactly once, and return figures."""
     with KilledDaemon(folder, seed) as daemon:
         daemon.submit_training()
         # Agents import PyTorch from one process of the daemon's: killed again and again meanwhile, they never begin

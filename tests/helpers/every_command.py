@@ -1,4 +1,4 @@
-"""Every command there is, and how it is called: a command that is not in the table is found by a test."""
+"""All commands, each with a call; a test finds commands that are not in the table."""
 
 from __future__ import annotations
 

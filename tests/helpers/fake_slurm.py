@@ -1,4 +1,4 @@
-"""Slurm's commands as scripts that say what stands in a file: all pilots run, on as many nodes as one likes."""
+"""Slurm's commands as scripts that print the content of a file: all pilots run, on any number of nodes."""
 
 from __future__ import annotations
 

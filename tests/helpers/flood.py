@@ -1,4 +1,4 @@
-"""Records without end through a pipe, into a program that has little memory."""
+"""Endless records through a pipe, into a program with little memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS_A_BLOCK = 5000  # about a megabyte
 
 
 def block_that_counts_for_nothing() -> bytes:
-    """Make rows that are all set aside, each for another job and another set of nodes."""
+    """Return rows that are all set aside, each with another job and another set of nodes."""
     rows = (f"{at}|{DAY}|{DAY + at % 2}|n[{at}-{at + 9}]|COMPLETED{'x' * 150}\n" for at in range(ROWS_A_BLOCK))
     return "".join(rows).encode()
 

@@ -61,7 +61,7 @@ class Flux:
         ).stdout.strip()
 
     def submit(self, *words: str) -> str:
-        """Hand in a job, and give its number."""
+        """Submit a job, and return its number."""
         return self.run("job", "id", "--to=dec", self.run("submit", *words))
 
     def jobs(self, *states: str, form: str = "{name}") -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Callers of a live run, what they hand in, and how they reach it."""
+"""Callers of a live run: submissions, addresses and tokens."""
 
 from __future__ import annotations
 

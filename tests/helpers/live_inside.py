@@ -279,7 +279,7 @@ async def submit(service: LiveService, name: str, smallest: int = 1, largest: in
 
 
 async def until(true: Callable[[], object], what: str = "") -> None:
-    """Let the loop go round until something is so."""
+    """Run the event loop until the condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline, what or "it never came to that"

@@ -1,4 +1,4 @@
-"""A live run in a thread of its own, for those who ask from outside of its loop: commands, clients, fuzzers."""
+"""A live run in a thread of its own, for callers outside its event loop: commands, clients, fuzzers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LiveThread:
         return next(address for address in self.inside.api.addresses if address.startswith("http"))
 
     def do(self, what: Callable[[Inside], Any]) -> Any:  # noqa: ANN401 - as that returns
-        """Do something in its loop, and wait until all that follows is decided."""
+        """Call a function in its event loop, and wait until its effects are decided."""
 
         async def done() -> Any:  # noqa: ANN401 - as above
             result = what(self.inside)

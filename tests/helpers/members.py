@@ -1,4 +1,4 @@
-"""Scripts that run beside each other as members of a process group."""
+"""Runs scripts side by side as members of a process group."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class OneNode:
         self.manager()
 
     def manager(self, epoch: int | None = None, *, takes: bool = True) -> RecordingListener:
-        """Let another manager take the place of the one before, which says nothing more."""
+        """Replace the manager by another one; the former falls silent."""
         if self.epoch:
             self.hub.abandon()
         self.epoch = self.epoch + 1 if epoch is None else epoch

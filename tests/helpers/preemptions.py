@@ -276,7 +276,7 @@ def busy_machine(processes: int = 4) -> Iterator[None]:
 
 
 def survive(nodes: int, times: int, *, load_s: float, grace_s: float, seed: int) -> dict[str, float]:
-    """Take all nodes so often from all trainings, demand that nothing is lost, and return figures."""
+    """Preempt all nodes repeatedly, check that nothing is lost, and return figures."""
     with Slurm(nodes=nodes) as cluster, PreemptedRun(cluster, TRAININGS, load_s=load_s, grace_s=grace_s) as run:
         wait_until(lambda: all(seen.views for seen in run.seen.values()), "the API tells of all tasks", run.live.tell)
         # Slurm takes some seconds to bring pilots back, and imports some more: a preemption may come at any of them

@@ -73,7 +73,7 @@ class Reader:
     found: bool = True  # whether the shell finds bftrain
 
     def read(self) -> None:
-        """Do what the page says, from its begin to its end."""
+        """Try all blocks of the page in order."""
         place = self.page.said.get("in", "")
         assert place in ("", CHECKOUT, f"{CHECKOUT} with .venv activated"), f"{self.page.name}: where is {place}?"
         self.found = place != CHECKOUT

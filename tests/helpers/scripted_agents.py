@@ -1,4 +1,4 @@
-"""A hub with scripted agents: a test says what an agent says, and hears what the manager says to it."""
+"""A hub with scripted agents: tests send the messages of agents, and receive those of the manager."""
 
 from __future__ import annotations
 

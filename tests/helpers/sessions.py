@@ -1,4 +1,4 @@
-"""Whether what a test started is gone."""
+"""Detects processes that a test left behind."""
 
 from __future__ import annotations
 

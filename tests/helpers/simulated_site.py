@@ -60,7 +60,7 @@ class SimulatedSite:
         self.wrongs: list[str] = []
 
     async def run(self) -> None:
-        """Let all days go by, and what is left of the tasks."""
+        """Simulate all days, and then the rest of the tasks."""
         settings = Settings(objective="hierarchical", max_tasks=20)
         step, steps = 0, self.days * STEPS_A_DAY
         with mock.patch.object(time, "time", self._now):
@@ -114,7 +114,7 @@ class SimulatedSite:
         _leave_files(view.folder)
 
     def _report(self) -> None:
-        """Let all tasks that run report what they did in the last ten minutes, and end if that was the rest."""
+        """Report ten minutes of work of all running tasks, and end those that are done."""
         for task, held in list(self._world.held.items()):
             if task not in self._left or not held:
                 continue

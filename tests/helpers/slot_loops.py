@@ -1,4 +1,4 @@
-"""The idle time of GPUs or cores by a plain loop over all moments, to hold imports against."""
+"""The idle time of GPUs or cores by a plain loop over all moments, as a reference for imports."""
 
 from __future__ import annotations
 

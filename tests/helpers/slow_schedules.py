@@ -1,4 +1,4 @@
-"""Main schedulers written as slowly and plainly as can be, to hold the real ones against.
+"""Main schedulers in their plainest form, as a reference for the real ones.
 
 Everything counts in minutes, and every minute everything is planned again from scratch: no sorted ends, no profile of
 steps, no shortcuts. The virtual fair schedule is poured minute by minute, in fractions.

@@ -162,7 +162,7 @@ class Slurm:
         return set(self.run("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N", check=False).stdout.split())
 
     def submit(self, script: str, *options: str) -> str:
-        """Hand in a batch job; gives its number."""
+        """Submit a batch job; return its number."""
         file = self.home / "job.sh"
         file.write_text(f"#!/bin/sh\n{script}\n")
         return self.run("sbatch", "--parsable", "--output=/dev/null", *options, str(file)).stdout.strip()

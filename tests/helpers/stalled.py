@@ -1,4 +1,4 @@
-"""Trainings that hang, crash or diverge, on a stage: what is reported of them, how soon, and whether they let go."""
+"""Trainings that hang, crash or diverge: how soon that is reported, and whether their nodes are released."""
 
 from __future__ import annotations
 

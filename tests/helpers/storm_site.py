@@ -1,4 +1,4 @@
-"""Agents, and one manager after the other: everything of it can be killed or stopped at any time."""
+"""Agents and successive managers, all of which can be killed or stopped at any time."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class StormSite:
         self.mark_taken(nodes, _ENDING_S)
 
     def mark_taken(self, nodes: Sequence[str], patience_s: float = 0.0) -> None:
-        """Know that these nodes are taken: their agents end, or are killed; the task holds them no more."""
+        """Record that these nodes were taken: their agents end or are killed, and the task no longer holds them."""
         for node in nodes:
             agent = self.agents.pop(node)
             self._seen_pids |= {agent.pid, *descendants(agent.pid)}

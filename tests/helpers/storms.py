@@ -1,4 +1,4 @@
-"""Storms: sizes that change at random, and workers that die at random."""
+"""Fault injection: random changes of size, and random deaths of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps that wait, or go slowly, until a test has done something to them."""
+"""Sweeps that block, or run slowly, until a test releases them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python that has imported what takes long, and forks the scripts of tests, which therefore start at once.
+"""A Python that has imported slow modules, and forks the scripts of tests, which therefore start at once.
 
 The prefork server of an agent runs workers in the same way. There is one of these for each process of pytest.
 """

@@ -1,4 +1,4 @@
-"""Real worker processes, each with a scripted agent: a test says to them what an agent would."""
+"""Real worker processes, each with a scripted agent: tests send the messages of an agent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Worker:
         self._guest.send(json.dumps(message).encode())
 
     def is_at(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask the worker where it is until that is as wanted; return its last answer."""
+        """Ask the worker for its position until that is as expected; return the last answer."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             self.tell(type="position")
@@ -85,7 +85,7 @@ class Worker:
             time.sleep(0.02)
 
     def ends(self) -> int:
-        """Hear all that it still says, and give its exit code."""
+        """Receive its remaining messages, and return its exit code."""
         while (message := self._next(PATIENCE_S)) is not None:
             self.said.append(message)
         return self.process.wait(PATIENCE_S)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bftrain.live.commands import submit
+from bftrain.live.model.site_config import Api
 from tests.helpers.in_process import CommandLine
+from tests.helpers.live_thread import LiveThread, live_thread
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -23,3 +27,15 @@ def journal(bftrain: CommandLine, events: Path, tmp_path: Path) -> Path:
     path = tmp_path / "harvest.db"
     assert bftrain("decide", events, "--journal", path).code == 0
     return path
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
+    """Yield a live run without nodes, which commands find by themselves, in a folder with two scripts."""
+    monkeypatch.setattr(submit, "_ASK_S", 0.01)
+    with live_thread(tmp_path / "run", api=Api(tcp="127.0.0.1:0")) as found:
+        monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
+        monkeypatch.chdir(tmp_path)
+        for script in ("train.py", "cnn.py"):
+            (tmp_path / script).write_text("")
+        yield found

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bftrain.live.commands import submit as submit_module
 from bftrain.live.model.callers import ourselves
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_thread import LiveThread, live_thread
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
-    """Yield a live run without nodes, which commands find by themselves."""
-    with live_thread(tmp_path / "run") as found:
-        monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(submit_module, "_ASK_S", 0.01)
-        (tmp_path / "cnn.py").write_text("")
-        yield found
+from tests.helpers.live_thread import LiveThread
 
 
 def kept(run: LiveThread) -> dict[str, Any]:

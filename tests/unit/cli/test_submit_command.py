@@ -1,0 +1,176 @@
+"""``bftrain submit``: one task from words or a file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bftrain.live.model.callers import ourselves
+from tests.helpers.in_process import CommandLine
+from tests.helpers.live_thread import LiveThread
+
+ME = ourselves().user
+
+
+def kept(run: LiveThread, name: str) -> Any:  # noqa: ANN401 - a Kept
+    return run.do(lambda inside: inside.daemon.task_store.find(name))
+
+
+def test_a_script_is_handed_in_with_its_words(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    ended = bftrain("submit", "train.py", "--nodes", "1:8", "--", "--steps", "5")
+    assert (ended.code, ended.out, ended.err) == (0, "train: submitted as #1\n", "")
+    task = kept(run, "train")
+    assert task.run.argv == (str(tmp_path / "train.py"), "--steps", "5")
+    assert (task.spec.min_nodes, task.spec.max_nodes, task.run.cwd, task.user) == (1, 8, str(tmp_path), ME)
+
+
+def test_everything_can_be_said(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLOUR", "blue")
+    words = ("--nodes", "3", "--name", "n", "--launcher", "inside", "--work", "50", "--weight", "2", "--campaign", "c")
+    folders = ("--folder", "own", "--cwd", "/")
+    ended = bftrain("submit", "make", *words, *folders, "--env", "A=b=c", "--env", "COLOUR", "--json", "--", "-j")
+    assert ended.code == 0, ended.err
+    (printed,) = json.loads(ended.out)
+    assert (printed["name"], printed["number"], printed["state"]) == ("n", 1, "waiting")
+    task = kept(run, "n")
+    assert task.run.argv == ("make", "-j")
+    assert dict(task.run.env) == {"A": "b=c", "COLOUR": "blue"}
+    assert (task.run.folder, task.run.cwd) == (str(tmp_path / "own"), "/")
+    assert (task.spec.min_nodes, task.spec.max_nodes, task.spec.work_samples) == (3, 3, 50.0)
+    assert (task.spec.weight, task.spec.campaign) == (2.0, "c")
+
+
+def test_how_a_program_says_that_it_is_finished_reaches_its_launcher(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    said = ("--finish-code", "7", "--finish-file", "out/all.done", "--stall-limit", "60", "--work", "500")
+    assert bftrain("submit", "make", "--nodes", "1", *said).code == 0
+    (tmp_path / "one.toml").write_text(
+        'command = "make"\nname = "two"\nnodes = 1\nfinish_code = 1\nfinish_file = "done"\nstall_limit_s = 0\n'
+    )
+    assert bftrain("submit", "one.toml").code == 0
+    assert bftrain("submit", "make", "--nodes", "1", "--name", "three").code == 0
+    jobs = run.do(lambda inside: inside.world.jobs)
+    more = ("finish_code", "finish_file", "work_samples", "stall_limit_s")
+    shown_fields = {name: {key: job[key] for key in more if key in job} for name, job in jobs.items()}
+    assert shown_fields == {
+        "make": {"finish_code": 7, "finish_file": "out/all.done", "work_samples": 500.0, "stall_limit_s": 60.0},
+        "two": {"finish_code": 1, "finish_file": "done", "stall_limit_s": 0.0},
+        "three": {},
+    }, "what says nothing is left out, for launchers that do not know of it"
+    assert (kept(run, "make").run.stall_limit_s, kept(run, "three").run.stall_limit_s) == (60.0, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--finish-code", "126"), "finish_code: must be at most 125, and not 75"),
+        (("--finish-code", "75"), "finish_code: must be at most 125, and not 75"),
+        (("--finish-code", "0"), "finish_code: must be at least 1"),
+        (("--stall-limit", "-1"), "stall_limit_s: must be at least 0"),
+        (("--finish-file", "a\0b"), "NUL"),
+    ],
+)
+def test_an_end_that_cannot_be_is_refused(
+    bftrain: CommandLine, run: LiveThread, words: tuple[str, ...], says: str
+) -> None:
+    assert run.socket
+    ended = bftrain("submit", "make", "--nodes", "1", *words)
+    assert ended.code != 0
+    assert says in ended.err
+
+
+def test_a_file_of_tasks_is_handed_in(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.py").write_text("")
+    (tmp_path / "jobs" / "two.toml").write_text(
+        """
+[[task]]
+name = "one"
+script = "a.py"
+args = ["-x"]
+nodes = "1:4"
+profile = "resnet18"
+deadline = 2030-01-31T18:00:00Z
+folder = "one"
+env = { A = "1" }
+
+[[task]]
+command = "true"
+max_nodes = 2
+curve = { nodes = [1, 2], rate = [10.0, 18.0] }
+deadline = 2000000000
+stop_grace_s = 3
+"""
+    )
+    ended = bftrain("submit", "jobs/two.toml")
+    assert (ended.code, ended.out) == (0, "one: submitted as #1\ntrue: submitted as #2\n"), ended.err
+    one, two = kept(run, "one"), kept(run, "true")
+    assert one.run.argv == (str(tmp_path / "jobs" / "a.py"), "-x")
+    assert (one.run.folder, one.run.cwd) == (str(tmp_path / "jobs" / "one"), str(tmp_path / "jobs"))
+    assert one.spec.deadline_s == 1896112800.0
+    assert (one.guessed, two.guessed, two.spec.deadline_s, two.run.stop_grace_s) == (False, False, 2e9, 3.0)
+    assert two.spec.curve.rate == (10.0, 18.0)
+
+
+def test_words_and_options_change_the_task_of_a_file(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text('script = "train.py"\nargs = ["-a"]\nnodes = "1:2"\n')
+    assert bftrain("submit", "one.toml", "--nodes", "2:6", "--name", "x", "--", "-b").code == 0
+    task = kept(run, "x")
+    assert (task.run.argv[1:], task.spec.max_nodes) == (("-a", "-b"), 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("nothing.py", "--nodes", "1:2"), 3, "there is no such file"),
+        (("train.py",), 3, "the number of nodes is missing (such as --nodes 1:8)"),
+        (("train.py", "--nodes", "x"), 3, "'x' is not MIN:MAX"),
+        (("train.py", "--nodes", "3:2"), 3, "below min_nodes"),
+        (("train.py", "--nodes", "1:2", "--name", "-x"), 3, "letters, digits"),
+        (("train.py", "--nodes", "1:2", "--launcher", "nativ"), 3, "'nativ'"),
+        (("train.py", "--nodes", "1:2", "--env", "NOT_SET_HERE"), 2, "is not set here"),
+        (("two.toml", "--", "x"), 2, "arguments are for one"),
+        (("two.toml", "--name", "x"), 2, "a name is for one"),
+        (("none.toml",), 3, "none.toml"),
+        (("bad.toml",), 3, "not valid TOML"),
+        (("odd.toml",), 3, "'x' is outside the [[task]] tables"),
+        (("key.toml",), 3, "did you mean 'nodes'?"),
+        (("both.toml",), 3, "either script or command"),
+        (("args.toml",), 3, "must be a list of texts"),
+        (("gone.toml",), 3, "there is no file"),
+        (("twice.toml",), 3, "profile and curve are both given"),
+        (("when.toml",), 3, "deadline: must be a time"),
+        (("type.toml",), 3, "stop_grace_s"),
+        (("weight.toml",), 3, "weight"),
+        (("unknown.toml",), 3, "profile"),
+    ],
+)
+def test_what_cannot_be_handed_in_is_said(
+    words: tuple[str, ...], code: int, said: str, bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    files = {
+        "two": '[[task]]\ncommand = "a"\nnodes = "1"\n[[task]]\ncommand = "b"\nnodes = "1"\n',
+        "bad": "x = \n",
+        "odd": 'x = 1\n[[task]]\ncommand = "a"\n',
+        "key": 'command = "a"\nnode = "1"\n',
+        "both": 'command = "a"\nscript = "train.py"\nnodes = "1"\n',
+        "args": 'command = "a"\nargs = [1]\nnodes = "1"\n',
+        "gone": 'script = "gone.py"\nnodes = "1"\n',
+        "twice": 'command = "a"\nnodes = "1"\nprofile = "resnet18"\ncurve = { nodes = [1], rate = [1.0] }\n',
+        "when": 'command = "a"\nnodes = "1"\ndeadline = "soon"\n',
+        "type": 'command = "a"\nnodes = "1"\nstop_grace_s = "long"\n',
+        "weight": 'command = "a"\nnodes = "1"\nweight = "heavy"\n',
+        "unknown": 'command = "a"\nnodes = "1"\nprofile = "resnet81"\n',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.toml").write_text(text)
+    ended = bftrain("submit", *words)
+    assert (ended.code, ended.out) == (code, ""), ended.err
+    assert said in ended.err
+    assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
