@@ -114,7 +114,10 @@ async def _check_qos(run: Run, name: str) -> None:
         rows = read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", "qos", "format=Name,Preempt"))))
     except CommandFailed:
         return  # not all users may ask
-    if rows and not any(name in row.get("Preempt", name).split(",") for row in rows):
+    preempted = {row["Name"]: row["Preempt"].split(",") for row in rows if row.keys() >= {"Name", "Preempt"}}
+    if preempted and name not in preempted:
+        raise NotAvailable("Slurm has no such QOS", where=f"QOS '{name}'", fix="see sacctmgr show qos")
+    if preempted and not any(name in names for names in preempted.values()):
         what = "Slurm never preempts pilots there, so others would wait: no QOS may preempt it"
         raise NotAvailable(what, where=f"QOS '{name}'", fix=fix)
 

@@ -322,10 +322,12 @@ def test_partitions_whose_jobs_wait_for_pilots_are_remarked() -> None:
     assert asked(tables={"partitions": MAIN.format(tier=2) + debug.format("CANCEL")}).remarks == ()
 
 
-@pytest.mark.parametrize("qos", ["", "scavenger"])
-def test_a_qos_that_no_other_preempts_is_refused(qos: str) -> None:
+@pytest.mark.parametrize(
+    ("qos", "words"), [("", "none is named"), ("scavenger", "may preempt"), ("nix", "no such QOS")]
+)
+def test_a_qos_that_no_other_preempts_is_refused(qos: str, words: str) -> None:
     tables = {"assoc": "MaxJobs\n\n", "qos": "Name|Preempt|PreemptMode\nscavenger||cancel\nnormal|other|cluster\n"}
-    with pytest.raises(NotAvailable, match="QOS"):
+    with pytest.raises(NotAvailable, match=words):
         asked(kind="preempt/qos", qos=qos, tables=tables)
 
 
