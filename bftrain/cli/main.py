@@ -14,9 +14,10 @@ import os
 import sys
 import traceback
 import warnings
+from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
-from typing import Final, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,6 +37,9 @@ from bftrain.errors import (
     suggestion,
 )
 from bftrain.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # New objects; Python's 700 look for unused ones 120 times while modules are imported, and 50,000 once in most replays
 _COLLECT_AFTER: Final = 200_000
@@ -183,7 +187,8 @@ def run() -> NoReturn:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the exit
     warnings.showwarning = _show_warning
     try:
-        ended = main.main(prog_name="bftrain", standalone_mode=False)
+        with _one_thread(sys.argv[1:2]):
+            ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
         code = ended if isinstance(ended, int) else 0  # click returns the argument of ctx.exit()
     except SystemExit:  # shell completion ends the process by itself
@@ -191,6 +196,26 @@ def run() -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - the one place where any end of a command becomes an exit code
         code = exit_code(error)
     sys.exit(code)
+
+
+_BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
+
+
+@contextmanager
+def _one_thread(command: list[str]) -> Iterator[None]:
+    """Have numpy's linear algebra use one thread in commands that run no programs of others.
+
+    Its further threads, one a processor, spin for a tenth of a second before they sleep, and have nothing to do.
+    """
+    places = {_TABLE[name][0] for name in command if name in _TABLE}
+    if not places & {_DATASETS, _REPLAY} or os.environ.keys() & {_BLAS_THREADS, "OMP_NUM_THREADS"}:
+        yield
+        return
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_BLAS_THREADS]
 
 
 def _show_warning(

@@ -82,8 +82,8 @@ def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArra
     """Return the sum of the values at each time; only the first time may have none."""
     sums = np.zeros(offsets.size - 1, dtype=np.int64)
     empty = int(offsets[1] == 0)
-    cuts = np.unique(np.append(np.searchsorted(offsets[:-1], np.arange(0, values.size, _AT_ONCE)), sums.size))
-    for low, high in pairwise(np.unique(np.maximum(cuts, empty)).tolist()):
+    cuts = [*np.searchsorted(offsets[:-1], np.arange(0, values.size, _AT_ONCE)).tolist(), sums.size]
+    for low, high in pairwise(sorted({max(cut, empty) for cut in cuts})):
         first, last = int(offsets[low]), int(offsets[high])
         sums[low:high] = np.add.reduceat(values[first:last], offsets[low:high] - first, dtype=np.int64)
     return sums

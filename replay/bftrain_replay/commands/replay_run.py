@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.cli.interruption import interruption, unterminated
@@ -63,6 +64,16 @@ def run_into(
     return study, written
 
 
+# Modules that the page and the figures on the screen need; to import them takes as long as to write the tables
+_NEEDED_LATER: Final = (
+    "bftrain_replay.reporting.report",
+    "bftrain_replay.commands.replay_result",
+    "rich.console",
+    "rich.table",
+    "numpy.ma",
+)
+
+
 class EarlyTables:
     """Writes the tables of the main replay while the replays to compare with go on, and all else when they are done."""
 
@@ -72,11 +83,11 @@ class EarlyTables:
     def write(self, main: ReplayResult) -> None:
         """Write the tables, and import what the rest will need."""
         from bftrain_replay import replay_folder
-        from bftrain_replay.commands import replay_result  # noqa: F401 - takes as long as the tables
         from bftrain_replay.drawing import vega
-        from bftrain_replay.reporting import report  # noqa: F401 - as above
 
         vega.available()  # imports a large library
+        for module in _NEEDED_LATER:
+            import_module(module)
         self._result.write_ahead(lambda draft: replay_folder.write_tables(main, draft, self._form))
         self._written = True
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +57,27 @@ def test_the_end_of_a_command_looks_for_no_unused_objects() -> None:
     code = f"{report}\n{command_line('--version')}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "frozen True" in done.stdout
+
+
+_THREADS = """
+import atexit, os, sys
+
+def report():
+    print("numpy" in sys.modules, len(os.listdir("/proc/self/task")), os.getenv("OPENBLAS_NUM_THREADS"))
+
+atexit.register(report)
+"""
+
+
+@pytest.mark.parametrize(("name", "threads"), [("", 1), ("OPENBLAS_NUM_THREADS", 2), ("OMP_NUM_THREADS", 2)])
+def test_commands_start_no_threads_for_linear_algebra_unless_users_do(tmp_path: Path, name: str, threads: int) -> None:
+    log = command_line("generate", "log", "--nodes", "4", "--days", "0.1", "-o", str(tmp_path / "log.npz"))
+    given = {name: value for name, value in environment().items() if not name.endswith("_NUM_THREADS")}
+    given |= {name: "2"} if name else {}
+    code = [sys.executable, "-c", f"{_THREADS}\n{log}"]
+    done = subprocess.run(code, capture_output=True, text=True, env=given, timeout=60, check=True)
+    threads = min(threads, len(os.sched_getaffinity(0)))
+    assert done.stdout.splitlines()[-1] == f"True {threads} {given.get('OPENBLAS_NUM_THREADS')}"
 
 
 def test_completing_a_command_name_loads_no_command() -> None:
