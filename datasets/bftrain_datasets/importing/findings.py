@@ -256,6 +256,7 @@ class FindingsTally:
         self.file = ""  # the file being read
         self.line = 0
         self._open = False  # whether the row is not yet used or set aside
+        self._unended = ""  # the place of a last line without an end
 
     @property
     def where(self) -> str:
@@ -287,6 +288,8 @@ class FindingsTally:
             raise Fault(f"'{reason}' is no reason to set a row aside", where=self.where)
         self.aside[reason] += 1
         self.note(reason, node_s=node_s)
+        if reason == "malformed" and self.where == self._unended:
+            self.note("truncated")
 
     def set_many_aside(self, reason: str, rows: int, node_s: float) -> None:
         """Begin several rows, the first at the present line, and set them aside."""
@@ -317,6 +320,11 @@ class FindingsTally:
         else:
             known.count += count
             known.node_s += node_s
+
+    def note_unended(self, where: str) -> None:
+        """Count a last line without an end; the file is cut off if the row in this line turns out to be malformed."""
+        self._unended = where
+        self.note("unended_line", where=where)
 
     def note_clock(self, clock: RecordClock, *, zone_is_known: bool = False) -> None:
         """Count what was assumed of times."""

@@ -28,7 +28,7 @@ from bftrain_datasets.importing.text_cells import names_slurm_jobs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.idle_doubts import CENSORED_END, ROWS_ASIDE, doubtful_times, late_starts
+from bftrain_datasets.log.idle_doubts import CENSORED_END, CUT_OFF, ROWS_ASIDE, doubtful_times, late_starts
 from bftrain_datasets.log.log_columns import last_changes, sums_by_time
 from bftrain_datasets.log.measures import down_node_s
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
@@ -244,6 +244,8 @@ def import_files(
     )
     rows = intake.rows()
     _doubt_malformed(log, intake)
+    if {"truncated", "unsorted"} <= names and intake.stays:  # in order of time, only the latest jobs are missing
+        intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
     provenance = LogProvenance(
         made_by=f"reader {name}",
         options=intake.options.to_dict(),

@@ -164,7 +164,7 @@ class RawFile:
             self._skip_line(number + 1)
         elif rest:
             if not self._damage:  # damage is reported separately
-                self._tally.note("unended_line", where=f"{self.name}:{number + 1}")
+                self._tally.note_unended(f"{self.name}:{number + 1}")
             yield number + 1, self._text(rest, number + 1)
 
     def source(self) -> ProvenanceSource:

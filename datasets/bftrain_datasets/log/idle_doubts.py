@@ -32,6 +32,7 @@ PROCS_AS_NODES: Final = "procs_as_nodes"
 RESERVED: Final = "reserved"
 POLL_GAP: Final = "poll_gap"
 OVER_CAPACITY: Final = "over_capacity"
+CUT_OFF: Final = "cut_off"
 SIMULATED: Final = "simulated"
 CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
@@ -44,6 +45,7 @@ CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     RESERVED: "on nodes that were reserved for chosen users",
     POLL_GAP: "between two polls or counts that lie far apart",
     OVER_CAPACITY: "as more nodes were in use than the machine has",
+    CUT_OFF: "as a file is cut off, and jobs of any time may be missing from it",
     SIMULATED: "left by a simulated schedule",
 }
 COUNTS: Final = "counts"  # only the number of busy nodes is known

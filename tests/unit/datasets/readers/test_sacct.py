@@ -200,6 +200,27 @@ def test_rows_that_hold_a_node(tmp_path: Path, job: dict[str, str], more_s: int)
     assert busy_node_s(found.log) == BUSY_S + more_s
 
 
+@pytest.mark.parametrize(
+    ("starts", "cut", "cut_off_s"),
+    [
+        ((300, 0), 5, 200),  # out of order: jobs of any time may be missing, so all idle time left is doubtful
+        ((0, 300), 5, None),  # in order of time: those that are missing are the latest
+        ((300, 0), 1, None),  # only the end of the last line is missing
+    ],
+)
+def test_no_idle_time_of_a_dump_that_is_cut_off_is_sure_unless_it_is_in_order(
+    tmp_path: Path, starts: tuple[int, int], cut: int, cut_off_s: int | None
+) -> None:
+    rows = [cells(number, start, start + 100, "n[1-4]", NNodes="4") for number, start in enumerate(starts)]
+    text = dump(*rows, cells(3, 400, 500, "n[1-4]"), columns=(*COLUMNS[:-2], "State", "NodeList"))
+    if cut > 1:
+        text = text[: text.rindex("|COMPLETED")]  # a cell is missing
+    found = imported(tmp_path, text[:-1] if cut == 1 else text)
+    assert ("truncated" in kinds(found)) == (cut > 1)
+    causes = doubts_of(found.log).causes
+    assert causes.get("cut_off") == (None if cut_off_s is None else pytest.approx(cut_off_s * 3 / 3600))
+
+
 def test_a_truncated_running_job_says_how_far_the_records_reach(tmp_path: Path) -> None:
     found = imported(tmp_path, dump(*TWO, cells(3, 160, 400, "nid0002", State="RUNNING")))
     assert found.log.end_s == DAY + 400
