@@ -51,6 +51,10 @@ MISUSES: Final = {
         "an optimizer that is divided among the workers is in no ShardedTraining, so its moments begin again",
         "give model and optimizer to a ShardedTraining, and this to the State, as docs/elastic.md shows",
     ),
+    "position": ScriptMisuse(
+        "its State does not say how far it is, so train() begins at the first sample again after each change",
+        "give the data to the State: State(data=ElasticLoader(...)), or count, State(position=0), and go on from there",
+    ),
     "pending": ScriptMisuse(
         "it commits between the parts of a step, and gradients that are accumulated are lost in a change",
         "call state.commit() after optimizer.step() alone, and let the state's position count whole steps",

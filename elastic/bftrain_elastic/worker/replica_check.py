@@ -236,7 +236,19 @@ def note_batch(own: StateInternals, inputs: Sequence[Any]) -> None:
 def compare_states(state: StateBase, spread: Spread) -> None:
     """Compare the content of a state."""
     own = inner(state)
-    compare_replicas(own, [value for value in vars(state).values() if value is not own], spread)
+    values = [value for value in vars(state).values() if value is not own]
+    first = comparison_is_due(own.commits) and own.group.place.rank == 0
+    if first and not own.is_step_read and all(map(_is_of_steps, values)):
+        own.report({"type": "misuse", "step": own.step, "causes": ["position"]})
+    compare_replicas(own, values, spread)
+
+
+def _is_of_steps(value: Any) -> bool:  # noqa: ANN401 - a value of a state
+    """Return whether a value serves the steps, as a model or an optimizer does, and so says nothing of the data."""
+    parts = ("parameters", "param_groups")
+    return any(hasattr(value, name) for name in parts) or type(value).__module__.startswith(
+        ("torch.optim.", "torch.amp.")
+    )
 
 
 class ReplicaSample(NamedTuple):

@@ -82,6 +82,7 @@ class State(StateBase):
     @property
     def step(self) -> int:
         """The number of steps done, counting all workers' step as one: by reports or commits."""
+        inner(self).is_step_read = True
         return inner(self).step
 
     @property
@@ -145,7 +146,7 @@ class State(StateBase):
                 loss = weight * mse_loss(model(x[mine]), y[mine])
         """
         inner(self).by_sample = True
-        return random_numbers_by_sample(mixed_seed(seed, self.step), samples, self.share(samples))
+        return random_numbers_by_sample(mixed_seed(seed, inner(self).step), samples, self.share(samples))
 
     def commit(self) -> None:
         """Mark a point where it is safe to stop, and to return to if a worker dies.

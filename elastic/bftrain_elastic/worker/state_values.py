@@ -76,6 +76,7 @@ class StateInternals:
         self.batch_seen = 0.0  # samples of this worker that its model took last
         self.numbers_before: Any = None  # where random numbers are before a forward pass,
         self.seed_drawn = 0.0  # and of which seed it drew some
+        self.is_step_read = False  # the script reads state.step, perhaps to go on from there
         self.is_pending_named = False  # it was reported that gradients are pending at commits
         self.by_sample = False  # the script draws those of a step for the whole batch
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
@@ -163,6 +164,25 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
         what = f"cannot take its values: {' '.join(str(error).split())}"
         fix = "make all of it before run(), frozen until it is trained"
         raise BadScript(what, where=f"state[{name!r}]", fix=fix) from error
+    if hasattr(present, "param_groups"):
+        import torch
+
+        if type(present).load_state_dict is torch.optim.Optimizer.load_state_dict:  # others may read another form
+            _undo_casts(present, value)
+
+
+def _undo_casts(optimizer: Any, saved: Any) -> None:  # noqa: ANN401 - torch.optim.Optimizer, and its state_dict
+    """Restore the types of an optimizer's values: torch casts them to the type of their parameter.
+
+    So numbers of 32 bits that an optimizer keeps for weights of 16 bits would be rounded on new workers alone.
+    """
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        present = optimizer.state.get(parameter, {})
+        for name, one in saved["state"].get(number, {}).items():
+            if hasattr(one, "dtype") and hasattr(present.get(name), "dtype") and present[name].dtype != one.dtype:
+                present[name] = one.to(parameter.device)
 
 
 def _frozen(model: Any) -> list[str]:  # noqa: ANN401 - torch.nn.Module

@@ -181,7 +181,7 @@ def test_the_causes_of_a_drift_are_named_with_their_fixes(monkeypatch: pytest.Mo
     other = TrainingWorker().steps(2, share=2.0).sample()
     worker = TrainingWorker().steps(2)
     worker.sample()
-    state = State(model=worker.model, optimizer=worker.optimizer)
+    state = State(model=worker.model, optimizer=worker.optimizer, position=2)
     assert [one["causes"] for one in reported(state, other)] == [["parallel"]]
     inner(state).parallel = object()
     assert [one["causes"] for one in reported(state, other)] == [["weights"]]
@@ -193,7 +193,7 @@ def test_the_causes_of_a_drift_are_named_with_their_fixes(monkeypatch: pytest.Mo
     blind = SimpleNamespace(PartialState=SimpleNamespace(_shared_state={"distributed_type": "NO", "num_processes": 1}))
     monkeypatch.setitem(replica_check.sys.modules, "accelerate.state", blind)
     assert [one["causes"] for one in reported(state, other)] == [["accelerate"]]
-    said = reported(State(model=worker.model), other)
+    said = reported(State(model=worker.model, position=2), other)
     assert [one["type"] for one in said] == ["misuse", "drift"]
     assert said[1]["causes"] == ["accelerate", "optimizer"]
     assert reported(state) == []
@@ -206,7 +206,7 @@ def test_unequal_shares_of_a_batch_that_are_not_weighed_are_named(
     monkeypatch: pytest.MonkeyPatch, other: int, causes: list[list[str]], *, used: bool
 ) -> None:
     monkeypatch.setattr(replica_check.batch_shares, "used", False)
-    state = State(model=torch.nn.Linear(2, 2))
+    state = State(model=torch.nn.Linear(2, 2), position=0)
     replica_check.note_batch(inner(state), (torch.zeros(5, 2),))
     if used:
         state.share(5)
@@ -222,7 +222,7 @@ def test_workers_that_draw_the_same_random_numbers_are_named(
     dropout: float, seed: int, causes: list[list[str]], *, by_sample: bool
 ) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(dropout))
-    state = State(model=model)
+    state = State(model=model, position=0)
     own = inner(state)
     own.commits = 1  # the next one compares
     replica_check.watch_forward(own, model)
@@ -249,7 +249,7 @@ def test_workers_that_draw_the_same_random_numbers_are_named(
 @pytest.mark.parametrize("to_none", [True, False])
 def test_a_commit_between_the_parts_of_a_step_is_named(parts: list[str], *, named: bool, to_none: bool) -> None:
     worker, said = TrainingWorker(), list[Any]()
-    state = State(model=worker.model, optimizer=worker.optimizer)
+    state = State(model=worker.model, optimizer=worker.optimizer, position=0)
     inner(state).report = said.append
     worker.steps(1).optimizer.zero_grad(set_to_none=to_none)
 
@@ -266,6 +266,25 @@ def test_a_commit_between_the_parts_of_a_step_is_named(parts: list[str], *, name
     for part in ["commit", *parts, "zero", *parts]:
         acts[part]()
     assert [one["causes"] for one in said if one["type"] == "misuse"] == [["pending"]] * named
+
+
+@pytest.mark.parametrize(
+    ("more", "named"), [({}, True), ({"position": 0}, False), ({"data": Wrapper()}, False), ({"schedule": None}, True)]
+)
+def test_a_state_that_does_not_say_how_far_it_is_is_named(more: dict[str, object], *, named: bool) -> None:
+    worker = TrainingWorker()
+    if "schedule" in more:
+        more = {"schedule": torch.optim.lr_scheduler.ConstantLR(worker.optimizer)}
+    state, said = State(model=worker.model, optimizer=worker.optimizer, **more), list[Any]()
+    inner(state).report = said.append
+    for _ in range(2):
+        state.commit()
+    assert [one["causes"] for one in said if one["type"] == "misuse"] == [["position"]] * named
+    if named:  # a script may go on from the count of steps
+        assert state.step == 2
+        for _ in range(2):
+            state.commit()
+        assert len([one for one in said if one["type"] == "misuse"]) == 1
 
 
 def test_an_optimizer_that_is_divided_belongs_into_a_sharded_training() -> None:

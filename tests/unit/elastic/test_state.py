@@ -86,6 +86,24 @@ def test_which_parameters_are_trained_comes_back_with_the_state(tmp_path: Path) 
     assert vars(fresh).keys() == vars(state).keys()
 
 
+def test_an_optimizer_keeps_the_precision_of_its_values() -> None:
+    import torch
+
+    class Master(torch.optim.SGD):  # keeps a copy of 32 bits of each parameter
+        def step(self) -> None:  # type: ignore[override]
+            for one in self.param_groups[0]["params"]:
+                self.state[one]["master"] = torch.full(one.shape, 1 / 3)
+
+    def made() -> State:
+        return State(optimizer=Master(torch.nn.Linear(2, 1, dtype=torch.bfloat16).parameters()))
+
+    state, fresh = made(), made()
+    state.optimizer.step()
+    state_values.restore(fresh, state_values.capture(state))
+    assert all(one["master"].eq(torch.tensor(1 / 3)).all() for one in fresh.optimizer.state.values())
+    assert len(fresh.optimizer.state) == 2
+
+
 def test_an_object_that_cannot_take_its_values_is_named() -> None:
     import torch
 
