@@ -7,7 +7,6 @@ import os
 import re
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from tests.helpers import torch
 from tests.helpers.figures import Figures
 from tests.helpers.live_run import LiveRun
 from tests.helpers.pilots import Pilots, end_all
+from tests.helpers.preemptions import busy_machine
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = [pytest.mark.bench, pytest.mark.slurm]
@@ -90,17 +90,6 @@ def harvesting(cluster: Slurm, *, reserve: int = 0) -> Iterator[LiveRun]:
         live.gone()
 
 
-@contextmanager
-def busy_loops(count: int) -> Iterator[None]:
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
-
-
 @pytest.mark.parametrize("loops", [0, 2], ids=["quiet", "busy"])
 @pytest.mark.parametrize(("by", "jobs", "reserve"), [("sbatch", 200, 0), ("srun", 60, 0), ("srun", 60, 2)])
 def test_main_jobs_wait_no_longer_because_of_harvesting(
@@ -110,7 +99,7 @@ def test_main_jobs_wait_no_longer_because_of_harvesting(
     words = ("--jobs", f"{jobs}", "--block", f"{jobs // 10}", "--by", by, "--partition", "main", "--gap", "0.2")
     words += ("--at-once", f"{AT_ONCE[by]}")
     end_all(cluster)
-    with harvesting(cluster, reserve=reserve) as live, busy_loops(loops * (os.cpu_count() or 1)):
+    with harvesting(cluster, reserve=reserve) as live, busy_machine(loops * (os.cpu_count() or 1)):
         begun = time.monotonic()
         done = live.call("live", "measure", *words, "--yes", "--json", patience_s=3600)
         took_s = time.monotonic() - begun

@@ -251,3 +251,14 @@ settings = st.builds(
     ),
     prices=st.dictionaries(names, positive, max_size=2),
 )
+
+
+@st.composite
+def broken(draw: st.DrawFn, sample: bytes, pieces: list[bytes]) -> bytes:
+    """A sample in which some parts are replaced by ``pieces``, left out or doubled, and whose end may be missing."""
+    for _ in range(draw(st.integers(1, 4))):
+        begin = draw(st.integers(0, len(sample)))
+        end = draw(st.integers(begin, min(len(sample), begin + 12)))
+        piece = draw(st.sampled_from(pieces) | st.binary(max_size=6) | st.just(sample[begin:end] * 2))
+        sample = sample[:begin] + piece + sample[end:]
+    return sample[: draw(st.integers(0, len(sample)))] if draw(st.booleans()) else sample

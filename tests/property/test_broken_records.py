@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bftrain.errors import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import SAMPLES
+from tests.property.strategies import broken
 
 ODD = [
     *(b"-1", b"0", b"1e400", b"nan", b"-inf", b"18446744073709551616", b"9" * 5000, b"99999999999", b"1.5", b""),
@@ -19,17 +20,6 @@ ODD = [
     *(b"\r\n", b"#", b"null", b"[]", b"{}", b"true", "\u0663".encode(), b"0001-01-01T00:00:00", b"idle", b"a" * 70_000),
 ]
 CASES = [(name, sample) for name, samples in SAMPLES.items() for sample in samples if len(sample) < 2000]
-
-
-@st.composite
-def broken(draw: st.DrawFn, sample: bytes) -> bytes:
-    """A sample in which some pieces are replaced, taken out or doubled, and whose end may be missing."""
-    for _ in range(draw(st.integers(1, 4))):
-        begin = draw(st.integers(0, len(sample)))
-        end = draw(st.integers(begin, min(len(sample), begin + 12)))
-        piece = draw(st.sampled_from(ODD) | st.binary(max_size=6) | st.just(sample[begin:end] * 2))
-        sample = sample[:begin] + piece + sample[end:]
-    return sample[: draw(st.integers(0, len(sample)))] if draw(st.booleans()) else sample
 
 
 @pytest.mark.parametrize(("name", "sample"), CASES)
@@ -45,4 +35,4 @@ def test_any_file_is_read_or_refused(tmp_path: Path, name: str, sample: bytes, d
         )
     )
     with suppress(BadInput):  # a fault of ours, or anything else, is a failure
-        imported(tmp_path, data.draw(broken(sample)), **options)
+        imported(tmp_path, data.draw(broken(sample, ODD)), **options)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from tests.helpers.workloads import SAMPLES, TABLE, read
+from tests.property.strategies import broken
 
 STRANGE = [
     *(b"-1", b"0", b"1e400", b"nan", b"-inf", b"18446744073709551616", b"9" * 5000, b"99999999999", b"1.5", b""),
@@ -21,17 +22,6 @@ STRANGE = [
     *(b"true", "\u0663".encode(), "\u00b2".encode(), b"0001-01-01 00:00:00", b"9999-12-31", b"1e300", b"a" * 5000),
     *(b"\xed\xa0\x80", b"\\ud800", b"None", b"-0", b"1_000", b"\x1b[2J", b"MaxNodes: 99999999999"),
 ]
-
-
-@st.composite
-def broken(draw: st.DrawFn, sample: bytes) -> bytes:
-    """A sample in which some pieces are replaced, taken out or doubled, and whose end may be missing."""
-    for _ in range(draw(st.integers(1, 4))):
-        begin = draw(st.integers(0, len(sample)))
-        end = draw(st.integers(begin, min(len(sample), begin + 12)))
-        piece = draw(st.sampled_from(STRANGE) | st.binary(max_size=6) | st.just(sample[begin:end] * 2))
-        sample = sample[:begin] + piece + sample[end:]
-    return sample[: draw(st.integers(0, len(sample)))] if draw(st.booleans()) else sample
 
 
 @st.composite
@@ -53,7 +43,7 @@ def options(draw: st.DrawFn, name: str) -> dict[str, Any]:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_file_of_jobs_is_read_or_refused(name: str, data: st.DataObject) -> None:
-    content = data.draw(broken(SAMPLES[name].encode()))
+    content = data.draw(broken(SAMPLES[name].encode(), STRANGE))
     chosen = data.draw(options(name))
     with TemporaryDirectory() as folder, suppress(BadInput):  # a fault of ours, or anything else, is a failure
         found = read(Path(folder), content, speeds=TABLE if name == "gavel" else None, **chosen)

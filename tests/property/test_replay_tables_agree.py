@@ -10,34 +10,18 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain import summaries
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay import replay_folder
 from bftrain_replay.accounting.allocations import AllocationRecorder
-from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.result import result_of
 from bftrain_replay.resume.solver_cache import AnswerFile, origin_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import ReplayStudy, study
+from bftrain_replay.study import study
 from tests.property.test_replay_books import logs, solvers, task_lists
-
-MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
-
-
-def files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
-    replay_folder.write(done, folder)
-    content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {
-        "summary": wire.encode(
-            summaries.without_measured(summary_json.summary(done, InputSource()), summary_json.MEASURED)
-        )
-    }
+from tests.unit.replay.cases import study_files
 
 
 @settings(max_examples=100)
@@ -89,6 +73,6 @@ def test_interrupted_anywhere_it_comes_to_the_same_files(
             content = path.read_bytes()
             # A part of it, not a number of bytes: how many there are depends on how long a solver took
             path.write_bytes(content[: round(dice.random() * len(content))])  # type: ignore[attr-defined]  # a Random
-        assert files(done, Path(place) / "part") == files(
+        assert study_files(done, Path(place) / "part") == study_files(
             study(log, specs, how, baseline="greedy"), Path(place) / "whole"
         )

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from bftrain import summaries
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
+from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_replay import replay_folder
+from bftrain_replay.output import summary_json
+from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.task_progress import TaskProgress
+from bftrain_replay.study import ReplayStudy
 
+MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
 START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
 
 
@@ -41,3 +49,14 @@ def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: object) -> Re
 
 def progress(spec: TaskSpec, now_s: float = 0.0) -> TaskProgress:
     return TaskProgress(spec, spec.curve.speeds(spec.max_nodes).tolist(), now_s)
+
+
+def study_files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
+    """Write a study; return its files that no clock affects, and its summary without measured times."""
+    replay_folder.write(done, folder)
+    content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
+    return content | {
+        "summary": wire.encode(
+            summaries.without_measured(summary_json.summary(done, InputSource()), summary_json.MEASURED)
+        )
+    }

@@ -12,20 +12,15 @@ import pytest
 from msgspec.structs import replace
 from typing_extensions import Buffer
 
-from bftrain import summaries
 from bftrain.errors import BadInput
 from bftrain.ports import SolverCapabilities
-from bftrain.values import wire
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
-from bftrain_replay import replay_folder
-from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import InputSource
 from bftrain_replay.resume.solver_cache import AnswerFile, AnswerOrigin, origin_of
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.tables import table_of
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import log_of, study_files, task
 
 LOG = log_of(
     (0.0, "abcde", ""), (70.0, "fg", "ab"), (140.0, "hi", "c"), (150.0, "", "hf"), (500.0, "ab", "de"), end_s=900.0
@@ -59,24 +54,11 @@ def replayed(
         return study(LOG, TASKS, settings, baseline=BASELINE, watch=watch, answers=answers)
 
 
-MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
-
-
-def files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
-    replay_folder.write(done, folder)
-    content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {
-        "summary": wire.encode(
-            summaries.without_measured(summary_json.summary(done, InputSource()), summary_json.MEASURED)
-        )
-    }
-
-
 @pytest.fixture(scope="module")
 def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     done = study(LOG, TASKS, SETTINGS, baseline=BASELINE)
     assert len(done.result.decisions.fallbacks) > 5
-    return files(done, tmp_path_factory.mktemp("whole"))
+    return study_files(done, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -88,7 +70,7 @@ def test_it_goes_on_to_the_same_files(seed: int, in_one_go: dict[str, bytes], tm
             content = path.read_bytes()
             path.write_bytes(content[: dice.randint(0, len(content))])
         part = replayed(path, stop_after=dice.randint(0, 40))
-    assert files(part, tmp_path / "out") == in_one_go
+    assert study_files(part, tmp_path / "out") == in_one_go
 
 
 def test_stopping_again_before_the_old_answers_are_used_up_loses_none(tmp_path: Path) -> None:
@@ -220,4 +202,4 @@ def test_a_full_disk_ends_the_replay_and_does_not_pass_for_failed_solvers(
 def test_without_resume_it_begins_from_the_start(in_one_go: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "answers"
     path.write_text("anything\n", encoding="utf-8")
-    assert files(replayed(path, stop_after=None, resume=False), tmp_path / "out") == in_one_go
+    assert study_files(replayed(path, stop_after=None, resume=False), tmp_path / "out") == in_one_go
