@@ -105,8 +105,8 @@ def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy:
     """Raise for runs that would never end, tasks that the policy cannot serve, and means over missing tasks."""
     endless = [spec.name for spec, work in zip(gangs.specs, gangs.work.tolist(), strict=True) if work == math.inf]
     if endless and getattr(policy, "needs_work", False):
-        what = f"how much work it has is not said, and policy '{policy.name}' divides time by that"
-        fix = "give it work_samples, or choose a policy that asks for none"
+        what = f"has no amount of work, which policy '{policy.name}' requires"
+        fix = "give it work_samples, or choose a policy that needs none"
         raise BadInput(what, where=f"task '{endless[0]}'", fix=fix)
     if endless and there.end_s == math.inf and settings.until_s is None:
         what = "never ends by itself, and a cluster is there for ever"

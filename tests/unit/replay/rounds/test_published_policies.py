@@ -239,5 +239,5 @@ def test_what_is_set_in_a_policy() -> None:
     ):
         with pytest.raises(BadInput, match=words):
             rounds({"": 1}, tasks, policy=policy)
-    with pytest.raises(BadInput, match="policy 'themis' divides time by that"):
+    with pytest.raises(BadInput, match="which policy 'themis' requires"):
         rounds({"": 1}, [gang("a", None)], policy="themis", until_s=60.0)

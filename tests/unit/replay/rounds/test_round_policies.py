@@ -138,7 +138,7 @@ def test_prices_count() -> None:
 @pytest.mark.parametrize("policy", ["makespan", "finish-time"])
 def test_policies_that_divide_by_work_refuse_endless_tasks_at_the_begin(policy: str) -> None:
     tasks = [gang("a", 100.0), gang("late", None, submit_s=1e6)]
-    words = f"task 'late': how much work it has is not said, and policy '{policy}' divides time by that"
+    words = f"task 'late': has no amount of work, which policy '{policy}' requires"
     with pytest.raises(BadInput, match=words):
         rounds({"": 1}, tasks, policy=policy, round_s=50.0, until_s=200.0)
     assert rounds({"": 1}, tasks, policy="max-min", round_s=50.0, until_s=200.0).ended == "until"
