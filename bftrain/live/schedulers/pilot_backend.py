@@ -58,6 +58,18 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""  # it waits
 
 
+_BLOCKS: Final = re.compile(r"(QOS|Assoc|Account|Partition|JobHeld|Invalid|BadConstraints)\w*")
+
+
+def blocked(pilots: Sequence[Pilot]) -> str:
+    """Return the reasons for which no pilot starts however many nodes are idle; "" if one runs, or may start."""
+    whys = {pilot.why for pilot in pilots if pilot.state is PilotState.WAITING}
+    runs = any(pilot.state is PilotState.RUNNING for pilot in pilots)
+    if runs or not whys or not all(map(_BLOCKS.fullmatch, whys)):
+        return ""
+    return f"no pilot can start: {', '.join(sorted(whys))}"
+
+
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a pilot. ``mark`` is a digest of all others: a waiting pilot with another mark is stale."""
 

@@ -29,6 +29,7 @@ from bftrain.live.schedulers.pilot_backend import (
     PilotOrder,
     PilotState,
     Trouble,
+    blocked,
     check_site,
     job_name,
     log_folder,
@@ -80,9 +81,8 @@ class PilotJobs:
         self.available = batch.available
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
         self.partitions: tuple[str, ...] = tuple(filter(None, (getattr(settings, "partition", ""),)))
-        self._stock = PilotPolicy(settings)
         self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
-        self._hinted, self._busy = asyncio.Event(), asyncio.Lock()
+        self._stock, self._hinted, self._busy = PilotPolicy(settings), asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None
         self._announced: dict[str, float | None] = {}  # node -> expected end of our use
         self._remarked: dict[str, str] = {}  # topic -> last remark
@@ -237,6 +237,10 @@ class PilotJobs:
             where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
             failures = f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
         self._remark("failing", failures)
+        why = blocked(pilots) or ("" if self._announced else self._remarked.get("blocked", ""))
+        if why and not self._remarked.get("blocked"):
+            self._limits_at = -math.inf  # they have changed since they were read
+        self._remark("blocked", why)
         self._remark("turns", TURNS if self._stock.takes_turns else "")
         return min(1.0 if any(moves.submit) else moves.again_s, self._settings.poll_s)
 

@@ -6,10 +6,11 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.pilot_backend import ALIVE, PilotLimits, PilotState, Run
+from bftrain.live.schedulers.pilot_backend import ALIVE, Pilot, PilotLimits, PilotState, Run, blocked
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from tests.helpers.pilot_stage import PilotStage, play
 
@@ -430,6 +431,44 @@ def test_no_pilot_is_longer_than_the_partition_allows(tmp_path: Path) -> None:
         assert stage.remarks() == "slow"
 
     play(test())
+
+
+def test_limits_that_have_changed_are_read_again_when_no_pilot_can_start(tmp_path: Path) -> None:
+    """As when a MaxWall is set while the live run goes on."""
+
+    async def test() -> None:
+        stage = PilotStage(tmp_path, "n1")
+        stage.toy.starts = False
+        async with stage:
+            await stage.until(lambda: stage.toy.count(PilotState.WAITING) > 0, "some wait")
+            stage.toy.allowed = PilotLimits(longest_s=3600.0)
+            why = "QOSMaxWallDurationPerJobLimit"
+            for id_, job in stage.toy.jobs.items():
+                stage.toy.jobs[id_] = msgspec.structs.replace(job, why=why)
+            await stage.until(lambda: f"no pilot can start: {why}" in stage.remarks(), "it is remarked")
+            await stage.until(lambda: stage.toy.orders[-1].seconds <= 3600, "shorter ones are submitted")
+
+    play(test())
+
+
+@pytest.mark.parametrize(
+    ("whys", "reason"),
+    [
+        (
+            ["QOSMaxJobsPerUserLimit", "AssocGrpNodeLimit"],
+            "no pilot can start: AssocGrpNodeLimit, QOSMaxJobsPerUserLimit",
+        ),
+        (["PartitionDown"], "no pilot can start: PartitionDown"),
+        (["QOSMaxJobsPerUserLimit", "Priority"], ""),
+        (["Resources"], ""),
+        (["Partition has no free nodes"], ""),
+        ([], ""),
+    ],
+)
+def test_the_reasons_of_pilots_that_cannot_start_are_named(whys: list[str], reason: str) -> None:
+    waits = [Pilot(id=str(number), state=PilotState.WAITING, why=why) for number, why in enumerate(whys)]
+    assert blocked(waits) == reason
+    assert blocked([*waits, Pilot(id="r", state=PilotState.RUNNING, node="n1")]) == "", "one has started"
 
 
 def test_it_keeps_to_the_port(tmp_path: Path) -> None:
