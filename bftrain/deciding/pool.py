@@ -127,25 +127,31 @@ class NodePool:
 
     def give_back(self, nodes: Iterable[str]) -> None:
         """Mark held nodes as free again; ignore nodes that have left the pool."""
-        returned: dict[str, list[str]] = {}
-        for node in nodes:
-            group = self._group.get(node)
-            if group is not None:
-                self._free[self.kind_of(node)].setdefault(group, {})[node] = None
-                returned.setdefault(self.kind_of(node), []).append(node)
-        for kind in returned.keys() & self._ordered.keys():
-            self._ordered[kind].add(returned[kind])
+        for kind, of_kind in self._by_kind(node for node in nodes if node in self._group):
+            free, group_of = self._free[kind], self._group
+            for node in of_kind:
+                free.setdefault(group_of[node], {})[node] = None
+            if of_kind and kind in self._ordered:
+                self._ordered[kind].add(of_kind)
 
     def _drop_free(self, nodes: Mapping[str, int]) -> None:
-        kinds, dropped = self._kind, dict[str, list[str]]()
-        for node, group in nodes.items():
-            kind = kinds.get(node, ANY_KIND)
-            of_kind = self._free[kind]
-            members = of_kind.get(group)
-            if members is not None and node in members:
-                del members[node]
-                dropped.setdefault(kind, []).append(node)
-                if not members:
-                    del of_kind[group]
-        for kind in dropped.keys() & self._ordered.keys():
-            self._ordered[kind].remove(dropped[kind])
+        for kind, of_kind in self._by_kind(nodes):
+            free, dropped = self._free[kind], []
+            for node in of_kind:
+                group = nodes[node]
+                members = free.get(group)
+                if members is not None and node in members:
+                    del members[node]
+                    dropped.append(node)
+                    if not members:
+                        del free[group]
+            if dropped and kind in self._ordered:
+                self._ordered[kind].remove(dropped)
+
+    def _by_kind(self, nodes: Iterable[str]) -> Iterable[tuple[str, list[str]]]:
+        if not self._kind:
+            return ((ANY_KIND, list(nodes)),)
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            found.setdefault(self.kind_of(node), []).append(node)
+        return found.items()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from bftrain.deciding.node_stay import CostFit
@@ -15,26 +15,25 @@ from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
 
 
-@dataclass(frozen=True, slots=True)
-class CompetingTasks:
+class CompetingTasks(msgspec.Struct, frozen=True, eq=False):
     """Descriptions of tasks for a decision. ``spread``: whether the speed of any depends on the places of its nodes."""
 
     names: tuple[str, ...]
     tasks: list[CompetingTask]
     spread: bool
-    _entries: list[TaskEntry]
-    _changes: list[int]
+    entries: list[TaskEntry]
+    changes: list[int]  # of the entries, when they were described
 
     def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
         """Return the present descriptions: this object if nothing changed, else a copy with the changed ones."""
-        changes = [entry.changes for entry in self._entries]
-        if changes == self._changes:
+        changes = [entry.changes for entry in self.entries]
+        if changes == self.changes:
             return self
         tasks = self.tasks.copy()
-        for place, (is_now, was) in enumerate(zip(changes, self._changes, strict=True)):
+        for place, (is_now, was) in enumerate(zip(changes, self.changes, strict=True)):
             if is_now != was:
-                tasks[place] = self._entries[place].competing(time_s, fit=fit)
-        return CompetingTasks(self.names, tasks, self.spread, self._entries, changes)
+                tasks[place] = self.entries[place].competing(time_s, fit=fit)
+        return CompetingTasks(self.names, tasks, self.spread, self.entries, changes)
 
 
 class TaskTable:

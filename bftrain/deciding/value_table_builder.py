@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from operator import is_
+from itertools import count
+from operator import attrgetter, is_
 from typing import cast
 
 import numpy as np
@@ -15,11 +16,11 @@ from bftrain.ports import Objective, objective_capabilities
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
-from bftrain.values.wire import unchecked
 
 _CACHED_ROWS = 20_000
 _ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
 _CACHED_NUMBERS = 2**24
+_NUMBERED = 256  # columns: the contents of wider rows take too much memory to keep for comparison
 _ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
@@ -31,16 +32,19 @@ class ValueTableBuilder:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        # Fields without effect on a row, so that tasks alike in all others share it
-        self._without_effect: dict[str, object] = {}
+        # Fields without effect on a row are left out, so that tasks alike in all others share it
+        left_out = {"curves"}  # no part of a key as they are: mappings
         if getattr(objective, "of_speeds", None) is not None:
-            self._without_effect["name"] = ""
+            left_out.add("name")
             if not objective_capabilities(objective).uses_work_left:
-                self._without_effect["work_left_samples"] = None
-        self._rows: dict[tuple[CompetingTask, float, Layout], NDArray[np.float64]] = {}
-        self._numbers = 0
+                left_out.add("work_left_samples")
+        self._key_of = attrgetter(*(name for name in CompetingTask.__struct_fields__ if name not in left_out))
+        self._rows: dict[object, tuple[NDArray[np.float64], int]] = {}  # and their numbers
+        self._cached = 0  # numbers in these rows
+        self._counter = count()
+        self._row_numbers: dict[bytes, int] = {}  # by content: equal rows have equal numbers
         # Rows of full width, before the cut to a pool
-        self._before: tuple[AllocationProblem, Layout, NDArray[np.float64]] | None = None
+        self._before: tuple[AllocationProblem, Layout, NDArray[np.float64], list[int]] | None = None
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
         """Return the table of ``problem``, whose ``objective`` must be this builder's.
@@ -54,14 +58,15 @@ class ValueTableBuilder:
             largest = [(kind, max([task.max_nodes for task in tasks], default=0)) for kind in counts]
         widths = [min(counts[kind], most) for kind, most in largest]
         width = 1 + sum(widths)
-        held = max([task.size for task in tasks], default=0)
+        held = 0 if problem.pool <= _LARGEST_TABLE else max([task.size for task in tasks], default=0)
         if max(len(tasks) * width, held) > _LARGEST_TABLE:
             what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table"
             fix = "lower max_nodes, or let fewer tasks compete"
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are computed too, so that cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
-        values = self._all_rows(problem, layout, late)
+        values, numbers = self._all_rows(problem, layout, late)
+        known = tuple(numbers) if values.shape[1] <= _NUMBERED else None
         if len(layout) == 1:
             values = values[:, :width]
         else:
@@ -70,39 +75,55 @@ class ValueTableBuilder:
             values = values[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
         in_time(late)  # before the work on the whole table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
-        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling)
+        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling, row_numbers=known)
         return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
 
-    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
-        """Return the values of all sizes in ``layout``, reusing unchanged rows of the previous table."""
-        tasks, values = problem.tasks, None
-        stale = list(range(len(tasks)))
+    def _all_rows(
+        self, problem: AllocationProblem, layout: Layout, late: Late
+    ) -> tuple[NDArray[np.float64], list[int]]:
+        """Return the values of all sizes in ``layout``, and the numbers of the rows; unchanged rows are reused."""
+        tasks, width = problem.tasks, 1 + sum(largest for _, largest in layout)
+        values, numbers, stale = None, [0] * len(tasks), list(range(len(tasks)))
         if self._before is not None:
-            before, as_before, filled = self._before
+            before, as_before, filled, numbered = self._before
             if as_before == layout and before.horizon_s == problem.horizon_s and before.tasks:
                 origins = _origins(before.tasks, tasks)
                 if origins is None:
                     stale = [place for place, task in enumerate(tasks) if task is not before.tasks[place]]
-                    values = filled.copy() if stale else filled
+                    values, numbers = (filled.copy(), numbered.copy()) if stale else (filled, numbered)
                 else:
                     values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
+                    numbers = [numbered[origin] for origin in origins]
         together = None
         if len(stale) >= _MANY:
             together = self._rows_at_once([tasks[index] for index in stale], problem, layout, late)
+        if values is None:
+            values = np.empty((len(tasks), width))
         if together is None:
-            if values is None:
-                values = np.empty((len(tasks), 1 + sum(largest for _, largest in layout)))
             for index in stale:
                 in_time(late)
-                row = self._row(tasks[index], problem, layout)
+                row, numbers[index] = self._row(tasks[index], problem, layout)
+                if row.size < width:
+                    values[index, row.size :] = -np.inf
                 values[index, : row.size] = row
-                values[index, row.size :] = -np.inf
-        elif values is None:
-            values = together
         else:
             values[stale] = together
-        self._before = (problem, layout, values)
-        return values
+            for index, row in zip(stale, together, strict=True):
+                numbers[index] = self._number_of(row if len(layout) > 1 else row[: 1 + tasks[index].max_nodes])
+        self._before = (problem, layout, values, numbers)
+        return values, numbers
+
+    def _number_of(self, row: NDArray[np.float64]) -> int:
+        if row.size > _NUMBERED:
+            return 0
+        if len(self._row_numbers) >= _CACHED_ROWS:
+            self._clear()
+        return self._row_numbers.setdefault(row.tobytes(), next(self._counter))
+
+    def _clear(self) -> None:
+        self._rows.clear()
+        self._row_numbers.clear()
+        self._cached = 0
 
     def _rows_at_once(
         self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late
@@ -117,18 +138,18 @@ class ValueTableBuilder:
         builder = RowBuilder(problem.horizon_s, of_speeds, _LARGEST_VALUE)
         return table_rows(tasks, builder, layout, late, named=bool(problem.pools))
 
-    def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
+    def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> tuple[NDArray[np.float64], int]:
+        """Return the row of a task, which may end before the last columns, and its number."""
         horizon_s, objective = problem.horizon_s, self.objective
         if len(layout) == 1:
             ((kind, largest),) = layout
             layout = ((kind, min(task.max_nodes, largest)),)
-        key = (unchecked(task, **self._without_effect), horizon_s, layout)
-        row = self._rows.get(key)
-        if row is None:
+        key = (self._key_of(task), tuple(task.curves.items()) if task.curves else None, horizon_s, layout)
+        found = self._rows.get(key)
+        if found is None:
             most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + len(problem.tasks)))
-            if len(self._rows) >= most or self._numbers >= _CACHED_NUMBERS:
-                self._rows.clear()
-                self._numbers = 0
+            if len(self._rows) >= most or self._cached >= _CACHED_NUMBERS:
+                self._clear()
             if len(layout) > 1:
                 row = row_of_kinds(task, horizon_s, objective, layout)
             else:
@@ -136,9 +157,10 @@ class ValueTableBuilder:
                 seen = task.on(kind) if problem.pools or task.curves else task
                 # A task that cannot run here has only the first column
                 row = value_row(seen or task, horizon_s, objective, largest if seen else 0)
-            self._rows[key] = row
-            self._numbers += row.size
-        return row
+            found = row, self._number_of(row)
+            self._rows[key] = found
+            self._cached += row.size
+        return found
 
 
 def _origins(before: tuple[CompetingTask, ...], tasks: tuple[CompetingTask, ...]) -> list[int] | None:

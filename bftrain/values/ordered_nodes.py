@@ -19,9 +19,8 @@ class OrderedNodes:
 
     def __init__(self, position: Callable[[str], int], nodes: Iterable[str] = ()) -> None:
         self._position = position
-        pairs = sorted((position(node), node) for node in nodes)
-        self._nodes = [node for _, node in pairs]
-        self._places = array("q", [place for place, _ in pairs])
+        self._nodes = sorted(sorted(nodes), key=position)
+        self._places = array("q", list(map(position, self._nodes)))
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -99,13 +99,15 @@ class ValueTable:
 
     If the problem has several node kinds, columns are grouped by kind: after column 0, no node, those
     for 1, 2, ... nodes of the first kind, then those of the second. ``nodes`` and ``kind_of`` (index in ``kinds``, -1
-    for column 0) describe each column.
+    for column 0) describe each column. ``row_numbers``, if known, are equal where rows are.
     """
 
     problem: AllocationProblem
     values: NDArray[np.float64]
     coupling: Coupling | None = None
+    row_numbers: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
     columns: Columns = field(init=False, repr=False, compare=False)
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # of the tasks
     _valued: list[object] = field(init=False, repr=False, compare=False, default_factory=list)  # columns, their value
 
     def __post_init__(self) -> None:
@@ -126,6 +128,7 @@ class ValueTable:
         view.setflags(write=False)
         object.__setattr__(self, "values", view)
         object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "names", tuple([task.name for task in problem.tasks]))
 
     @property
     def coupled(self) -> bool:
@@ -227,10 +230,9 @@ class ValueTable:
 
     def value_if_allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> float:
         """Return the value of ``sizes``; ``-inf`` if not allowed."""
-        names = [task.name for task in self.problem.tasks]
-        if not self.columns.several and list(sizes) == names:
+        if not self.columns.several and tuple(sizes) == self.names:
             chosen = list(sizes.values())
             fine = not chosen or (0 <= min(chosen) <= max(chosen) < self.values.shape[1])
             return self.value_at(chosen) if fine and sum(chosen) <= self.problem.pool else float("-inf")
-        fine = set(names).issuperset(sizes) and self.fits(sizes, kinds)
+        fine = set(self.names).issuperset(sizes) and self.fits(sizes, kinds)
         return self.value_of(sizes, kinds) if fine else float("-inf")

@@ -70,7 +70,7 @@ def answer(
 def named(table: ValueTable, chosen: Sequence[int]) -> dict[str, int]:
     """Return the size of each task's column, by name."""
     sizes = table.nodes[list(chosen)].tolist() if table.columns.several else chosen
-    return dict(zip([task.name for task in table.problem.tasks], sizes, strict=True))
+    return dict(zip(table.names, sizes, strict=True))
 
 
 def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:

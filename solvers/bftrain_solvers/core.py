@@ -7,9 +7,10 @@ loss, of which the least loss per node is a lower bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from bftrain_solvers.arrays import Integers
@@ -21,8 +22,7 @@ _DEAR: Final = 1e290  # a loss that is larger than any, even times the nodes of 
 _ROUNDING: Final = 1.0 + 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class NodePrice:
+class NodePrice(msgspec.Struct, frozen=True, eq=False):
     """The price is ``rise / run`` per node; losses are multiplied by ``run`` so that they are whole numbers.
 
     ``least`` and ``most`` are the smallest and largest sizes without a loss; the pool lies between their sums. All
@@ -41,29 +41,30 @@ class NodePrice:
         ``sizes`` lose only their ``idle`` nodes; ``held`` are the present sizes, by kind.
         """
         losses, rise, width = self.losses, self.rise, self.losses.shape[1]
-        kind, columns = np.arange(len(kinds)), np.arange(width)
         known = rise * idle
-        at_most = np.bincount(kinds.of_row[sizes > self.least[kinds.of_row]], minlength=len(kinds))
+        kind, size = (losses < known).nonzero()  # a plan loses at least as much as each of its sizes
+        loss = losses[kind, size]
+        at_most = np.bincount(kinds.of_row[sizes > self.least[kinds.of_row]], minlength=kinds.first.size)
         for here, there in ((self.least, at_most < kinds.count), (self.most, at_most > 0)):
-            idle_then = idle + here[:, None] - columns
-            total = losses + rise * idle_then
-            known = int(total.min(where=(idle_then >= 0) & there[:, None], initial=known))
+            idle_then = idle + here[kind] - size
+            total = loss + rise * idle_then
+            known = int(np.minimum.reduce(total[(idle_then >= 0) & there[kind]], initial=known))
         idle = pool - int(held @ kinds.count)
-        if idle < 0 or int(held.max()) >= width:
+        if idle < 0 or int(np.maximum.reduce(held)) >= width:
             return known
-        lost = losses[kind, held]
-        if int(lost.max()) >= known:  # or not allowed
+        lost = losses[np.arange(kinds.first.size), held]
+        largest = int(np.maximum.reduce(lost))
+        if largest >= known:  # or not allowed
             return known
         staying = int(lost @ kinds.count) + rise * idle
-        if 0 <= staying - int(lost.max()) - rise * width < NEVER:
-            idle_then = idle + held[:, None] - columns
-            total = losses + (rise * (held[:, None] - columns) + (staying - lost)[:, None])
-            known = min(known, staying, int(total.min(where=idle_then >= 0, initial=known)))
+        if 0 <= staying - largest - rise * width < NEVER:
+            more = size - held[kind]
+            total = loss - lost[kind] - rise * more + staying
+            known = int(np.minimum.reduce(total[more <= idle], initial=known))
         return min(known, staying)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, eq=False):
     """Sizes that may be in a plan as good as a known one: their kinds of rows, sizes and losses.
 
     Losses are relative to the smallest of the kind. The sum of these minima is subtracted from ``budget``, the loss
@@ -80,10 +81,8 @@ class Candidates:
     @classmethod
     def of(cls, at_price: NodePrice, kinds: RowKinds, pool: int, known: int) -> Candidates:
         """Return the candidates; ``known`` is the loss of some plan."""
-        losses, width = at_price.losses, at_price.losses.shape[1]
-        place = np.flatnonzero(losses <= known)
-        kind, size = np.divmod(place, width)
-        loss = losses.ravel()[place]
+        kind, size = (at_price.losses <= known).nonzero()
+        loss = at_price.losses[kind, size]
         above, below = size - at_price.least[kind], at_price.most[kind] - size
         given, taken = above < 0, below < 0
         by_giving = float((loss[given] / -above[given]).min(initial=_DEAR))
@@ -93,7 +92,7 @@ class Candidates:
         others = np.maximum(by_giving * np.maximum(short, 0), by_taking * np.maximum(spare, 0))
         kept = loss + others <= known * _ROUNDING
         kind, size, loss = kind[kept], size[kept], loss[kept]
-        least = np.minimum.reduceat(loss, np.searchsorted(kind, np.arange(len(kinds))))
+        least = np.minimum.reduceat(loss, kind.searchsorted(np.arange(kinds.first.size)))
         fixed = int(least @ kinds.count)
         if fixed:
             loss = loss - least[kind]
@@ -113,14 +112,13 @@ class Candidates:
         if cutoff < self.budget:
             kept = loss <= cutoff
             kind, size, loss = kind[kept], size[kept], loss[kept]
-        count = np.bincount(kind, minlength=len(kinds))
-        ends = count.cumsum()
-        begins = ends - count
+        begins = kind.searchsorted(np.arange(kinds.first.size))
         least: list[int] = size[begins][kinds.of_row].tolist()
         stages: list[tuple[int, Stage]] = []
-        for each in np.flatnonzero(count > 1).tolist():
-            part = slice(int(begins[each]), int(ends[each]))
-            stages.extend(_stages_of(kinds.rows(each), size[part].tolist(), loss[part].tolist(), self.budget, least))
+        sizes, losses, starts = size.tolist(), loss.tolist(), [*begins.tolist(), size.size]
+        for each, (begin, end) in enumerate(pairwise(starts)):
+            if end > begin + 1:
+                stages.extend(_stages_of(kinds.rows(each), sizes[begin:end], losses[begin:end], self.budget, least))
         stages.sort(key=lambda stage: stage[0])
         return Core(least, [row for row, _ in stages], [stage for _, stage in stages])
 
@@ -149,8 +147,7 @@ def _stages_of(
     return [*((row, up) for row in rows[:growing]), *((row, down) for row in rows[len(rows) - shrinking :])]
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(msgspec.Struct, frozen=True, eq=False):
     """The ``least`` size of each row, and the ``stages`` of those ``rows`` that have a choice."""
 
     least: list[int]

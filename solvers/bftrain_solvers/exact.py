@@ -5,7 +5,6 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
@@ -72,9 +71,9 @@ class ExactSolver:
 
             return solved(table, limits, self.name, highs)
         else:
-            present = np.array([task.size for task in problem.tasks])
+            present = [task.size for task in problem.tasks]
             stop_at = started + limits.deadline_s
-            found = best_sizes(table.values, present, problem.pool, stop_at, self._memory)
+            found = best_sizes(table.values, present, problem.pool, stop_at, self._memory, table.row_numbers)
             sizes, bound = found.sizes, found.bound
             termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
         return answer(

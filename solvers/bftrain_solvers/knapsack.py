@@ -10,9 +10,11 @@ certain to hold the best plan. Prices, losses and cores are computed once for al
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from bftrain.errors import Fault
@@ -125,7 +127,7 @@ def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, copies: In
     """Narrow down the price in whole numbers; each try is the slope of one row between its two sizes."""
     whole = grid.whole
     for _ in range(tries):
-        rows = np.flatnonzero(low > high)
+        rows = (low > high).nonzero()[0]
         if rows.size == 0:
             return None
         # Rise and run of the row whose slope between the two sizes is nearest to that of all rows together
@@ -150,7 +152,7 @@ def _losses_at(grid: ValueGrid, whole: Integers, rise: int, run: int) -> NodePri
     paid -= rise * np.arange(last + 1)
     if grid.allowed is not None:
         np.copyto(paid, -NEVER, where=~grid.allowed)
-    losses: Integers = np.subtract(paid.max(axis=1, keepdims=True), paid, out=paid)
+    losses: Integers = np.subtract(np.maximum.reduce(paid, axis=1, keepdims=True), paid, out=paid)
     lossless = losses == 0
     least = lossless.argmax(axis=1)  # the first; of yes and no this is faster than the smallest number
     most = last - lossless[:, ::-1].argmax(axis=1)
@@ -203,8 +205,7 @@ def _bundles(a: int, b: int, count: int) -> list[Stage]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class KnapsackResult:
+class KnapsackResult(msgspec.Struct, frozen=True):
     """Sizes in the order of the rows. ``bound`` is ``None`` if they are proven best, else no plan has more."""
 
     sizes: list[int]
@@ -212,16 +213,21 @@ class KnapsackResult:
 
 
 def best_sizes(
-    values: Floats, present: Integers, pool: int, stop_at: float, memory: KnapsackMemory | None = None
+    values: Floats,
+    present: Sequence[int],
+    pool: int,
+    stop_at: float,
+    memory: KnapsackMemory | None = None,
+    row_numbers: Sequence[int] | None = None,
 ) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
     larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``memory``
-    is what the calls before left for the next ones.
+    is what the calls before left for the next ones. ``row_numbers``, if known, are equal where rows are.
     """
-    kinds = kinds_of_rows(values, present)
-    held = present[kinds.first]
+    kinds = kinds_of_rows(values, present, row_numbers)
+    held = np.array([present[row] for row in kinds.first.tolist()], dtype=np.int64)
     grid = grid_of(values[kinds.first], held, [pool], stop_at=stop_at, copies=kinds.count)
     wanted = grid.entries.argmax(axis=1)
     if int(wanted @ kinds.count) <= pool:
@@ -260,7 +266,7 @@ def _searched(
         return KnapsackResult(_best(at_price, kinds, pool, known, stop_at), None)
     except DeadlinePassed:
         # No plan has more than all rows at their best with nodes paid for, and the whole pool's price
-        best = grid.entries[np.arange(len(kinds)), at_price.least] @ kinds.count.astype(np.float64)
+        best = grid.entries[np.arange(kinds.first.size), at_price.least] @ kinds.count.astype(np.float64)
         paid = at_price.rise / at_price.run * (pool - float(at_price.least @ kinds.count))
         return KnapsackResult(sizes.tolist(), float((best + paid) / grid.weight * grid.unit) + grid.raised)
 

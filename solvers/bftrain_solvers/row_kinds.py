@@ -5,10 +5,11 @@ Tasks of one model that hold as many nodes have the same entries, so a hundred t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from bftrain_solvers.arrays import Floats, Integers
@@ -18,8 +19,7 @@ _FACTOR: Final = 0x1E3779B97F4A7C15  # odd, without a pattern
 _KEPT: Final = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowKinds:
+class RowKinds(msgspec.Struct, frozen=True, eq=False):
     """``first`` and ``count``: the first row of each kind and how many there are; ``of_row``: the kind of each row.
 
     ``same_values`` says whether two kinds differ only in what they hold now.
@@ -35,19 +35,22 @@ class RowKinds:
 
     def rows(self, kind: int) -> list[int]:
         """Return the rows of a kind, in their order."""
-        found: list[int] = np.flatnonzero(self.of_row == kind).tolist()
+        found: list[int] = (self.of_row == kind).nonzero()[0].tolist()
         return found
 
 
-def kinds_of_rows(values: Floats, present: Integers) -> RowKinds:
-    """Find the rows with equal ``values`` that hold the same size now."""
+def kinds_of_rows(values: Floats, present: Sequence[int], row_numbers: Sequence[int] | None = None) -> RowKinds:
+    """Find the rows with equal ``values`` that hold the same size now; ``row_numbers`` are equal where rows are."""
     count, width = values.shape
     if count <= _FEW_ROWS:
         return _each_of_its_own(count)
+    if row_numbers is not None:
+        return _kinds_by_number(row_numbers, present)
+    held = np.array(present)
     factors = _factors(width + 1)
     # Equal rows have equal numbers; whether others have is checked
     by_value = values.view(np.int64) @ factors[:width]
-    numbers = by_value + present * factors[width]
+    numbers = by_value + held * factors[width]
     order = numbers.argsort(kind="stable")
     ranked = numbers[order]
     begins = np.empty(count, dtype=np.bool_)
@@ -58,12 +61,20 @@ def kinds_of_rows(values: Floats, present: Integers) -> RowKinds:
     of_row = np.empty(count, dtype=np.int64)
     of_row[order] = begins.cumsum() - 1
     like = first[of_row]
-    if not ((values == values[like]).all() and (present == present[like]).all()):
+    if not ((values == values[like]).all() and (held == held[like]).all()):
         return _each_of_its_own(count)
     counts = np.empty_like(starts)
     counts[:-1] = starts[1:] - starts[:-1]
     counts[-1] = count - starts[-1]
     return RowKinds(first, counts, of_row, len(set(by_value[first].tolist())) < first.size)
+
+
+def _kinds_by_number(numbers: Sequence[int], present: Sequence[int]) -> RowKinds:
+    pairs = list(zip(numbers, present, strict=True))
+    first = dict(zip(reversed(pairs), range(len(pairs) - 1, -1, -1), strict=True))  # the first of equal ones comes last
+    kind = dict(zip(first, range(len(first)), strict=True))
+    of_row = np.array(list(map(kind.__getitem__, pairs)))
+    return RowKinds(np.array(list(first.values())), np.bincount(of_row), of_row, len(set(numbers)) < len(first))
 
 
 def _each_of_its_own(count: int) -> RowKinds:

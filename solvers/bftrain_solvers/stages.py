@@ -8,11 +8,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from time import perf_counter
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from bftrain_solvers.answers import DeadlinePassed
@@ -28,8 +28,7 @@ _FEW_SIZES: Final = 3
 _LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the processor's cache
 
 
-@dataclass(frozen=True, slots=True)
-class SearchBounds:
+class SearchBounds(msgspec.Struct, frozen=True):
     """The problem: ``nodes`` above the minimum of every task, where each unused one loses ``idle_loss``.
 
     Divisions with a loss above ``cutoff`` are ignored; ``stop_at`` is a time of ``perf_counter``.

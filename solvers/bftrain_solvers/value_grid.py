@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import frexp, fsum, inf, ldexp, ulp
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from bftrain.values.table import Columns
@@ -33,8 +34,7 @@ _MORE: Final = 1.0 + 1e-9  # what is as good but for rounding stays
 _ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeless; more gain next to nothing
 
 
-@dataclass(frozen=True, slots=True)
-class ValueGrid:
+class ValueGrid(msgspec.Struct, frozen=True, eq=False):
     """``entries[j, n]``: value in multiples of ``unit`` times ``weight``, less 1 if the size changes.
 
     ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value. Sizes
@@ -89,18 +89,17 @@ def grid_of(
     bits = min(_ENTRY_BITS, _PRODUCT_BITS - width.bit_length()) - row_bits
     unit = max(ldexp(1.0, frexp(largest)[1] - bits), unit) if largest > 0.0 else 1.0
     weight = 1 << row_bits
-    entries = values / unit
-    np.rint(entries, out=entries)
+    entries = np.rint(values / unit)
     entries *= weight
     entries -= 1.0
-    staying = np.flatnonzero(present < width)
+    staying = (present < width).nonzero()[0]
     entries[staying, present[staying]] += 1.0
     return ValueGrid(entries, allowed, unit, weight, raised)
 
 
 def _range(values: Floats) -> tuple[Mask | None, float, float]:
     """Return the mask of allowed sizes, ``None`` if all are, and their smallest and largest value."""
-    smallest, largest = float(values.min()), float(values.max())
+    smallest, largest = float(np.minimum.reduce(values, axis=None)), float(np.maximum.reduce(values, axis=None))
     if smallest > -np.inf:
         return None, smallest, largest
     allowed = values > -np.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, Protocol
@@ -181,11 +182,12 @@ class AllocationRecorder:
         return StoredAllocations(tasks=self.tasks, nodes=self.nodes, rows=self._rows)
 
     def _add(self, task: str, nodes: Iterable[str], since_s: Iterable[float], now_s: float) -> None:
-        rows = self._rows.last
-        before = len(rows["node"])
-        rows["node"].extend(map(self._places.__getitem__, nodes))
-        rows["from_s"].extend(since_s)
-        count = len(rows["node"]) - before
-        rows["task"].extend([self._tasks[task]] * count if count else ())
-        rows["to_s"].extend([now_s] * count)
+        places = list(map(self._places.__getitem__, nodes))
+        if not places:
+            return
+        rows, count = self._rows.last, len(places)
+        rows["node"].fromlist(places)
+        rows["from_s"].fromlist(list(since_s))
+        rows["task"].extend(array("i", (self._tasks[task],)) * count)
+        rows["to_s"].extend(array("d", (now_s,)) * count)
         self._rows.add_block_if_full()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import unchecked
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import pool_sizes_by_kind
 from bftrain_replay.accounting.allocations import AllocationRecorder
@@ -35,6 +36,11 @@ from bftrain_replay.simulation.task_progress import LossTimes, SpreadNodes, Task
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 
 KeepGoing = Callable[[float, int], bool]
+
+# Events of checked logs and tasks are changed copies of these
+_LEFT: Final = NodesLeft(time_s=0.0, nodes=("node",))
+_JOINED: Final = NodesJoined(time_s=0.0, nodes=("node",))
+_FINISHED: Final = TaskFinished(time_s=0.0, task="task")
 
 
 class DecisionMaker(Protocol):
@@ -236,16 +242,16 @@ class _Engine:
         self._pool += len(joined) - len(left)
         if self._kinds is not None:
             self._kinds.leave(left)
-        events: list[Event] = [NodesLeft(time_s=now_s, nodes=left)] if left else []
+        events: list[Event] = [unchecked(_LEFT, time_s=now_s, nodes=left)] if left else []
         if events and self._semantics.losses_first:
             self._absorb(events, now_s)
             self._expect()
             events = []
         for task in self._timeline.finishes_at(now_s):
             self._finish(task, now_s)
-            events.append(TaskFinished(time_s=now_s, task=task.spec.name))
+            events.append(unchecked(_FINISHED, time_s=now_s, task=task.spec.name))
         for kind, nodes in self._log.by_kind(joined):
-            events.append(NodesJoined(time_s=now_s, nodes=nodes, kind=kind))
+            events.append(unchecked(_JOINED, time_s=now_s, nodes=nodes, kind=kind))
             if self._kinds is not None:
                 self._kinds.join(kind, len(nodes))
         for spec in self._timeline.arrivals_at(now_s):

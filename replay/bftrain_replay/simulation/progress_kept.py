@@ -178,6 +178,8 @@ class MemoryProgress(TaskProgress):
 
     def advance_to(self, now_s: float) -> None:
         """Add the time since the last call, and record the progress at the last save."""
+        if now_s == self._settled_s:
+            return
         if self.size:
             since_s = self._saved_s
             last_s = since_s + (now_s - since_s) // self._period_s * self._period_s
@@ -211,7 +213,8 @@ class MemoryProgress(TaskProgress):
     @property
     def _position(self) -> float:
         """The position of the training itself: work done, without work to be repeated."""
-        return self.done_samples - math.fsum(debt.samples for debt in self._debts if not debt.lapses)
+        lost = math.fsum(debt.samples for debt in self._debts if not debt.lapses) if self._debts else 0.0
+        return self.done_samples - lost
 
     def _save(self, now_s: float) -> None:
         self._saved, self._saved_s = self._position, now_s

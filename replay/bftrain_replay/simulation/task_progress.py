@@ -156,7 +156,7 @@ class TaskProgress:
     @property
     def owed_samples(self) -> float:
         """Unpaid debts in samples."""
-        return math.fsum(debt.samples for debt in self._debts)
+        return math.fsum(debt.samples for debt in self._debts) if self._debts else 0.0
 
     @property
     def work_left_samples(self) -> float:

@@ -365,7 +365,7 @@ def _filled(table: ValueTable, scores: Floats, spare: Floats, floors: Mapping[in
     values = np.where(inside, values[rows, np.where(inside, shifted, 0)], -inf)
     present = np.array([task.size for task in table.problem.tasks], dtype=np.int64) - least
     present[present < 0] = values.shape[1]
-    found = best_sizes(values, present, table.problem.pool - int(least.sum()), stop_at)
+    found = best_sizes(values, present.tolist(), table.problem.pool - int(least.sum()), stop_at)
     return [size + int(start) for size, start in zip(found.sizes, least, strict=True)]
 
 

@@ -56,6 +56,39 @@ def test_tasks_alike_have_one_row_if_their_names_do_not_matter(*, of_speeds: boo
     assert np.array_equal(table.values, ValueTableBuilder(throughput).table(given).values)
 
 
+@pytest.mark.parametrize("many", [1, 10**9])
+def test_rows_with_equal_numbers_are_equal(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bftrain.deciding.value_table_builder._MANY", many)
+    monkeypatch.setattr("bftrain.deciding.value_table_builder._CACHED_ROWS", 12)
+    chance, kept = np.random.default_rng(3), ValueTableBuilder(throughput)
+    tasks = [CompetingTask(name=f"t{number}", max_nodes=8, curve=CURVE) for number in range(30)]
+    for _ in range(20):
+        for place in chance.integers(0, len(tasks), 3).tolist():
+            size, weight, shrink_cost_s = chance.integers(0, 3, 3).tolist()
+            tasks[place] = replace(tasks[place], size=size, weight=weight, shrink_cost_s=shrink_cost_s)
+        pool = int(chance.integers(60, 100))
+        table = kept.table(AllocationProblem(pool=pool, horizon_s=60.0, tasks=tuple(tasks)))
+        numbers = table.row_numbers
+        assert np.array_equal(table.values, ValueTableBuilder(throughput).table(table.problem).values)
+        assert numbers is not None
+        assert len(set(zip(numbers, map(np.ndarray.tobytes, table.values), strict=True))) == len(set(numbers))
+
+
+@pytest.mark.parametrize("many", [1, 10**9])
+def test_rows_with_the_same_values_have_one_number(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bftrain.deciding.value_table_builder._MANY", many)
+    tasks = tuple(CompetingTask(name=f"t{n}", max_nodes=8, curve=CURVE, size=n % 3, weight=n) for n in range(20))
+    table = ValueTableBuilder(throughput).table(AllocationProblem(pool=60, horizon_s=60.0, tasks=tasks))
+    assert len(set(table.row_numbers or ())) == 1
+
+
+def test_wide_rows_have_no_numbers() -> None:
+    wide = CompetingTask(name="a", max_nodes=5_000, curve=CURVE)
+    for pool in (4_000, 8):
+        problem = AllocationProblem(pool=pool, horizon_s=60.0, tasks=(wide, replace(wide, name="b", weight=2.0)))
+        assert (ValueTableBuilder(throughput).table(problem).row_numbers is None) == (pool > 255)
+
+
 def test_many_short_tasks_do_not_fill_the_memory_and_values_stay_right() -> None:
     kept = ValueTableBuilder(throughput)
     most = 0

@@ -106,18 +106,31 @@ def test_plans_with_many_changes_are_found_without_another_proof(monkeypatch: py
 def test_rows_are_alike_if_values_and_sizes_are() -> None:
     values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
     present = np.array([0, 1] * 10)
-    kinds = kinds_of_rows(values, present)
+    kinds = kinds_of_rows(values, present.tolist())
     assert sorted(kinds.count.tolist()) == [5, 5, 5, 5]
     assert kinds.same_values
     assert all(
         kinds.rows(int(kinds.of_row[row])) == list(range(row % 2 + row // 10 * 10, row // 10 * 10 + 10, 2))
         for row in range(20)
     )
-    assert not kinds_of_rows(values, np.zeros(20, dtype=np.int64)).same_values
+    assert not kinds_of_rows(values, [0] * 20).same_values
+
+
+def test_numbers_of_rows_give_the_same_kinds() -> None:
+    rng = np.random.default_rng(7)
+    values = rows_of_few_kinds(rng)
+    present = rng.integers(0, 2, len(values))
+    contents = [row.tobytes() for row in values]
+    numbers = [contents.index(content) for content in contents]
+    found, by_number = kinds_of_rows(values, present.tolist()), kinds_of_rows(values, present.tolist(), numbers)
+    assert found.same_values == by_number.same_values
+    places = sorted((first, count) for first, count in zip(found.first, found.count, strict=True))
+    assert places == sorted((first, count) for first, count in zip(by_number.first, by_number.count, strict=True))
+    assert (found.first[found.of_row] == by_number.first[by_number.of_row]).all()
 
 
 def test_few_rows_are_not_looked_at() -> None:
-    assert len(kinds_of_rows(np.zeros((3, 2)), np.zeros(3, dtype=np.int64))) == 3
+    assert len(kinds_of_rows(np.zeros((3, 2)), [0] * 3)) == 3
 
 
 def test_equal_numbers_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
