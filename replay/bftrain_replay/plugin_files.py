@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,6 +16,7 @@ from msgspec.structs import replace
 from bftrain import parts
 
 S = TypeVar("S", bound=msgspec.Struct)
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 # The settings that may name a file, of which not all have each, and how they give it by a name that holds anywhere
 _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
@@ -39,9 +43,38 @@ def files(settings: msgspec.Struct) -> Iterator[Path]:
 
 
 def sha256(settings: msgspec.Struct) -> str:
-    """Return the SHA-256 of the file, or of those of all of them; "" if there is none, or it cannot be read."""
-    found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files(settings) if file.is_file()]
+    """Return the SHA-256 of the files and of modules of users that they import; "" if there is none to read."""
+    read = dict.fromkeys(file for named in files(settings) if named.is_file() for file in (named, *_imported_by(named)))
+    found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in read]
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
+
+
+def _imported_by(file: Path) -> Iterator[Path]:
+    """Yield the files of all modules and packages that a file imports, and these in turn, of no installed package."""
+    seen, open_files = set[str](), [file]
+    while open_files:
+        try:
+            nodes = list(ast.walk(ast.parse(open_files.pop().read_bytes())))
+        except (SyntaxError, ValueError):  # loading it says so
+            continue
+        named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+        named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        for name in sorted({name.partition(".")[0] for name in named} - seen - sys.stdlib_module_names):
+            seen.add(name)
+            found = _source_of(name)
+            open_files += found
+            yield from found
+
+
+def _source_of(name: str) -> list[Path]:
+    """Return the files of a module or package; none of one that is installed, which versions tell apart."""
+    spec = PathFinder.find_spec(name)  # imports nothing
+    origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
+    if origin is None or origin.suffix != ".py" or name.startswith("bftrain"):
+        return []
+    if not _INSTALLED.isdisjoint(origin.parts):
+        return []
+    return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
 
 
 def _plugin_settings(settings: msgspec.Struct) -> Iterator[tuple[str, str]]:
