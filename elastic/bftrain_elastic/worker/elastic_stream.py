@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadScript
@@ -14,6 +16,7 @@ from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_of
 
 _NONE: Final = object()
 _HASH_BYTES: Final = 7
+_READ: Final = "bftrain.read"  # batches of this epoch that were read, where the loader's state is not used
 _LOADER: Final = "give it a loader with state_dict() and load_state_dict(), such as torchdata's StatefulDataLoader"
 _SAME: Final = (
     "let the data depend on nothing but its position: draw no random numbers of a worker's own, and give the loader "
@@ -52,6 +55,7 @@ class ElasticStream:
             raise BadScript(f"a {type(loader).__name__} does not say how far it is", where="ElasticStream", fix=_LOADER)
         self._loader, self._seed = loader, seed
         self._position: Any = None  # the loader's own state after the batch in hand; None: at the start of the epoch
+        self._is_counted = _has_no_place(getattr(loader, "dataset", None))  # or how many batches of the epoch were read
         self.epochs = epochs
         self.epoch = 0  # of the batch in hand, from 0
         self.ends_epoch = False  # whether it is the last of its epoch
@@ -82,14 +86,17 @@ class ElasticStream:
 
     def _batches(self) -> Iterator[tuple[Any, Any, bool]]:
         """Yield the batches of an epoch that are left, each with the position after it, and whether it is the last."""
+        read = (self._position or {}).get(_READ, 0) if self._is_counted else 0
+        counted = self._is_counted and (self._position is None or read)
         with random_numbers_of(mixed_seed(self._seed, self.epoch)):
-            if self._position is not None:
+            if self._position is not None and not read:
                 self._loader.load_state_dict(copy.deepcopy(self._position))
             reading = iter(self._loader)
-            batch = next(reading, _NONE)
+            batch = next(islice(reading, read, None), _NONE)
         try:
             while batch is not _NONE:
-                position = copy.deepcopy(self._loader.state_dict())
+                read += 1
+                position = {_READ: read} if counted else copy.deepcopy(self._loader.state_dict())
                 following = next(reading, _NONE)
                 yield batch, position, following is _NONE
                 batch = following
@@ -104,6 +111,16 @@ class ElasticStream:
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
         """Continue from a position."""
         self.epoch, self.ends_epoch, self._position = found["epoch"], found["ends_epoch"], found["position"]
+
+
+def _has_no_place(dataset: Any) -> bool:  # noqa: ANN401 - the data set of any loader
+    """Return whether a loader reads a stream that does not say how far it is.
+
+    torchdata's own place in such a stream is wrong once it has gone on from one: it skips what was not read.
+    """
+    torch = sys.modules.get("torch")
+    stream = torch is not None and isinstance(dataset, torch.utils.data.IterableDataset)
+    return stream and not hasattr(dataset, "state_dict") and not hasattr(iter(dataset), "state_dict")
 
 
 def _parts(batch: Any) -> Iterator[Any]:  # noqa: ANN401 - what a loader gives

@@ -114,6 +114,25 @@ def test_each_sample_is_trained_once_an_epoch_through_changes(kind: str, monkeyp
     assert len(done) == EPOCHS * len([found for at, found in done if at == 0])
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_stream_without_a_place_of_its_own_is_read_once_an_epoch_through_changes() -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="needs torchdata: pip install torchdata")
+
+    class PlainStream(torch.utils.data.IterableDataset):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Iterator[int]:
+            yield from range(SAMPLES)
+
+    found, kept = list[int](), dict[str, Any]()
+    for _ in range(SAMPLES):  # each group trains one batch
+        data = ElasticStream(loaders.StatefulDataLoader(PlainStream(), batch_size=2), epochs=2)
+        if kept:
+            data.load_state_dict(kept)
+        found += next(iter(data)).tolist()
+        kept = fold(data.state_dict()).unfolded()
+    assert found == [*range(SAMPLES), *range(SAMPLES)][: len(found)]
+    assert len(found) > 1.5 * SAMPLES
+
+
 def test_the_end_of_an_epoch_is_known_with_its_last_batch() -> None:
     data = ElasticStream(Protocol(), epochs=2)
     assert [data.ends_epoch for _ in data] == ([False] * 4 + [True]) * 2
