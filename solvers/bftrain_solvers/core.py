@@ -7,7 +7,6 @@ loss, of which the least loss per node is a lower bound.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -42,8 +41,8 @@ class NodePrice(msgspec.Struct, frozen=True, eq=False):
         """
         losses, rise, width = self.losses, self.rise, self.losses.shape[1]
         known = rise * idle
-        kind, size = (losses < known).nonzero()  # a plan loses at least as much as each of its sizes
-        loss = losses[kind, size]
+        place = (losses < known).ravel().nonzero()[0]  # a plan loses at least as much as each of its sizes
+        (kind, size), loss = np.divmod(place, width), losses.take(place)
         at_most = np.bincount(kinds.of_row[sizes > self.least[kinds.of_row]], minlength=kinds.first.size)
         for here, there in ((self.least, at_most < kinds.count), (self.most, at_most > 0)):
             idle_then = idle + here[kind] - size
@@ -81,8 +80,8 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, at_price: NodePrice, kinds: RowKinds, pool: int, known: int) -> Candidates:
         """Return the candidates; ``known`` is the loss of some plan."""
-        kind, size = (at_price.losses <= known).nonzero()
-        loss = at_price.losses[kind, size]
+        place = (at_price.losses <= known).ravel().nonzero()[0]
+        (kind, size), loss = np.divmod(place, at_price.losses.shape[1]), at_price.losses.take(place)
         above, below = size - at_price.least[kind], at_price.most[kind] - size
         given, taken = above < 0, below < 0
         by_giving = float((loss[given] / -above[given]).min(initial=_DEAR))
@@ -115,10 +114,10 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         begins = kind.searchsorted(np.arange(kinds.first.size))
         least: list[int] = size[begins][kinds.of_row].tolist()
         stages: list[tuple[int, Stage]] = []
-        sizes, losses, starts = size.tolist(), loss.tolist(), [*begins.tolist(), size.size]
-        for each, (begin, end) in enumerate(pairwise(starts)):
-            if end > begin + 1:
-                stages.extend(_stages_of(kinds.rows(each), sizes[begin:end], losses[begin:end], self.budget, least))
+        sizes, losses, ends = size.tolist(), loss.tolist(), np.append(begins[1:], size.size)
+        for each in (ends > begins + 1).nonzero()[0].tolist():
+            begin, end = int(begins[each]), int(ends[each])
+            stages.extend(_stages_of(kinds.rows(each), sizes[begin:end], losses[begin:end], self.budget, least))
         stages.sort(key=lambda stage: stage[0])
         return Core(least, [row for row, _ in stages], [stage for _, stage in stages])
 

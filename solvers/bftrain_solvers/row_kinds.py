@@ -70,11 +70,14 @@ def kinds_of_rows(values: Floats, present: Sequence[int], row_numbers: Sequence[
 
 
 def _kinds_by_number(numbers: Sequence[int], present: Sequence[int]) -> RowKinds:
+    different = len(set(numbers))
+    if different == len(numbers):
+        return _each_of_its_own(different)
     pairs = list(zip(numbers, present, strict=True))
     first = dict(zip(reversed(pairs), range(len(pairs) - 1, -1, -1), strict=True))  # the first of equal ones comes last
     kind = dict(zip(first, range(len(first)), strict=True))
     of_row = np.array(list(map(kind.__getitem__, pairs)))
-    return RowKinds(np.array(list(first.values())), np.bincount(of_row), of_row, len(set(numbers)) < len(first))
+    return RowKinds(np.array(list(first.values())), np.bincount(of_row), of_row, different < len(first))
 
 
 def _each_of_its_own(count: int) -> RowKinds:
