@@ -40,5 +40,7 @@ class HarvestingView(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     until_s: Annotated[float | None, said("When it goes on; seconds since 1970. Null: when it is resumed.")] = None
     waiting_pilots: Annotated[int, said("Pilots of ours in the scheduler's queue, as far as known.")] = 0
-    partitions: Annotated[tuple[str, ...], said("To which pilots are submitted, where the scheduler has such.")] = ()
+    partitions: Annotated[
+        tuple[str, ...], said("To which pilots are submitted without a QOS, where the scheduler has such.")
+    ] = ()
     handbacks: Annotated[tuple[HandBack, ...], said("The latest last.")] = ()

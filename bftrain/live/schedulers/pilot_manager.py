@@ -80,7 +80,7 @@ class PilotJobs:
         self.name, self.unit = batch.name, getattr(batch, "unit", NODE)
         self.available = batch.available
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
-        self.partitions: tuple[str, ...] = tuple(filter(None, (getattr(settings, "partition", ""),)))
+        self.partitions: tuple[str, ...] = getattr(batch, "partitions", ())  # whose jobs preempt no pilots
         self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
         self._stock, self._hinted, self._busy = PilotPolicy(settings), asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None

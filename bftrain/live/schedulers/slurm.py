@@ -114,6 +114,7 @@ class Slurm(CommandBackend):
         self._settings = settings
         self._grace_s = grace_s
         self.unit = unit
+        self.partitions = (settings.partition,) if settings.partition and not settings.qos else ()
         self._slots: dict[str, str] = {}  # of pilots of one GPU, by number
 
     def script(self, order: AgentOrder, site: Site) -> str:

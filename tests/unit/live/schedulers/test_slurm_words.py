@@ -360,8 +360,7 @@ def test_what_slurm_never_takes_is_found_without_a_pilot(said: str, never: bool)
 
 def test_a_partition_that_is_not_there_is_reported() -> None:
     async def run(command: Command) -> str:
-        config = CONFIG.format(kind="preempt/partition_prio", mode="CANCEL", accounting="none")
-        return config if "config" in command.argv else MAIN.format(tier=100)
+        return "PreemptType = preempt/partition_prio" if "config" in command.argv else MAIN.format(tier=100)
 
     with pytest.raises(NotAvailable, match="no such partition"):
         asyncio.run(slurm_limits.ask_limits(run, SlurmSettings(partition="nix"), 0.0))
@@ -373,6 +372,11 @@ def test_a_partition_that_is_not_there_is_reported() -> None:
 def test_options_that_would_lead_pilots_elsewhere_are_refused(word: str) -> None:
     with pytest.raises(BadValue, match=r"options: '.*' contradicts how pilots"):
         SlurmSettings(partition="spare", options=("--gres=gpu:1", word, "main"))
+
+
+def test_jobs_of_a_partition_preempt_no_pilots_there_unless_these_have_a_qos() -> None:
+    backends = [slurm.Slurm(SlurmSettings(partition="spare", qos=qos)) for qos in ("", "low")]
+    assert [one.partitions for one in backends] == [("spare",), ()]
 
 
 def test_other_options_are_taken() -> None:
