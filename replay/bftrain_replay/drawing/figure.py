@@ -65,6 +65,11 @@ class StateChanges:
         """Where the changes of each row begin, and at last their number."""
         return np.concatenate(([0], np.cumsum(self.counts)))
 
+    def rounded(self, step_s: float) -> StateChanges:
+        """Return the changes with times that are multiples of ``step_s``; of several at one the last counts."""
+        times = np.round(self.since_s / step_s) * step_s
+        return in_order(self.row, times, self.state, rows=self.counts.size, end_s=self.end_s)
+
     @classmethod
     def joined(cls, parts: Iterable[StateChanges]) -> StateChanges:
         """Return the changes of all parts, each of which has the next rows."""

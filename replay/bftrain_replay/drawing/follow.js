@@ -2,6 +2,8 @@
 // address, which keeps what is shown, so that it can be sent to others.
 
 const OFFERED = 8; // tasks and users below the field
+const NONE_FOUND = pageData.unnamed ? `None of the ${pageData.users_of.length.toLocaleString("en")} tasks with the most node-time, nor their users, has this in its name`
+  : "No task or user has this in its name";
 const usersOf = new Map(pageData.users_of); // task -> its user
 const bar = document.getElementById("follow");
 const [field, offers, line] = ["input", "ul", "output"].map((name) => bar?.querySelector(name));
@@ -15,7 +17,7 @@ const subjectOf = (kind, name) => { // none if there is no such task
   return tasks.size ? { kind, name, tasks } : null;
 };
 const wordsFor = ({ kind, name, tasks }) =>
-  kind === "task" ? `task ${name}` : `${kind === "user" ? `user ${name}` : `all with “${name}”`}: ${tasks.size.toLocaleString("en")} ${tasks.size === 1 ? "task" : "tasks"}`;
+  kind === "task" ? `task ${name}` : `${kind === "user" ? `user ${name}` : `all with “${name}”`}: ${tasks.size.toLocaleString("en")} ${tasks.size === 1 ? "task" : "tasks"}${pageData.unnamed ? " of those named" : ""}`;
 const factsOf = (subject) => { // from the table of tasks
   const table = document.querySelector("table[data-rows=task]");
   const rows = [...(table?.tBodies[0].rows ?? [])].filter((row) => subject.tasks.has(row.cells[0].dataset.key));
@@ -26,7 +28,7 @@ const factsOf = (subject) => { // from the table of tasks
       .map(([head, text]) => (head === "state" ? text : `${head} ${text}`)).join(", ");
   const hours = rows.reduce((sum, row) => sum + (+row.cells[at("node-hours")].dataset.key || 0), 0);
   const finished = rows.filter((row) => row.cells[at("finished")].dataset.key !== undefined).length;
-  const some = rows.length < subject.tasks.size ? `of the first ${rows.length.toLocaleString("en")}: ` : "";
+  const some = rows.length < subject.tasks.size ? `of the ${rows.length.toLocaleString("en")} in the table: ` : "";
   return `${some}${finished.toLocaleString("en")} finished, ${count.format(hours)} node-hours`;
 };
 const markRows = () => {
@@ -83,7 +85,7 @@ const pick = (place) => {
 const offer = (open) => {
   offered = open ? offersFor(field.value) : [];
   offers.replaceChildren(...offered.map((subject, i) => Object.assign(document.createElement("li"), { id: `offer-${i}`, role: "option", textContent: wordsFor(subject) })));
-  if (open && !offered.length) offers.append(Object.assign(document.createElement("li"), { textContent: "No task or user has this in its name" }));
+  if (open && !offered.length) offers.append(Object.assign(document.createElement("li"), { textContent: NONE_FOUND }));
   offers.hidden = !open;
   field.setAttribute("aria-expanded", open);
   pick(0);

@@ -107,7 +107,10 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlPage:
-    """A page from top to bottom; ``users_of`` maps each task that readers can follow to its user."""
+    """A page from top to bottom; ``users_of`` maps each task that readers can follow to its user.
+
+    ``unnamed`` is the number of tasks that they cannot follow, because they are too many.
+    """
 
     title: str
     subtitle: str = ""
@@ -116,6 +119,7 @@ class HtmlPage:
     cards: Sequence[FigureCard] = ()
     sections: Sequence[PageSection] = ()
     users_of: Mapping[str, str] = field(default_factory=dict)
+    unnamed: int = 0
 
     @property
     def figures(self) -> tuple[ChartFigure, ...]:
@@ -128,7 +132,9 @@ def html(page: HtmlPage) -> str:
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
     look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
-    page_data = {**look, "figures": figures, "series": series, "users_of": list(page.users_of.items())}
+    page_data: dict[str, Any] = {**look, "figures": figures, "series": series, "users_of": list(page.users_of.items())}
+    if page.unnamed:
+        page_data["unnamed"] = page.unnamed
     scripts: tuple[str, ...] = ()
     if figures:
         scripts = (

@@ -25,7 +25,8 @@ const lastAtOrBefore = (numbers, value, low, high) => { // the place in numbers[
 // -- numbers over time: as many steps as a screen shows, of the part that is looked at
 
 const unpackSeries = async (part) => {
-  part.t = await floatsOf(part.t);
+  const { from, to, steps } = part.t; // of one length; else each begin is there
+  part.t = steps ? Float64Array.from({ length: steps + 1 }, (_, i) => from + ((to - from) * i) / steps) : await floatsOf(part.t);
   part.sums = {};
   for (const [name, packed] of Object.entries(part.columns)) {
     const values = (part.columns[name] = await floatsOf(packed)), sums = (part.sums[name] = new Float64Array(values.length + 1));

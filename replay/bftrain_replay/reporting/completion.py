@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -171,9 +171,17 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
 SHOWN: Final = 2000
 
 
-def task_table(material_tasks: list[Mapping[str, Any]]) -> HtmlTable:
+def tasks_shown(tasks: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the tasks of the table, in order: all, or those that held most node-time if they are too many."""
+    if len(tasks) <= SHOWN:
+        return tasks
+    most = sorted(range(len(tasks)), key=lambda place: -float(tasks[place]["node_h"]))[:SHOWN]
+    return [tasks[place] for place in sorted(most)]
+
+
+def task_table(tasks: Sequence[Mapping[str, Any]]) -> HtmlTable:
     """Return the sortable table; times count from the log's start."""
-    rows = ([text(task) for text in _COLUMNS.values()] for task in material_tasks[:SHOWN])
+    rows = ([text(task) for text in _COLUMNS.values()] for task in tasks)
     return HtmlTable(label="Tasks", headings=tuple(_COLUMNS), rows=rows, sortable=True, css="many", rows_are="task")
 
 

@@ -1,8 +1,7 @@
-"""The section over time: idle and used nodes, the size of each task, and the holder of each node."""
+"""The section over time: idle and used nodes, and the holder of each node."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -14,11 +13,9 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
-from bftrain_replay.accounting.allocations import AllocationBlock
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
 from bftrain_replay.drawing.series import TimeAxis
-from bftrain_replay.drawing.sums import median, sum_by_key
-from bftrain_replay.drawing.theme import SHADES
+from bftrain_replay.drawing.sums import median
 from bftrain_replay.reporting.report_data import ReportData, RunPageData
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -130,17 +127,18 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
 
 
 LETTERS: Final = 3_000_000  # that it may take in a page; beyond that time is in coarser steps
-_ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)  # of the whole time; 0: as it was
+ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)  # of the whole time; 0: as it was
 _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
-def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
+def holders(material: ReportData, letters: int | None = None) -> ChartFigure:
     """Return the chart of who held each node."""
+    letters = letters or (2 * LETTERS // 3 if material.others else LETTERS)  # beside them are long lists of tasks
     names, held = material.log.node_names, material.holdings
     grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
     drawn, step_s = _fitting(material, _node_rows(names, grouped), letters)
-    rounded = f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
+    others = f" {other_tasks(material)} have one colour together." if material.others else ""
     says = "No node was ever given to a task"
     if len(held):
         half_s = median(block.to_s - block.from_s for block in held.blocks())
@@ -159,7 +157,7 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
         caption="Of the tasks in what is shown, those that held most node-time have colours of their own, with their "
         "names. Where these would mix to noise, all tasks have one: the stronger, the more of the node-time they held; "
         "what is rare is drawn stronger than it is. Point at it to see which task, which node, and when; drag over it "
-        f"to see some nodes only.{rounded}",
+        f"to see some nodes only.{others}{rounding(step_s)}",
         height=int(np.clip(len(names), 160, 480)),
         moments=material.moments,
         raster=drawn,
@@ -172,6 +170,17 @@ def holders(material: ReportData, letters: int = LETTERS) -> ChartFigure:
     )
 
 
+def rounding(step_s: float) -> str:
+    """Return the sentence that says to what times are rounded; empty if they are not."""
+    return f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
+
+
+def other_tasks(material: ReportData) -> str:
+    """Return the beginning of the sentence on tasks that are not named."""
+    named, others = (text_formats.count(number) for number in (len(material.named), material.others))
+    return f"The {named} tasks with the most node-time are named here; the other {others}, which the tables have,"
+
+
 def _owner(material: ReportData) -> str:
     source = (material.summary.get("doubtful") or {}).get("source")
     return "the simulated scheduler" if source == SIMULATED else "the batch queue"
@@ -182,10 +191,10 @@ def _fitting(material: ReportData, ordered: _OrderedNodes, letters: int) -> tupl
 
     0 if it has none.
     """
-    for steps in _ROUNDINGS:
+    for steps in ROUNDINGS:
         step_s = material.end_s / steps if steps else 0.0
-        drawn = _holders_raster(material, ordered, step_s, _CHANGES if steps != _ROUNDINGS[-1] else None)
-        if drawn is not None and (drawn.size <= letters or steps == _ROUNDINGS[-1]):
+        drawn = _holders_raster(material, ordered, step_s, _CHANGES if steps != ROUNDINGS[-1] else None)
+        if drawn is not None and (drawn.size <= letters or steps == ROUNDINGS[-1]):
             return drawn, step_s
     raise AssertionError("the coarsest is always taken")
 
@@ -228,6 +237,10 @@ def _holders_raster(
     )
     if idle is None:
         return None
+    # Tasks that are not named share a state, and a colour, before all that are
+    unnamed = [f"one of {text_formats.counted(material.others, 'other task')}"] if material.others else []
+    state_of = np.full(len(held.tasks), _FIRST_TASK, dtype=np.int32)
+    state_of[material.named] = _FIRST_TASK + len(unnamed) + np.arange(len(material.named))
     order, groups = ordered
     row_of = np.argsort(order).astype(np.int32)
     held_row, free_row = row_of[node], row_of[idle[0]]
@@ -245,7 +258,7 @@ def _holders_raster(
         return in_order(
             np.concatenate((rows[0], rows[1], rows[1], rows[0])),
             times * step_s if step_s else times,
-            np.concatenate((ended, left, joined, task[mine] + np.int32(_FIRST_TASK))),
+            np.concatenate((ended, left, joined, state_of[task[mine]])),
             rows=high - low,
             end_s=material.end_s,
         )
@@ -255,8 +268,8 @@ def _holders_raster(
     return StateRaster(
         changes=changes,
         rows=[log.node_names[node] for node in order.tolist()],
-        labels=(f"{_owner(material)}'s", "idle, unused", *held.tasks),
-        colours=("@busy", "@idle", "@used"),
+        labels=(f"{_owner(material)}'s", "idle, unused", *unnamed, *(held.tasks[task] for task in material.named)),
+        colours=("@busy", "@idle", *("@used" for _ in unnamed), "@used"),
         thing="node",
         tasks_are="labels",
         groups=groups,
@@ -284,94 +297,3 @@ def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _I
             return None
     nodes, begins, ends, tasks = zip(*found, strict=True)
     return np.concatenate(nodes), np.concatenate(begins), np.concatenate(ends), np.concatenate(tasks)
-
-
-_ROW_PIXELS: Final = 16
-_KEYS: Final = 5  # sizes in the key, at most
-
-
-def sizes(material: ReportData) -> ChartFigure | None:
-    """Return the chart; ``None`` if no task ever held a node."""
-    held = material.holdings
-    if not held.tasks:
-        return None
-    drawn, mean = _sizes_raster(material)
-    largest, count = len(drawn.labels) - 1, text_formats.count(len(drawn.rows))
-    some = (
-        f"{count} of {text_formats.count(len(material.tasks))} tasks"
-        if len(drawn.rows) < len(material.tasks)
-        else "Every task"
-    )
-    says = (
-        f"{some} held nodes: {text_formats.count(mean)} on average while running, "
-        f"{text_formats.count(largest)} at most."
-    )
-    return ChartFigure(
-        name="sizes",
-        title="How large each task was, and when",
-        says=says,
-        alt=f"{says} A picture with {count} tasks from top to bottom, in the order in which they began, and the time "
-        "from left to right; the stronger the colour, the more nodes a task held.",
-        caption="Tasks stand in the order in which they began. Point at it to see which task, how many nodes, and "
-        "when; drag over it to see some tasks only.",
-        height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
-        moments=material.moments,
-        raster=drawn,
-        spec=rows(material.moments, "tasks", _key(largest)),
-        narrow=NARROW,
-    )
-
-
-def _sizes_raster(material: ReportData) -> tuple[StateRaster, float]:
-    held, end_s = material.holdings, material.end_s
-    first_s, held_s = np.full(len(held.tasks), math.inf), 0.0
-    for block in held.blocks():
-        np.minimum.at(first_s, block.task, block.from_s)
-        held_s += float((block.to_s - block.from_s).sum())
-    order = np.argsort(first_s, kind="stable")
-    moved = [_moved(np.argsort(order)[block.task], block) for block in held.blocks()]
-    largest, ran_s, parts = 1, 0.0, []
-    for low, high in parts_of_rows(len(held.tasks), sum(row.size for row, _, _ in moved)):
-        mine = [slice(*np.searchsorted(row, (low, high))) for row, _, _ in moved]
-        row, when, change = _summed(
-            (row[some] + 1j * when[some], change[some]) for (row, when, change), some in zip(moved, mine, strict=True)
-        )
-        size = np.cumsum(change)  # each row ends at 0 nodes
-        largest = max(largest, int(size.max(initial=1)))
-        ran_s += float(np.diff(when, append=0.0)[size > 0].sum())
-        parts.append(in_order(row - low, when, size, rows=high - low, end_s=end_s))
-    drawn = StateRaster(
-        changes=StateChanges.joined(parts),
-        rows=[held.tasks[number] for number in order.tolist()],
-        labels=["no node", *(text_formats.counted(number, "node") for number in range(1, largest + 1))],
-        colours=["@busy", *(shade(number, largest) for number in range(1, largest + 1))],
-        thing="task",
-        follows=True,
-        tasks_are="rows",
-    )
-    return drawn, held_s / ran_s if ran_s else 0.0
-
-
-_Moved = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]
-
-
-def _moved(row: NDArray[np.int64], block: AllocationBlock) -> _Moved:
-    """Return how many nodes each task, by its row, gains and gives up at which time, in this order."""
-    return _summed((row + 1j * when, np.full(when.size, by)) for when, by in ((block.from_s, 1), (block.to_s, -1)))
-
-
-def _summed(parts: Iterable[tuple[NDArray[np.complex128], NDArray[Any]]]) -> _Moved:
-    """Return rows, times and changes summed for each pair: complex numbers sort by row, and then by time."""
-    keys, change = sum_by_key(parts)
-    return keys.real.astype(np.int32), keys.imag.copy(), change.astype(np.int32)
-
-
-def shade(size: int, largest: int) -> str:
-    """Return a strength that grows by the same amount for each doubling of the nodes."""
-    share = math.log(size) / math.log(largest) if largest > 1 else 1.0
-    return f"@shade{round(share * (SHADES - 1))}"
-
-
-def _key(largest: int) -> dict[str, str]:
-    shown = sorted({round(largest ** (step / (_KEYS - 1))) for step in range(_KEYS)})
-    return {"no node": "@busy", **{text_formats.counted(size, "node"): shade(size, largest) for size in shown}}

@@ -13,14 +13,15 @@ from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html
 from bftrain_replay.reporting.alternatives_section import advice, sensitivity
-from bftrain_replay.reporting.completion import SHOWN, completion, task_table
+from bftrain_replay.reporting.completion import completion, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration
 from bftrain_replay.reporting.headline_section import cards, compared, gains, lead, notices
 from bftrain_replay.reporting.idle_and_decision_times import decision_times, idle_pieces
 from bftrain_replay.reporting.losses import meanings, waterfall
 from bftrain_replay.reporting.model_table import model_table
-from bftrain_replay.reporting.over_time import holders, nodes, sizes, strip
+from bftrain_replay.reporting.over_time import holders, nodes, strip
 from bftrain_replay.reporting.report_data import ReportData
+from bftrain_replay.reporting.task_sizes import sizes
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
 from bftrain_replay.results import headline
@@ -60,7 +61,8 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
             PageSection(
                 heading="Over time",
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all. "
-                "Press / to follow a task or a user, or click on one; the address of the page keeps what is shown.",
+                "Press / to follow a task or a user, or click on one; the address of the page keeps what is shown."
+                + _named_only(material),
                 parts=[figure for figure in over_time if figure is not None],
             ),
             PageSection(
@@ -76,9 +78,23 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
             _tasks(material),
             PageSection(heading="Configuration", parts=tuple(configuration(material.summary))),
         ),
-        users_of={task["name"]: task["user"] or "" for task in material.tasks},
+        users_of=_users_of(material),
+        unnamed=material.others,
     )
     return in_unit(made, log.unit)
+
+
+def _users_of(material: ReportData) -> dict[str, str]:
+    """Return the users of the tasks that readers can follow: of a long replay, those that the page names."""
+    users = {task["name"]: task["user"] or "" for task in material.tasks}
+    if not material.others:
+        return users
+    held = material.holdings.tasks
+    shown = [
+        *(held[place] for place in material.named.tolist()),
+        *(task["name"] for task in tasks_shown(material.tasks)),
+    ]
+    return {name: users[name] for name in dict.fromkeys(shown)}
 
 
 def _losses(material: ReportData) -> tuple[PageSection, ...]:
@@ -114,12 +130,23 @@ def write_figures(material: ReportData, folder: Path, form: str) -> list[Path]:
     return vega.write(figures(material), folder, form)
 
 
+def _named_only(material: ReportData) -> str:
+    if not material.others:
+        return ""
+    return (
+        f" The {len(material.named):,} tasks with the most node-time can be followed, and a user by these; the figures "
+        f"and the other pictures are of all {len(material.tasks):,} tasks."
+    )
+
+
 def _tasks(material: ReportData) -> PageSection:
-    tasks = list(material.tasks)
-    left_out = f"The first {SHOWN:,} of {len(tasks):,}; all are in the table of tasks. " if len(tasks) > SHOWN else ""
+    tasks, shown = material.tasks, tasks_shown(material.tasks)
+    left_out = ""
+    if len(shown) < len(tasks):
+        left_out = f"The {len(shown):,} of {len(tasks):,} with the most node-time; all are in the table of tasks. "
     intro = "Times count from the log's start; lost is a share of a task's work. A heading sorts by its column."
     models = model_table(tasks)
     if models is not None:
         intro = f"First by model, which is a task's name up to its number; then task by task. {intro}"
-    parts = (*(() if models is None else (models,)), task_table(tasks))
+    parts = (*(() if models is None else (models,)), task_table(shown))
     return PageSection(heading="Tasks", intro=left_out + intro, parts=parts)

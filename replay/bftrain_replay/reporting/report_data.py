@@ -27,6 +27,8 @@ from bftrain_replay.results.campaign_stretch import campaigns_of
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import CampaignRow
 
+NAMED_TASKS: Final = 10_000  # that a page names and draws by themselves; of more, those that held most node-time
+
 _TASK_COLUMNS: Final = tuple(column.name for column in tables.TASKS)
 _CAMPAIGN: Final = tuple(column.name for column in tables.CAMPAIGNS)
 
@@ -82,6 +84,21 @@ class ReportData:
     def task_columns(self) -> TaskColumns:
         """Return the tasks by column, with derived times."""
         return TaskColumns.from_rows(self.tasks)
+
+    @cached_property
+    def named(self) -> NDArray[np.int64]:
+        """Return the tasks that the page names, as places in ``holdings.tasks``."""
+        held = self.holdings.tasks
+        if len(held) <= NAMED_TASKS:
+            return np.arange(len(held))
+        node_h = {task["name"]: task["node_h"] for task in self.tasks}
+        most = np.argsort([-node_h[name] for name in held], kind="stable")[:NAMED_TASKS]
+        return np.sort(most)
+
+    @property
+    def others(self) -> int:
+        """The number of tasks that held nodes and that the page does not name."""
+        return len(self.holdings.tasks) - len(self.named)
 
     @cached_property
     def nodes_over_time(self) -> StepSeries:

@@ -168,7 +168,7 @@ def test_many_tasks_are_cut_and_the_page_says_so() -> None:
     rows = [{**made.tasks[0], "name": f"t{number}"} for number in range(SHOWN + 1)]
     many = report_data.ReportData(summary=made.summary, tasks=rows, log=made.log, holdings=made.holdings)
     page = read(report.render(many))
-    assert f"The first {SHOWN:,} of {SHOWN + 1:,}; all are in the table of tasks." in page.text
+    assert f"The {SHOWN:,} of {SHOWN + 1:,} with the most node-time; all are in the table of tasks." in page.text
     assert f"t{SHOWN - 1}" in page.text
     assert f"t{SHOWN}" not in page.text
 

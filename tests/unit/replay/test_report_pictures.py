@@ -23,7 +23,7 @@ from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.vega import png, svg
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import over_time, report
+from bftrain_replay.reporting import over_time, report, report_data, task_sizes
 from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task
@@ -233,7 +233,7 @@ def test_long_series_are_drawn_in_coarser_steps() -> None:
 
 def test_pictures_made_some_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def packed() -> list[object]:
-        charts = (over_time.sizes(made()), over_time.holders(made()), over_time.holders(made(), 10))
+        charts = (task_sizes.sizes(made()), over_time.holders(made()), over_time.holders(made(), 10))
         return [chart.packed() for chart in charts if chart is not None]
 
     whole = packed()
@@ -260,7 +260,7 @@ def held_s(drawn: StateRaster, state: int) -> float:
 
 def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
     material = made()
-    figure = over_time.sizes(material)
+    figure = task_sizes.sizes(material)
     assert figure is not None
     assert figure.raster is not None
     held = material.holdings.table()
@@ -274,8 +274,68 @@ def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
             assert state_of(figure.raster, row, time_s) == said
 
 
+def test_of_very_many_tasks_those_with_most_node_time_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, whole_sizes = over_time.holders(made()).raster, task_sizes.sizes(made())
+    monkeypatch.setattr(report_data, "NAMED_TASKS", 2)
+    material = made()
+    least = min(material.tasks, key=lambda row: row["node_h"])["name"]
+    assert {row["name"] for row in material.tasks} == {"x", "y", "z"}
+    figure, sizes = over_time.holders(material), task_sizes.sizes(material)
+    assert figure.raster is not None
+    assert whole is not None
+    for row in range(len(whole.rows)):
+        for time_s in np.arange(0.5, 2000.0, 10.0):
+            said = state_of(whole, row, time_s)
+            assert state_of(figure.raster, row, time_s) == ("one of 1 other task" if said == least else said)
+    assert figure.raster.palette(theme.LIGHT)[2] == theme.LIGHT["used"]
+    assert least not in figure.raster.labels
+    assert sizes is not None
+    assert sizes.raster is not None
+    assert whole_sizes is not None
+    assert whole_sizes.raster is not None
+    assert sizes.raster.rows == [name for name in whole_sizes.raster.rows if name != least]
+    assert sizes.says == whole_sizes.says  # of all tasks
+    for row, name in enumerate(sizes.raster.rows):
+        before = whole_sizes.raster.rows.index(name)
+        for time_s in np.arange(0.5, 2000.0, 10.0):
+            assert state_of(sizes.raster, row, time_s) == state_of(whole_sizes.raster, before, time_s)
+    for one in (figure, sizes):
+        assert "The 2 tasks with the most node-time are named here; the other 1, which the tables have," in one.caption
+    page = report.page(material)
+    assert set(page.users_of) == {"x", "y", "z"}  # the table names it
+    assert page.unnamed == 1
+    assert "The 2 tasks with the most node-time can be followed" in report.render(material)
+
+
+def test_sizes_that_change_too_often_are_drawn_in_coarser_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = task_sizes.sizes(made())
+    monkeypatch.setattr(task_sizes, "_SIZE_CHANGES", 3)
+    coarse = task_sizes.sizes(made())
+    assert exact is not None
+    assert coarse is not None
+    assert coarse.raster is not None
+    assert "rounded" not in exact.caption
+    assert "Times are rounded to 3.9 s" in coarse.caption  # a 512th of 2000 s
+    assert np.allclose(coarse.raster.changes.since_s % (2000.0 / 512), 0.0)
+    assert coarse.says == exact.says
+
+
+def test_long_series_are_packed_in_steps_of_one_length() -> None:
+    steps = 100_001
+    series = StepSeries(
+        times_s=np.arange(steps, dtype=float),
+        end_s=float(steps),
+        columns={"n": np.arange(steps) % 3000, "few": np.ones(steps)},
+    )
+    packed = series.packed(TimeAxis(1.6e9, float(steps)))
+    assert packed["t"] == {"from": 1.6e12, "to": 1.6e12 + 1000.0 * steps, "steps": 100_000}
+    for name, digits in (("n", 1), ("few", 4)):
+        shown = np.frombuffer(zlib.decompress(base64.b64decode(packed["columns"][name])), dtype="<f8")
+        np.testing.assert_array_equal(shown, np.round(series.averaged(100_000).columns[name], digits))
+
+
 def test_twice_as_many_nodes_are_so_much_stronger() -> None:
-    shades = [int(over_time.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
+    shades = [int(task_sizes.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
     assert shades[0] == 0
     assert shades[-1] == theme.SHADES - 1
     assert {b - a for a, b in pairwise(shades)} <= {2, 3}
@@ -283,7 +343,7 @@ def test_twice_as_many_nodes_are_so_much_stronger() -> None:
 
 def test_no_task_ever_ran_no_sizes() -> None:
     nothing = study(log_of(end_s=50.0), [task()], Settings())
-    assert over_time.sizes(of_study(nothing, InputSource())) is None
+    assert task_sizes.sizes(of_study(nothing, InputSource())) is None
 
 
 @pytest.mark.parametrize(
@@ -304,7 +364,7 @@ def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
 
 
 def test_figures_are_drawn_without_a_browser() -> None:
-    for figure in (over_time.holders(made()), over_time.sizes(made())):
+    for figure in (over_time.holders(made()), task_sizes.sizes(made())):
         assert figure is not None
         text = svg(figure)
         assert text.startswith("<svg")
