@@ -63,13 +63,20 @@ def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN4
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{path} {raised(error)}", where=where) from error
+        raise BadInput(f"{path} {raised(error)}", where=where, fix=_missing_neighbour(error, path)) from error
     if not attribute:
         fix = f"write {path}:NAME; it defines {', '.join(_names_defined_in(module)) or 'none'}"
         raise BadInput("names a file, but no function or class in it", where=where, fix=fix)
     if not hasattr(module, attribute):
         raise UnknownName.among("function or class in the file", attribute, _names_defined_in(module), where=where)
     return getattr(module, attribute)
+
+
+def _missing_neighbour(error: BaseException, path: Path) -> str | None:
+    """Return how a module beside the file is found, if that is what the file could not import."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    beside = name is not None and any((path.parent / each).exists() for each in (f"{name}.py", name))
+    return f"{name} lies beside it: set PYTHONPATH={path.parent.resolve()}" if beside else None
 
 
 def _names_defined_in(module: ModuleType) -> list[str]:

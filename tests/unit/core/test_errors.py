@@ -170,3 +170,14 @@ def test_a_long_line_is_cut(tmp_path: Path) -> None:
     assert line is not None
     text = line.split(": ", 1)[1]
     assert (len(text), text[-3:]) == (120, "...")
+
+
+def test_the_error_of_a_file_that_imports_a_module_beside_it_names_the_path_to_set(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import prices_beside\n")
+    for beside, fix in ((False, None), (True, f"prices_beside lies beside it: set PYTHONPATH={tmp_path}")):
+        if beside:
+            (tmp_path / "prices_beside.py").touch()
+        with pytest.raises(BadInput) as caught:
+            parts.load_from_file(path, "mine", "metric 'mine'")
+        assert caught.value.fix == fix
