@@ -27,7 +27,8 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, StudyCalls, study, study_of
 from bftrain_replay.study_checks import check_parts
 from bftrain_replay.study_passes import StudyPasses
-from tests.unit.replay.test_solver_cache import LOG, TASKS, files
+from tests.unit.replay.cases import study_files
+from tests.unit.replay.test_solver_cache import LOG, TASKS
 
 SETTINGS = ReplaySettings(max_tasks=2)
 
@@ -59,7 +60,7 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
     done = study(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
     parts = check_parts(SETTINGS, "equal-share")
     alone = study_of(StudyPasses(LOG, TASKS, parts).main(), LOG, TASKS, parts)
-    assert files(done, tmp_path / "beside") == files(alone, tmp_path / "alone")
+    assert study_files(done, tmp_path / "beside") == study_files(alone, tmp_path / "alone")
     assert done.ceiling is not None
     assert done.complete
     assert "exact" in shown
@@ -78,7 +79,7 @@ def test_a_pass_that_a_child_completed_is_not_repeated_here(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("beside")
 def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    here, whole = os.getpid(), files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
+    here, whole = os.getpid(), study_files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
     ceiling = StudyPasses.ceiling
 
     def dying(passes: StudyPasses) -> object:
@@ -87,7 +88,7 @@ def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch,
         return ceiling(passes)
 
     monkeypatch.setattr(StudyPasses, "ceiling", dying)
-    assert files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+    assert study_files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
 
 
 @pytest.mark.usefixtures("beside")
@@ -125,7 +126,7 @@ def test_an_interrupted_study_goes_on_to_the_same_files(tmp_path: Path) -> None:
     assert not replayed(3).complete
     assert {path.name for path in tmp_path.iterdir()} <= set(replay_folder.KIND.records)
     whole = study(LOG, TASKS, SETTINGS, baseline="equal-share")
-    assert files(replayed(None), tmp_path / "again") == files(whole, tmp_path / "whole")
+    assert study_files(replayed(None), tmp_path / "again") == study_files(whole, tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"again", "whole"}
 
 
