@@ -52,7 +52,7 @@ COUNTS: Final = "counts"  # only the number of busy nodes is known
 RECORDS: Final = "records"
 LABELS: Final[Mapping[str, str]] = {
     SIMULATED: "The log is a simulated schedule: no record tells which nodes were idle",
-    COUNTS: "The log is derived from counts of busy nodes: which nodes were idle is assumed",
+    COUNTS: "The log is derived from counts of busy nodes: which are idle is assumed, so losses are too small",
 }
 _LEAST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _HOUR_S: Final = 3600.0

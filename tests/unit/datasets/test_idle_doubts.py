@@ -149,7 +149,7 @@ def test_no_more_is_doubtful_than_was_idle() -> None:
             "which_unknown",
             COUNTS,
             0.0,
-            ("The log is derived from counts of busy nodes: which nodes were idle is assumed",),
+            ("The log is derived from counts of busy nodes: which are idle is assumed, so losses are too small",),
         ),
         ("nodes_inferred", RECORDS, 0.0, ()),
     ],
