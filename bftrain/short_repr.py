@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from html import escape
 from typing import Final
 
 _LONGEST: Final = 240  # letters of one value
@@ -26,6 +25,8 @@ class ShortRepr:
         return f"<{_cut(title)}: {words}>"
 
     def _repr_html_(self) -> str:
+        from html import escape  # noqa: PLC0415 - only notebooks need it, and all commands import this module
+
         title, figures = self.shown()
         left = "style='text-align:left'"
         rows = "".join(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from bftrain.durations import parse_duration
 from bftrain.errors import BadInput, near
@@ -153,6 +152,8 @@ def zone(name: str) -> tzinfo:
         return UTC
     if re.fullmatch(r"[+-]\d\d:\d\d", name):
         return datetime.fromisoformat(f"2000-01-01T00:00:00{name}").tzinfo or UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones  # noqa: PLC0415 - rarely needed
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

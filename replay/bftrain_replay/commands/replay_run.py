@@ -85,7 +85,8 @@ class EarlyTables:
         from bftrain_replay import replay_folder
         from bftrain_replay.drawing import vega
 
-        vega.available()  # imports a large library
+        if vega.available():
+            vega.script()  # made once a user, which takes seconds
         for module in _NEEDED_LATER:
             import_module(module)
         self._result.write_ahead(lambda draft: replay_folder.write_tables(main, draft, self._form))
