@@ -21,6 +21,7 @@ from bftrain_replay.simulation.engine import run
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import MIX, TRIALS, save_published_tasks, save_summit
 from tests.helpers.replay_case import PIECES, Figured, figured, save_year
+from tests.perf.test_bench_report import LARGEST
 from tests.perf.test_bench_report import run as command
 
 pytestmark = pytest.mark.bench
@@ -168,3 +169,11 @@ def test_the_whole_command_on_a_year_of_ten_thousand_nodes(figures: Figures, tmp
     figures.add(f"{name}: memory at most", cost.peak_mb, "MB")
     # Pictures take as much of a shorter log; all else grows with it
     assert cost.peak_mb < 400 + 600 * share
+    page = tmp_path / "page.html"
+    again = command("report", tmp_path / "out", "-o", page, "-q")
+    figures.add(f"{name}, its page from the folder: time of a core", again.core_s, "s")
+    figures.add(f"{name}, its page from the folder: memory", again.peak_mb, "MB")
+    figures.add(f"{name}, its page", page.stat().st_size / 1e6, "MB")
+    assert again.core_s < 5 + 20 * share
+    assert again.peak_mb < 400 + 500 * share
+    assert page.stat().st_size < LARGEST

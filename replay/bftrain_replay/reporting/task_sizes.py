@@ -18,7 +18,7 @@ from bftrain_replay.reporting.over_time import NARROW, ROUNDINGS, other_tasks, r
 from bftrain_replay.reporting.report_data import ReportData
 
 _ROW_PIXELS: Final = 16
-_SIZE_CHANGES: Final = 500_000  # of sizes in a page: some 1.2 MB; of more, time is in coarser steps
+_SIZE_CHANGES: Final = 300_000  # of sizes in a page: some 0.7 MB; of more, time is in coarser steps
 _KEYS: Final = 5  # sizes in the key, at most
 
 
