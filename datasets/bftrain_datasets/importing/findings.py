@@ -151,6 +151,11 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "cut off at the number of nodes",
         "--sharing cores, where jobs share nodes, or --nodes N",
     ),
+    "names_unused": _doubt(
+        "jobs that name their nodes, which --counts does not read",
+        "a node that jobs share counts once for each: machine and idle time look too large",
+        "--counts, which can be left out",
+    ),
     "which_unknown": RecordHazard(
         "only how many nodes are busy is known, not which",
         "nodes numbered; the fewest changes that fit the counts are assumed",

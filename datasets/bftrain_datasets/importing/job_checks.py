@@ -302,6 +302,8 @@ class RecordIntake(FindingsTally):
         if self.options.unit != NODE:
             return self._units_held(nodes, count, expand, rows, units)
         if not nodes or self.options.counts:
+            if nodes:
+                self.note("names_unused", count=rows)
             return (HeldNodes(count), "") if 0 <= count <= MOST_NODES else (HeldNodes(0), "bad_count")
         if count and is_range_of(count, nodes):
             self.note("number_ranges", count=rows)

@@ -280,6 +280,15 @@ def test_counts_of_a_dump_without_names(tmp_path: Path) -> None:
     assert imported(tmp_path, dump(*TWO, huge), counts=True).rows.aside == {"bad_count": 1}
 
 
+def test_counts_of_records_that_name_nodes_are_a_doubt(tmp_path: Path) -> None:
+    """Two jobs on one node look like two nodes."""
+    text = dump(cells(1, 0, 100, "n1"), cells(2, 10, 100, "n1"), cells(3, 20, 100, ""))
+    found = imported(tmp_path, text, counts=True)
+    assert len(found.log.node_names) == 3
+    assert finding(found, "names_unused").count == 2
+    assert "names_unused" not in kinds(imported(tmp_path, text))
+
+
 @pytest.mark.parametrize(
     ("head", "ours"),
     [
