@@ -12,7 +12,7 @@ from bftrain_replay import tables
 from bftrain_replay.accounting.allocations import StoredAllocations
 
 _HEADER: Final = (",".join(column.name for column in tables.ALLOCATIONS) + "\n").encode()
-_AT_ONCE: Final = 1 << 20  # bytes
+_AT_ONCE: Final = 1 << 16  # bytes: what is made of them fits into the caches of a processor
 _MOST_TIMES: Final = 100_000  # of which the texts are remembered; neighbouring rows share theirs
 _COMMA, _NEWLINE = ord(","), ord("\n")
 _UNUSUAL: Final = (b'"', b"\0")
