@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+OWN_ERROR: Final = f"{__name__}."  # how the last line of a traceback begins for the errors of this file
+
 
 class ElasticError(Exception):
     """Base class. ``what`` is wrong, ``where`` it was found, and ``fix`` is what the reader can do."""

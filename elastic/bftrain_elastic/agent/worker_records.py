@@ -12,7 +12,7 @@ from typing import Final
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.messages import Message, encode, whole_of
 
-_TAIL_BYTES: Final = 2048
+_TAIL_BYTES: Final = 4096
 _NO_STEP: Final = -1
 _KEPT: Final = 256  # ended workers that an agent remembers at most
 _ENDED_BYTES: Final = 512 * 1024  # of them in one message; the limit of a message is twice that

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Final
 
-from bftrain_elastic.errors import BadCommit
+from bftrain_elastic.errors import OWN_ERROR, BadCommit
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, SAME_NUMBERS, UNEVEN, fixes
@@ -135,7 +135,7 @@ def last_line(reason: str) -> str:
 def split_fix(line: str) -> tuple[str, str]:
     """Split the last line of an error of bftrain into what is wrong, and its fix in the last brackets."""
     depth = 0
-    if line.startswith("bftrain_elastic.errors.") and line.endswith(")"):
+    if line.startswith(OWN_ERROR) and line.endswith(")"):
         for place in range(len(line) - 1, 0, -1):
             depth += (line[place] == ")") - (line[place] == "(")
             if not depth:
@@ -154,6 +154,10 @@ def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
     notes = [one["text"] for one in message if one["type"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:
+        death, _, error = deaths[0].removesuffix("; it is started again").removesuffix(")").partition(" (")
+        what, fix = split_fix(error)
+        if fix:
+            return ReadinessFinding("runs", f"{death}: {what}", fix)
         return ReadinessFinding("runs", deaths[0], "repair what it says: it died by itself")
     return None
 

@@ -198,6 +198,21 @@ def test_a_death_is_reported_with_its_last_word() -> None:
     assert "ended with 1 (ValueError: odd); it is started again" in case.context.notes()[0]
 
 
+def test_the_note_on_a_death_keeps_all_of_an_error_that_says_what_to_do() -> None:
+    own = f"bftrain_elastic.errors.BadScript: state['optimizer']: cannot take its values: {'size ' * 80}(make it first)"
+    for error, end in [
+        (own, "(make it first)); it is started again"),
+        (f"{own[:-1]}{'x' * 5000})", "xxx); it is started again"),
+    ]:
+        case = Play("a")
+        case.set_nodes("a")
+        case.lifecycle.exited(case.context.spawned[-1], WorkerExit(1, f"Traceback ...\n{error}\n"))
+        case.tick(case.context.settle_s + 0.1)
+        (note,) = case.context.notes()
+        assert note.endswith(end)
+        assert len(note) < 2100
+
+
 def test_who_trains_on_without_a_commit_after_it_was_asked_to_gather_is_reported_once() -> None:
     case = Play("a", "b")
     (old, _) = case.running("a", "b")

@@ -13,11 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from bftrain_elastic.errors import OWN_ERROR
 from bftrain_elastic.manager.task_lifecycles import WorkerExit
 
 ALLOWED: Final = 3  # deaths by the program's own fault without a step between
 ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that were killed from outside
 _LETTERS: Final = 200
+_OWN_LETTERS: Final = 2000  # of errors of this package, which end with what to do
 _SHELL: Final = 128  # what shells add to the number of a signal
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
 # What errors say when a connection or a member is lost; any other end of a group is the program's own fault
@@ -175,7 +177,7 @@ def exit_text(worker: str, code: int) -> str:
 def last_word(tail: str) -> str:
     """Return the last line of a worker's output, to be appended to how it ended."""
     last = tail.strip().rpartition("\n")[2].strip()
-    return f" ({last[:_LETTERS]})" if last else ""
+    return f" ({last[: _OWN_LETTERS if last.startswith(OWN_ERROR) else _LETTERS]})" if last else ""
 
 
 def is_connection_trouble(reason: str) -> bool:
