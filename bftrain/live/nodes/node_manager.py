@@ -139,7 +139,7 @@ class NodeManager:
             self._scheduler.want(nodes, drained)
 
     def keep_hours(self) -> None:
-        """Leave nodes of pools whose hours are over or that are above our share, and use others; now and then."""
+        """Leave nodes out of hours, drained by the scheduler or above our share, and use others; now and then."""
         off_hours = getattr(self._scheduler, "off_hours", None)
         if off_hours is None or self._closed:
             return

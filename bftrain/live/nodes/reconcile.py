@@ -26,7 +26,7 @@ class NodeTracker:
         self.present: set[str] = set()  # an agent is registered there
         self.expected: set[str] = set()  # their agents may still come back after a restart
         self.drained: frozenset[str] = frozenset()  # they must not be used
-        self.off_hours: frozenset[str] = frozenset()  # of pools whose hours are not now
+        self.off_hours: frozenset[str] = frozenset()  # of pools whose hours are not now, or drained by the scheduler
         self.noticed: set[str] = set()  # announced as about to be taken, by their agents
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
         self.closed = False  # no node is used any more

@@ -58,6 +58,8 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""  # it waits
 
 
+ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
+_NAMED: Final = 5  # nodes, in a remark
 _BLOCKS: Final = re.compile(r"(QOS|Assoc|Account|Partition|JobHeld|Invalid|BadConstraints)\w*")
 
 
@@ -68,6 +70,18 @@ def blocked(pilots: Sequence[Pilot]) -> str:
     if runs or not whys or not all(map(_BLOCKS.fullmatch, whys)):
         return ""
     return f"no pilot can start: {', '.join(sorted(whys))}"
+
+
+def held_nodes(pilots: Collection[Pilot]) -> dict[str, Pilot]:
+    """Return the pilots that run, by node."""
+    return {pilot.node: pilot for pilot in pilots if pilot.state is PilotState.RUNNING and pilot.node}
+
+
+def failing(pilots: Sequence[Pilot], logs: Path) -> str:
+    """Return the remark on pilots that end as soon as they start, with some of their nodes."""
+    nodes = sorted({one.node for one in pilots if one.state in ENDED_ITSELF and one.node})
+    where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
+    return f"pilots end as soon as they start{where}: see the logs in {logs}"
 
 
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):

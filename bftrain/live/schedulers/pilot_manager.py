@@ -19,8 +19,10 @@ import msgspec
 
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
+from bftrain.live.schedulers.node_drains import NodeDrains
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
+    ENDED_ITSELF,
     LATER,
     CommandFailed,
     CommandRunner,
@@ -31,6 +33,8 @@ from bftrain.live.schedulers.pilot_backend import (
     Trouble,
     blocked,
     check_site,
+    failing,
+    held_nodes,
     job_name,
     log_folder,
 )
@@ -46,8 +50,6 @@ _NEWS_S: Final = 30.0  # a plan that moved by less is no news
 _MOST_AWAY_S: Final = 10.0
 _LEAVING_S: Final = 30.0
 _SHORTEST_S: Final = 60.0
-_NAMED: Final = 5  # nodes, in a remark
-_ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 
 
 class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
@@ -55,7 +57,7 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
 
     lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
     poll_s: float = 10.0  # how long nothing may be known of changes that no agent tells of
-    plan_poll_s: float = 60.0  # how often planned jobs are asked for; 0: never
+    plan_poll_s: float = 60.0  # how often planned jobs and drained nodes are asked for; 0: never
     command_timeout_s: float = 20.0
     spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed
@@ -90,9 +92,11 @@ class PilotJobs:
         self._noticed: dict[str, float] = {}  # node -> when the scheduler announced that it takes it
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
-        self._longest_s, self._leaving = LATER, False
-        self.cluster = ""  # what the scheduler calls the machine, as far as known
-        self.hooks = HookTally(settings.spool, "end")
+        self._longest_s, self._leaving, self._drains = LATER, False, NodeDrains()
+        self.cluster, self.hooks = (
+            "",
+            HookTally(settings.spool, "end"),
+        )  # what the scheduler calls the machine, if known
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Keep at most ``nodes`` pilots, and none on the nodes ``without``."""
@@ -123,6 +127,10 @@ class PilotJobs:
     def nodes(self) -> frozenset[str]:
         """All nodes that the scheduler has for pilots, as far as known."""
         return self._nodes
+
+    def off_hours(self) -> frozenset[str]:
+        """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
+        return self._drains.among(self._announced)
 
     async def idle(self) -> int:
         """Count the idle nodes that pilots may take."""
@@ -163,7 +171,7 @@ class PilotJobs:
     async def look(self) -> frozenset[str] | None:
         """Return the nodes on which pilots run."""
         try:
-            return frozenset(_held(await self._ask()))
+            return frozenset(held_nodes(await self._ask()))
         except CommandFailed:
             return None
 
@@ -218,6 +226,8 @@ class PilotJobs:
             self._plans_at, self._plans = now, {}
             with suppress(CommandFailed):  # plans for other jobs are optional
                 self._plans = await self._batch.plans(self._run, job_name(self._site))
+            with suppress(CommandFailed):  # asked again with the next plans
+                await self._drains.refresh(self._batch, self._run, held_nodes(pilots), self._post)
         self._tell(pilots)
         if text := self.hooks.unreported(now):
             self._post(Remark(text=text))
@@ -231,12 +241,7 @@ class PilotJobs:
         if moves.cancel:
             await self._batch.cancel(self._run, moves.cancel)
         await self._submit(orders, moves.submit, pilots)
-        failures = ""
-        if self._stock.failing:
-            nodes = sorted({one.node for one in pilots if one.state in _ENDED_ITSELF and one.node})
-            where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
-            failures = f"pilots end as soon as they start{where}: see the logs in {log_folder(self._site)}"
-        self._remark("failing", failures)
+        self._remark("failing", failing(pilots, log_folder(self._site)) if self._stock.failing else "")
         why = blocked(pilots) or ("" if self._announced else self._remarked.get("blocked", ""))
         if why and not self._remarked.get("blocked"):
             self._limits_at = -math.inf  # they have changed since they were read
@@ -303,7 +308,7 @@ class PilotJobs:
         for place, pilot in enumerate(pilots):
             # One that ended after a notice is taken, though the scheduler knows only that the job ended by itself: its
             # agent left in time, as it is to do
-            if pilot.state in _ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
+            if pilot.state in ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
                 pilots[place] = msgspec.structs.replace(pilot, state=PilotState.TAKEN)
         self._known = listed
         self._nodes = self._nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
@@ -327,16 +332,15 @@ class PilotJobs:
             raise
         self._limits_at = now
         self._stock.limit(limits)
-        self._longest_s = limits.longest_s
+        self._longest_s, self.cluster = limits.longest_s, limits.cluster
         self._nodes = self._nodes.union(limits.nodes)
-        self.cluster = limits.cluster
         self._remark("limits", "; ".join(limits.remarks))
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
         """Build the orders, the longest first. A mark holds the site's name and a digest of the order."""
         # Schedulers refuse an order that names a node they do not know. One GPU of a node cannot be avoided alone
-        known = self._nodes if self._batch.avoids else frozenset()
-        avoid = tuple(sorted(known.intersection(map(node_of, self._without.union(self._stock.avoided(now))))))
+        without = self._without.union(self._stock.avoided(now), self._drains.nodes)
+        avoid = tuple(sorted(self._nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
         name = job_name(self._site)
         lengths = sorted({min(length, self._longest_s) for length in self._settings.lengths_s}, reverse=True)
         orders = []
@@ -349,7 +353,7 @@ class PilotJobs:
     def _hear(self, heard: Sequence[HookNews]) -> None:
         """Apply hooks' reports: an ended pilot has lost its node; other ends may have left a node idle."""
         self.hooks.on_messages(heard)
-        numbers = {pilot.number or pilot.id: pilot.node for pilot in _held(self._known.values()).values()}
+        numbers = {pilot.number or pilot.id: pilot.node for pilot in held_nodes(self._known.values()).values()}
         over = {numbers[one.job] for one in heard if one.what in {"ending", "end"} and one.job in numbers}
         gone = tuple(sorted(over.intersection(self._announced)))
         for node in gone:
@@ -361,7 +365,7 @@ class PilotJobs:
 
     def _tell(self, pilots: Sequence[Pilot]) -> None:
         """Post changes: new nodes, lost nodes, and until when they are ours."""
-        held = _held(pilots)
+        held = held_nodes(pilots)
         gone = tuple(sorted(node for node in self._announced if node not in held))
         self.hooks.on_found({node_of(node) for node in gone}, time.monotonic())
         if gone:
@@ -394,7 +398,3 @@ class PilotJobs:
             async with asyncio.timeout(max(0.0, seconds - _BETWEEN_S)):
                 await (self._hinted.wait() if listen else asyncio.sleep(seconds))
         await asyncio.sleep(max(self._noticed.values(), default=0.0) + _QUIET_S - time.time())
-
-
-def _held(pilots: Collection[Pilot]) -> dict[str, Pilot]:
-    return {pilot.node: pilot for pilot in pilots if pilot.state is PilotState.RUNNING and pilot.node}

@@ -153,9 +153,13 @@ class SchedulerPools:
         return tuple(pool for pool in self.pools if not pool.nodes.isdisjoint(nodes))
 
     def off_hours(self) -> frozenset[str]:
-        """Return the nodes of pools outside of their hours, and update the demand of all pools."""
+        """Return the nodes not to be used now: of pools outside of their hours, or drained by the scheduler.
+
+        Updates the demand of all pools.
+        """
         self._share_out()
-        return frozenset().union(*(pool.nodes for pool in self.pools if not pool.open))
+        drained = (ask() for pool in self.pools if (ask := getattr(pool.scheduler, "off_hours", None)) is not None)
+        return frozenset().union(*drained, *(pool.nodes for pool in self.pools if not pool.open))
 
     @property
     def node_kinds(self) -> Mapping[str, str]:

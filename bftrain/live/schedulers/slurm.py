@@ -89,6 +89,8 @@ HOLDING: Final = frozenset({PilotState.RUNNING, PilotState.STOPPED})  # states o
 _NICE: Final = 10_000  # by which longer pilots come before shorter ones
 _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
+# States of nodes, and marks behind them, that administrators set to empty a node: maintenance, reboot, power down
+_EMPTIED: Final = re.compile(r"(drain|maint|fail).*|.*[$@^!%]")
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
@@ -199,6 +201,11 @@ class Slurm(CommandBackend):
         """Return from when on Slurm has planned jobs on nodes."""
         return read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
 
+    async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:
+        """Return those of the nodes that administrators drain or reboot, with state and reason."""
+        words = ("sinfo", "--noheader", "--Node", "--all", f"--nodes={fold(nodes)}", "--format=%N|%T|%E")
+        return read_drains(await run(Command(argv=words)))
+
 
 def sinfo(partition: str) -> Command:
     """Build the command that lists idle nodes, one a line."""
@@ -232,6 +239,13 @@ def read_idle(said: str) -> frozenset[str]:
     """Parse names of idle nodes; a mark behind the state means that a node sleeps, is planned or does not answer."""
     rows = (line.partition("|") for line in said.splitlines())
     return frozenset(node for node, _, state in rows if state.strip() == "idle")
+
+
+def read_drains(said: str) -> dict[str, str]:
+    """Parse the nodes that are to be empty, with their state and the administrator's reason."""
+    rows = (line.split("|", 2) for line in said.splitlines() if line.count("|") > 1)
+    found = ((node, state, "" if reason.strip() == "none" else f", {reason.strip()}") for node, state, reason in rows)
+    return {node: f"{state}{reason}" for node, state, reason in found if _EMPTIED.fullmatch(state)}
 
 
 def read_plans(said: str, name: str) -> dict[str, float]:

@@ -17,7 +17,7 @@ from bftrain_elastic.wire.agent_messages import Alive
 from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Message, MessageLines, decode, encode, text_of
 
 BYTES: Final = 32
-_NEW: Final = "make a new one: bftrain_elastic.wire.authenticated_stream.make_secret(path)"
+_NEW: Final = "remove this file; bftrain live makes a new one when it starts"
 _NONCE_BYTES: Final = 16
 _MAC_DIGITS: Final = 64
 ALIVE: Final[Message] = Alive().to_dict()  # the message that :meth:`AuthenticatedStream.feed` yields for this text
@@ -40,7 +40,8 @@ def read_secret(path: Path) -> bytes:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=_NEW) from error
+        fix = "give the file that bftrain live made; it must be a plain file of yours"
+        raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
     try:
         found = os.fstat(file)
         text = os.read(file, 4 * BYTES)

@@ -109,7 +109,7 @@ def test_a_secret_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
 def test_a_damaged_secret_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "secret").write_text(text)
     (tmp_path / "secret").chmod(0o600)
-    with pytest.raises(BadSecret):
+    with pytest.raises(BadSecret, match="remove this file; bftrain live makes a new one when it starts"):
         read_secret(tmp_path / "secret")
 
 

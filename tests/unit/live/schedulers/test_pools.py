@@ -144,6 +144,8 @@ async def test_outside_of_its_hours_a_pool_is_asked_for_nothing(monkeypatch: pyt
     clock[0] = 36.0 * 3600
     assert pools.off_hours() == frozenset()
     assert wants(right) == 3
+    left.off_hours = lambda: frozenset({"n1"})  # type: ignore[attr-defined]  # drained by the scheduler
+    assert pools.off_hours() == {"n1"}
     task.cancel()
 
 
