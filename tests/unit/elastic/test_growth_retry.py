@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
+from bftrain_elastic.manager.task_lifecycles import WorkerExit
 from bftrain_elastic.manager.task_lifecycles.growth_retry import FIRST_S, LONGEST_S, GrowthRetry
 from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S
+from bftrain_elastic.manager.task_lifecycles.native_group import SURVIVED
 from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S
 from tests.unit.elastic.lifecycle_cases import NativeCase, at
 
@@ -129,6 +133,127 @@ def test_a_growth_is_not_cut_while_the_state_moves_and_is_when_it_stands_still()
     case.tick(1.1 * LOADING_S)
     case.tick(1.0)
     assert {worker for worker, _ in case.context.take_sent("abort")} == {leader, new}
+
+
+def trains(case: NativeCase, worker: str, step: int) -> None:
+    """Let a worker report a step."""
+    report = {"type": "report", "t": case.context.time, "step": step, "size": 1, "samples": 1, "loss": None}
+    case.lifecycle.on_worker_message(worker, report)
+
+
+def seconds_to_restart(case: NativeCase, old: str, step: int) -> float:
+    """Let a worker train until another one is started; return for how long."""
+    begun = case.context.time
+    while not case.context.spawned and case.context.time - begun < 2 * LONGEST_S:
+        case.tick(1.0)
+        trains(case, old, step)
+    return case.context.time - begun
+
+
+def join(case: NativeCase, old: str, step: int) -> str:
+    """Let the worker that was started join the group of the old one; return its name."""
+    (new,) = case.context.spawned
+    case.all_new_ready()
+    case.ready(old, step, 99)
+    assert case.go(step) == [old, new]
+    return new
+
+
+def crash(case: NativeCase, worker: str, code: int = 1) -> None:
+    case.lifecycle.exited(worker, WorkerExit(code, "Traceback\nZeroDivisionError: division by zero\n"))
+
+
+@pytest.mark.parametrize("when", ["as it starts", "while the group forms", "in its first step"])
+def test_a_worker_that_crashes_as_it_joins_is_started_again_later_and_later(when: str) -> None:
+    case = NativeCase("a", "b")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b")
+    delays = []
+    for step in range(1, 10):
+        trains(case, old, step)
+        (new,) = case.context.spawned
+        if when == "as it starts":
+            case.context.spawned = []
+        elif when == "in its first step":
+            join(case, old, step)
+        else:
+            case.all_new_ready()
+            case.ready(old, step, 99)
+            case.context.take_sent("go")
+        crash(case, new)
+        if when != "as it starts":
+            case.ready(old, step, 99)
+            assert case.go(step) == [old], "it trains without the new node"
+        delays.append(seconds_to_restart(case, old, step))
+    assert delays[0] == pytest.approx(FIRST_S, abs=1.0)
+    assert all(
+        LONGEST_S + 1.0 >= later >= 1.5 * sooner or later > 0.9 * LONGEST_S for sooner, later in pairwise(delays)
+    )
+    assert "failed" not in case.context.kinds()
+    notes = growth_notes(case)
+    assert len(notes) == len(delays) - 1, "one for each failure but the first"
+    assert (
+        "did not grow onto b, 2 times in a row: t/b/0/3 ended with 1 (ZeroDivisionError: division by zero)" in notes[0]
+    )
+    assert f"it is tried again in {2 * FIRST_S:.0f} s" in notes[0]
+    assert len([text for text in case.context.notes() if "started again" in text]) == 1, "each death is reported once"
+
+
+def test_a_worker_that_joined_and_made_some_steps_ends_the_delay_and_is_replaced_at_once() -> None:
+    case = NativeCase("a", "b")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b")
+    for step in (1, 2):
+        new = join(case, old, step)
+        crash(case, new)
+        case.ready(old, step, 99)
+        case.go(step)
+        seconds_to_restart(case, old, step)
+    new = join(case, old, 3)
+    for step in range(4, 4 + SURVIVED):
+        trains(case, old, step)
+    crash(case, new)
+    assert case.context.spawned, "it died in the middle of training"
+    case.ready(old, 3 + SURVIVED, 99)
+    case.go(3 + SURVIVED)
+    crash(case, join(case, old, 3 + SURVIVED))
+    assert len(growth_notes(case)) == 1, "of the first failure after a growth there is none"
+
+
+@pytest.mark.parametrize("code", [-9, -15])
+def test_a_new_worker_that_is_killed_from_outside_is_replaced_at_once(code: int) -> None:
+    case = NativeCase("a", "b")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b")
+    crash(case, join(case, old, 1), code)
+    assert case.context.spawned
+
+
+def test_a_node_whose_worker_crashed_as_it_joined_serves_if_no_other_is_left() -> None:
+    case = NativeCase("a", "b")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b")
+    crash(case, join(case, old, 1))
+    assert case.context.spawned == []
+    crash(case, old)
+    assert set(map(at, case.context.spawned)) == {"a", "b"}
+
+
+def test_workers_that_crash_as_they_join_together_are_one_failure() -> None:
+    case = NativeCase("a", "b", "c")
+    (old,) = case.running("a")
+    case.set_nodes("a", "b", "c")
+    new = list(case.context.spawned)
+    case.all_new_ready()
+    case.ready(old, 1, 99)
+    assert case.go(1) == [old, *new]
+    for worker in new:
+        crash(case, worker)
+    assert growth_notes(case) == []
+    case.ready(old, 1, 99)
+    case.go(1)
+    assert seconds_to_restart(case, old, 2) == pytest.approx(FIRST_S, abs=1.0)
+    assert list(map(at, case.context.spawned)) == ["b", "c"]
 
 
 def test_who_was_not_set_aside_is_not() -> None:

@@ -84,14 +84,16 @@ def test_every_crash_is_reported_with_its_own_words_even_if_a_survivor_speaks_fi
     case = Play("a", "b")
     one, other = case.running("a", "b")
     for generation in range(1, 4):
-        case.ready(one, step=generation, generation=generation * 2 - 1, reason="[../gloo] Connection closed by peer")
+        step = 10 * generation
+        case.lifecycle.on_worker_message(one, {"type": "in_memory", "step": step})
+        case.ready(one, step=step, generation=generation * 2 - 1, reason="[../gloo] Connection closed by peer")
         case.lifecycle.exited(other, WorkerExit(1, "Traceback\nValueError: odd"))
-        assert case.go(generation) == [one]
+        assert case.go(step) == [one]
         other = case.context.spawned[-1]
         case.tick(case.context.settle_s + 0.1)
         case.ready(other)
-        case.ready(one, step=generation, generation=generation * 2)
-        assert case.go(generation + 1) == [one, other]
+        case.ready(one, step=step, generation=generation * 2)
+        assert case.go(step + 1) == [one, other]
     assert len(case.context.notes()) == 3
     assert all("(ValueError: odd)" in text for text in case.context.notes())
 

@@ -51,6 +51,7 @@ class WorkerDeath:
     began_s: float  # when it was started, or when its group was formed
     started: bool = True  # it had got through its start-up
     fatal: bool = False  # it will do no better the next time
+    noted: bool = False  # another note has reported it
 
     @property
     def from_outside(self) -> bool:
@@ -146,7 +147,8 @@ class FailurePolicy:
                 # Those that followed may say why, also if they were heard of first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
                 return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
-            notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
+            if not one.death.noted:
+                notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
         return FailureVerdict(tuple(notes))
 
     def _count(self, death: WorkerDeath, step: int) -> str:

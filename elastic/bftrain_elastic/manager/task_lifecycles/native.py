@@ -8,6 +8,7 @@ by asking its members to gather at their next commit, or by the death of one of 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import LauncherJob
@@ -143,6 +144,7 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._supervision.note(self._group.reported(float(message["t"])))
                 self._retry.succeeded()
                 self._supervision.reported(message)
+                self._members.reported(self._supervision.step)
             case "done":
                 member.done = True
                 self._end.finish(int(message["step"]))
@@ -220,9 +222,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._group.confirmed, self._members.adopted_at = True, 0.0
         self._forming.confirmed(self._context.now(), learn=step > 0)
         self._supervision.further(step)
-        self._members.growth.confirmed(member.name for member in self._members.group)
-        for member in self._members.group:
-            member.step = step
+        self._members.confirm(step, self._supervision.step)
         self._supervision.confirmed(self._group.generation, self._members.nodes_of(self._members.group), step, **sizes)
 
     def _record_death(self, member: GroupMember, end: WorkerExit) -> None:
@@ -233,7 +233,12 @@ class NativeLifecycle(SupervisedLifecycle):
         nodes = frozenset({member.node, *(self._group.nodes if grouped else ())})
         began_s = self._group.formed_at if grouped else member.since
         started = member.phase is not MemberPhase.COMING
-        self._supervision.died(WorkerDeath(text, member.node, nodes, end, began_s, started, fatal))
+        death = WorkerDeath(text, member.node, nodes, end, began_s, started, fatal)
+        now, note = self._context.now(), ""
+        if not (fatal or death.from_outside or self._supervision.failures.left_lately(nodes, now)):
+            note = self._members.join_failed(member, self._supervision.step, f"{text}{last_word(end.tail)}")
+        self._supervision.note(note)
+        self._supervision.died(replace(death, noted=bool(note)))
 
     def _adopt_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
         """Handle a worker that ended while there was no manager; return whether the task ended with it."""
@@ -254,7 +259,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
     def _record_group_member(self, member: GroupMember, left: LeftWorker) -> None:
         """Record that a worker is in a group; once all are found it counts as confirmed."""
-        member.phase, member.step, member.rank = MemberPhase.IN, left.step, left.rank
+        member.phase, member.step, member.rank, member.joined = MemberPhase.IN, left.step, left.rank, 0
         self._group.find(left.generation, self._context.now())
         self._forming.began(self._group.formed_at)
         member.coming_since = None

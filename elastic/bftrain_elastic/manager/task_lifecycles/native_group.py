@@ -19,6 +19,7 @@ STALLED_S: Final = 5.0  # how long members of a group without a step may take to
 HANG_S: Final = 60.0  # a member that has not left a broken group by then never will,
 HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
 UNHEEDED: Final = 20  # steps without a commit after which a note says why nothing changes
+SURVIVED: Final = 3  # steps of a new worker in its group after which its death is not a failure to join
 COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming
 
 
@@ -42,6 +43,7 @@ class GroupMember:
     number: int = 0  # counts up: the smaller, the older
     phase: MemberPhase = MemberPhase.COMING
     step: int = NOTHING
+    joined: int | None = None  # the furthest step when it joined others; 0 if it began with them; None: not yet
     store: tuple[str, int] = ("", 0)
     astray: int = 0  # steps that it reported in no group
     rank: int = 0  # in its group
@@ -51,6 +53,15 @@ class GroupMember:
     done: bool = False  # its training is over: what the script does then may take its time
     finished: bool = False  # the program said that its work is done
     saves: bool = False  # it writes the state to the folder before it leaves
+
+    @property
+    def place(self) -> str:
+        """Its node and slot, which the worker that replaces it gets too."""
+        return f"{self.node}:{self.slot}"
+
+    def has_joined(self, step: int) -> bool:
+        """Return whether it trains for some steps, now that the task is at ``step``."""
+        return self.joined is not None and (not self.joined or step - self.joined >= SURVIVED)
 
     @property
     def stays(self) -> bool:
@@ -163,13 +174,39 @@ class GroupMembers:
         return self.of(MemberPhase.IN)
 
     def spawn_missing(self) -> None:
-        """Start a worker on each free slot of a wanted node."""
+        """Start a worker on each free slot of a wanted node, unless it is set aside and others train."""
+        others = self._hold_state()
         for node in self._nodes.here:
             there = [member for member in self if member.node == node]
             slots = range(self._job.workers_per_node or self._context.slots(node))
             if all(member.stays for member in there):
                 for slot in sorted(set(slots).difference(member.slot for member in there)):
-                    self._spawn(node, slot)
+                    if not (others and self.growth.waits(f"{node}:{slot}", self._context.now())):
+                        self._spawn(node, slot)
+
+    def _hold_state(self) -> bool:
+        """Return whether a worker that stays on a wanted node has the state."""
+        return any(one.step != NOTHING and one.stays for one in self.on_wanted(self))
+
+    def confirm(self, step: int, furthest: int) -> None:
+        """Record that the members of the group hold the state of a step, while the task has been at ``furthest``."""
+        members = self.group
+        joined = furthest if any(one.step != NOTHING for one in members) else 0
+        for one in members:
+            one.step = step
+            one.joined = joined if one.joined is None else one.joined
+        self.growth.confirmed(one.name for one in members)
+
+    def reported(self, step: int) -> None:
+        """Record a step: growth works again if a worker on a slot that had been set aside has joined for good."""
+        if self.growth.failing:
+            self.growth.confirmed(one.place for one in self.group if one.has_joined(step))
+
+    def join_failed(self, member: GroupMember, step: int, why: str) -> str:
+        """Set the slot of a worker aside that crashed as it joined others; return a note if that goes on."""
+        if member.has_joined(step) or not self._hold_state():
+            return ""
+        return self.growth.failed({member.place}, {member.node}, self._context.now(), why)
 
     def _spawn(self, node: str, slot: int) -> None:
         name, now = self._context.name(node, slot), self._context.now()
