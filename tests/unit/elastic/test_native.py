@@ -63,6 +63,21 @@ def test_who_gives_up_its_node_leaves_and_the_rest_need_no_state() -> None:
     assert case.context.messages[-1] == {"type": "vacated", "nodes": ["a"]}
 
 
+def test_a_new_worker_leaves_its_node_at_once_if_that_is_given_up_before_it_joins() -> None:
+    """Whether it starts or is ready; the others train on, so no next group would dismiss it."""
+    case = Play("a", "b", "c")
+    case.running("a")
+    case.set_nodes("a", "b", "c")
+    coming, ready = sorted(case.context.spawned, key=at)
+    case.ready(ready)
+    case.set_nodes("a")
+    assert [name for name, _ in case.context.stopped] == [coming]
+    assert case.context.take_sent("leave") == [(ready, {"type": "leave", "save": False})]
+    case.lifecycle.exited(coming, WorkerExit(0, ""))
+    assert case.context.messages[-1] == {"type": "vacated", "nodes": ["b"]}
+    assert case.context.take_sent("gather") == [], "the group stays as it is"
+
+
 def test_moving_altogether_takes_an_old_member_along_once() -> None:
     case = Play("a", "b")
     (old,) = case.running("a")

@@ -282,6 +282,7 @@ class NativeLifecycle(SupervisedLifecycle):
                 return
         if not (self._supervision.failures.undecided or self._nodes.waiting):
             self._members.spawn_missing()
+        self._members.dismiss_newcomers()
         if not self._members.group:
             self._form()
         elif not self._group.broken_at and not self._group.gather_at and self._members.gathering_is_due():

@@ -241,6 +241,15 @@ class GroupMembers:
                 self.present.lost_member(self._context.now())
         member.phase = MemberPhase.GOING
 
+    def dismiss_newcomers(self) -> None:
+        """Stop workers on nodes that are no longer wanted before they joined; the group has all that they hold."""
+        present = self.present
+        trains = bool(self.group) and present.confirmed and not (present.gather_at or present.broken_at)
+        for member in self:
+            outside = member.phase is MemberPhase.COMING or (trains and member.phase is MemberPhase.READY)
+            if outside and member.node not in self._nodes.wanted:
+                self.dismiss(member, grace_s=self._job.stop_grace_s)
+
     def disband(self, ready: list[GroupMember]) -> None:
         """Stop all these workers; the most advanced one saves the state first."""
         for place, member in enumerate(sorted(ready, key=lambda member: (-member.step, member.number))):
