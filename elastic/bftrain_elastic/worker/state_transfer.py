@@ -21,7 +21,7 @@ from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, digest_of, places_of, size_of
-from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
+from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, has_recent_copy, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024  # also what is small enough to be broadcast at once
@@ -299,7 +299,8 @@ def share_state(
     own.prepared = None
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
     followed = len(sources) < place.workers and not own.group.largest(int(not has and not ahead))
-    copies = on_cpu and not followed and (own.copy_step != own.step if has else fresh)
+    stale = own.copy_step != own.step and not has_recent_copy(own)
+    copies = on_cpu and not followed and (stale if has else fresh)
     own.mixed = fresh and not has
     lacking = _lacking(own, tree, mine, sampled, has=has) if followed else range(len(tree.tensors))
     copy = CopyInPieces(own, tree) if copies else None
