@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -17,8 +16,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from tempfile import TemporaryFile
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.results.result import ReplayResult
@@ -40,7 +38,7 @@ class PassProgress(NamedTuple):
 
 
 class _PassEnd(NamedTuple):
-    has_result: bool  # which is in the file
+    result: ReplayResult | None
 
 
 def usable_cpus() -> int:
@@ -62,9 +60,8 @@ class ForkedPass:
         self.result: ReplayResult | None = None
         context = multiprocessing.get_context("fork")
         self._connection, theirs = context.Pipe(duplex=False)
-        self._file = TemporaryFile()  # noqa: SIM115 - for the result, of which a pipe would hold two copies in memory
         self._process = context.Process(
-            target=_run_in_child, args=(run, theirs, self._connection, self._file, os.getpid()), daemon=True
+            target=_run_in_child, args=(run, theirs, self._connection, os.getpid()), daemon=True
         )
         # Until the child ignores it, Ctrl-C would end it with a traceback
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -83,11 +80,9 @@ class ForkedPass:
             try:
                 message = self._connection.recv()
             except (EOFError, OSError):
-                message = _PassEnd(has_result=False)
+                message = _PassEnd(None)
             if isinstance(message, _PassEnd):
-                if message.has_result:
-                    self._file.seek(0)
-                    self.result = pickle.load(self._file)  # noqa: S301 - written by a child of this process
+                self.result = message.result
                 self.stop()
             else:
                 self.progress = message
@@ -101,7 +96,6 @@ class ForkedPass:
             self._process.join()
             self._process.close()
             self._connection.close()
-            self._file.close()
 
 
 class PassesBeside:
@@ -147,7 +141,7 @@ class PassesBeside:
             each.stop()
 
 
-def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, file: IO[bytes], parent: int) -> None:
+def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)
@@ -167,8 +161,5 @@ def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, fi
         found = run(keep_going)
     except Exception:  # noqa: BLE001 - the parent replays by itself what failed here, and says what is wrong
         return
-    with suppress(OSError):  # the parent may have ended, or the disk be full
-        if found is not None:
-            pickle.dump(found, file, pickle.HIGHEST_PROTOCOL)  # one that cannot be pickled is a fault to be seen
-            file.flush()
-        to_parent.send(_PassEnd(has_result=found is not None))
+    with suppress(OSError):  # the parent may have ended
+        to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen
