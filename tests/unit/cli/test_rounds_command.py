@@ -306,6 +306,9 @@ class RecordedBar:
     def tell(self, _name: str, done: float, _count: int) -> None:
         self.came.append(done)
 
+    def stop(self) -> None:
+        """Do nothing: nothing is drawn."""
+
 
 BARS: list[RecordedBar] = []
 
