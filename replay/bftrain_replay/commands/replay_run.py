@@ -260,7 +260,7 @@ class ReplayProgress:
         done: str = "hours replayed",
     ) -> None:
         self._out = out
-        self._bars: Progress | None = None
+        self.bars: Progress | None = None
         self._counted, self._done, self._unit = counted, done, unit
         self._total = max(goal / unit, 1.0)
         self._in_lines = not sys.stderr.isatty()
@@ -274,9 +274,9 @@ class ReplayProgress:
         if shown is None:
             if not self._shown and not self._in_lines:
                 # Only now: a thread that draws bars stands in the way of processes for replays, and it takes an import
-                self._bars = self._out.progress()
-                self._bars.start()
-            bar = self._bars.add_task(f"{name}, {self._done}", total=self._total) if self._bars is not None else None
+                self.bars = self._out.progress()
+                self.bars.start()
+            bar = self.bars.add_task(f"{name}, {self._done}", total=self._total) if self.bars is not None else None
             shown = self._shown[name] = _ReplayShown(now_s, now_s, bar)
         elif now_s - shown.shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
             return
@@ -288,15 +288,15 @@ class ReplayProgress:
                 f"{count:,} {self._counted}, {count / took_s:,.0f} a second{left}"
             )
         shown.shown_s = now_s
-        if self._bars is None or shown.bar is None:
+        if self.bars is None or shown.bar is None:
             return
         rate = f", {count / (now_s - shown.begun_s):,.0f} {self._counted}/s" if now_s > shown.begun_s else ""
-        self._bars.update(shown.bar, completed=done, description=f"{name}, {self._done}{rate}")
+        self.bars.update(shown.bar, completed=done, description=f"{name}, {self._done}{rate}")
 
     def stop(self) -> None:
         """Stop drawing."""
-        if self._bars is not None:
-            self._bars.stop()
+        if self.bars is not None:
+            self.bars.stop()
 
 
 @contextmanager
