@@ -18,6 +18,7 @@ class Mistakes:
 
     def __init__(self, record: Record) -> None:
         self._record = record
+        self.formed_at = 0  # the step at which the present group began
 
     def stuck_for_ever(self, _state: Any) -> None:  # noqa: ANN401 - bftrain_elastic.State, imported late
         """Wait for a lock that is never released."""
@@ -34,8 +35,8 @@ class Mistakes:
         raise ValueError("a batch of the wrong form")
 
     def crash_now_and_then(self, state: Any) -> None:  # noqa: ANN401 - as above
-        """Crash ten steps after the last time, if there are others that may notice it."""
-        if state.workers > 1 and state.position >= self._record.furthest("crash") + 10:
+        """Crash ten steps after a group formed, if it has others that may notice it."""
+        if state.workers > 1 and state.position >= self.formed_at + 10:
             self.crash(state)
 
 
@@ -64,7 +65,7 @@ def main() -> None:
     own |= {"one-rank-commit": mistakes.stuck_if_alone, "collective": lambda _: torch.distributed.barrier()}
 
     def train(state: State) -> None:
-        parallel = state.parallel()
+        parallel, mistakes.formed_at = state.parallel(), state.position
         while state.position < record.limit():
             due = state.position >= AT_STEP
             last = state.rank == state.workers - 1

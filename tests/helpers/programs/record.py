@@ -29,8 +29,3 @@ class Record:
             return int((self._folder / "limit").read_text() or ENDLESS)
         except FileNotFoundError:
             return ENDLESS
-
-    def furthest(self, what: str) -> int:
-        """Return the largest step of the lines of one kind; 0 if there are none."""
-        lines = map(json.loads, (self._folder / "record").read_text().splitlines())
-        return max((line["step"] for line in lines if line["what"] == what), default=0)
