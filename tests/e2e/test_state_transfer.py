@@ -86,6 +86,24 @@ def test_members_that_lack_the_state_receive_all_of_it_in_place(
     assert {word for word, _ in moved(tmp_path, workers, sources)} == {"whole"}
 
 
+RECENT = """
+from bftrain_elastic.worker.state_values import keep
+own, kept = inner(state), None
+if rank in sources:
+    kept = keep(state)
+    own.step += 1
+state_transfer.share_state(state, sources, fresh=rank not in sources)
+left = own.copy is kept and own.copy_step == own.step - 1
+print("kept" if left else "copied" if own.copy_step == own.step else "neither", 0.0, flush=True)
+group.largest(0)
+os._exit(0)
+"""
+
+
+def test_a_member_with_a_recent_copy_makes_none_while_the_state_is_sent(tmp_path: Path) -> None:
+    assert [word for word, _ in moved(tmp_path, 2, [0], RECENT)] == ["kept", "copied"]
+
+
 PREPARED = """
 if rank == 0:
     state_transfer.describe(store, capture(state))

@@ -234,18 +234,11 @@ def import_files(
     late = _late_nodes(log, intake)
     found = suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.findings(), *found))
-    names = {each.name for each in findings}
-    doubtful = doubtful_times(
-        log,
-        censored=CENSORED_END in names,
-        by_counts="which_unknown" in names,
-        downtime=all_idle(log, options.downtime_after_s),
-        late=late,
-    )
+    names, downtime = {each.name for each in findings}, all_idle(log, options.downtime_after_s)
+    by_counts = "which_unknown" in names
+    doubtful = doubtful_times(log, censored=CENSORED_END in names, by_counts=by_counts, downtime=downtime, late=late)
     rows = intake.rows()
-    _doubt_malformed(log, intake)
-    if {"truncated", "unsorted"} <= names and intake.stays:  # in order of time, only the latest jobs are missing
-        intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
+    _doubt_missing_rows(log, intake, names)
     provenance = LogProvenance(
         made_by=f"reader {name}",
         options=intake.options.to_dict(),
@@ -369,13 +362,15 @@ def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
     return late
 
 
-def _doubt_malformed(log: EventLog, intake: RecordIntake) -> None:
-    """Add the doubt of rows that cannot be read: jobs of the mean size, which may have run at any time."""
+def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) -> None:
+    """Add the doubt of rows that cannot be read: jobs of the mean size at any time; all time if rows were cut off."""
     lost, jobs = intake.aside["malformed"] + intake.aside["overlong"], len(intake.stays)
     if lost and jobs and log.span_s > 0:
         busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)
         nodes = math.ceil(lost * busy_s / jobs / log.span_s)
         intake.doubtful_stays.add(ROWS_ASIDE, -math.inf, math.inf, nodes)
+    if {"truncated", "unsorted"} <= names and intake.stays:  # in order of time, only the latest jobs are missing
+        intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
 
 
 def _edited(log: EventLog, intake: RecordIntake) -> EventLog:

@@ -95,8 +95,8 @@ def test_many_small_groups_cost_no_quadratic_time() -> None:
         assert len(grouped.take({}, shattered, groups)) == groups
         return process_time() - begun
 
-    few = min(cost(2_000) for _ in range(5))
-    many = min(cost(16_000) for _ in range(3))
+    few = min(cost(4_000) for _ in range(5))
+    many = min(cost(32_000) for _ in range(5))
     assert many < 30 * few  # eight times as many: eight times the time when linear, sixty-four when quadratic
 
 
