@@ -7,8 +7,9 @@ The same inputs give the same bytes, except for times measured by a real clock
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bftrain import config, summaries
 from bftrain.files import prepare_folder, write_text
@@ -20,6 +21,9 @@ from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.resume.solver_cache import BESIDE, beside
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import TABLES
+
+if TYPE_CHECKING:
+    from bftrain_replay.reporting.report import OwnParts
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
@@ -49,12 +53,42 @@ def write_tables(result: ReplayResult, folder: Path, tables: str = CSV) -> None:
         csv_tables.write(result, folder)
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyFiles:
+    """The files of a replay that need no replay to compare with are written; ``own`` are such parts of its page."""
+
+    own: OwnParts | None
+
+
+def write_early(
+    study: ReplayStudy, folder: Path, source: InputSource, tables: str = CSV, *, draw: bool = True
+) -> EarlyFiles:
+    """Write the files that need the main replay of ``study`` alone; ``draw`` such parts of the page, if possible."""
+    from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
+
+    write_tables(study.result, folder, tables)
+    write_text(folder / "config.toml", _rerun(source, tables) + config.dump(study.result.settings))
+    save_log(study.part, folder / LOG_FILE)
+    if not draw or not vega.available():
+        return EarlyFiles(None)
+    from bftrain_replay.reporting.report import own_parts  # noqa: PLC0415 - as above
+    from bftrain_replay.reporting.report_data import of_study  # noqa: PLC0415 - as above
+
+    vega.script()  # made once a user, which takes seconds
+    return EarlyFiles(own_parts(of_study(study, source)))
+
+
 def write(
-    study: ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = CSV, has_tables: bool = False
+    study: ReplayStudy,
+    folder: Path,
+    source: InputSource | None = None,
+    *,
+    tables: str = CSV,
+    early: EarlyFiles | None = None,
 ) -> None:
     """Write all files of ``study`` into ``folder``; each appears complete or not at all.
 
-    ``tables`` are csv or parquet; ``has_tables`` says that ``write_tables`` wrote them already.
+    ``tables`` are csv or parquet; ``early`` is what ``write_early`` returned, if it wrote into the same folder.
     """
     from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
     from bftrain_replay.reporting.report import render  # noqa: PLC0415 - as above
@@ -62,17 +96,13 @@ def write(
 
     source = source or InputSource()
     prepare_folder(folder)
-    result = study.result
-    if not has_tables:
-        write_tables(result, folder, tables)
+    early = early or write_early(study, folder, source, tables, draw=False)
     others = csv_tables.SUFFIX if tables == PARQUET else parquet_tables.SUFFIX
     for name in TABLES:
         (folder / f"{name}{others}").unlink(missing_ok=True)  # of an earlier replay
-    write_text(folder / "config.toml", _rerun(source, tables) + config.dump(result.settings))
     material = of_study(study, source)
-    save_log(study.part, folder / LOG_FILE)
     if vega.available():
-        write_text(folder / REPORT_FILE, render(material))
+        write_text(folder / REPORT_FILE, render(material, own=early.own))
     else:
         (folder / REPORT_FILE).unlink(missing_ok=True)  # of an earlier replay
     write_text(folder / "summary.json", summaries.to_json(material.summary))

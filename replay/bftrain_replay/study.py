@@ -109,12 +109,12 @@ class FixedClusterFigures:
 class StudyCalls:
     """Functions to call during a study.
 
-    ``warn`` receives warnings about the inputs before the replay; the results hold them too. ``main_done`` receives the
-    main replay if it is complete, while those to compare with may go on.
+    ``warn`` receives warnings about the inputs before the replay; the results hold them too. ``main_done`` receives a
+    study of the main replay alone if that is complete, while those to compare with may go on.
     """
 
     warn: Callable[[str], None]
-    main_done: Callable[[ReplayResult], None] = _ignore
+    main_done: Callable[[ReplayStudy], None] = _ignore
 
 
 def study(
@@ -144,7 +144,7 @@ def study(
     with passes.side_by_side():
         main = passes.main()
         if calls is not None and main.complete:
-            calls.main_done(main)
+            calls.main_done(ReplayStudy(log=log, part=passes.part, tasks=passes.tasks, result=main))
         return _with_references(passes, main)
 
 

@@ -44,7 +44,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.workloads.task_generators import sample_tasks
     from bftrain_replay import replay_folder
-    from bftrain_replay.commands.replay_run import EarlyTables, exit_if_interrupted, replay, show
+    from bftrain_replay.commands.replay_run import EarlyWriter, exit_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SensitivityTable
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -70,14 +70,14 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
             _write_inputs(log, tasks, inputs)
         wanted, cached = not quick, not no_cache
         table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=wanted, cached=cached)
-        early = EarlyTables(result, replay_folder.CSV)
+        early = EarlyWriter(result, source, replay_folder.CSV)
         study = table.added_to(replay(log, tasks, settings, _BASELINE, out, main_done=early.write))
         from bftrain_replay.drawing import vega  # only now: the replays run without what draws
 
         lacking = vega.lacking()
         written = study.complete or not result.holds_finished
         if written:
-            early.complete(study, source)
+            early.complete(study)
             demo.replace(write_demo)
     title = f"{len(log.node_names):,} nodes, {text_formats.duration(log.span_s)}, {len(tasks):,} tasks"
     show(study, source, out, title=title, report=None if lacking else str(report))

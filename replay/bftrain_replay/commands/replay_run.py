@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.provenance import InputSource
+    from bftrain_replay.replay_folder import EarlyFiles
     from bftrain_replay.results.result import ReplayResult
     from bftrain_replay.resume.solver_cache import AnswerFile, AnswerOrigin
     from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -35,15 +36,15 @@ def run_into(
     folder: Path,
     source: InputSource,
     origin: AnswerOrigin,
-    run: Callable[[AnswerFile, Callable[[ReplayResult], None]], ReplayStudy],
+    run: Callable[[AnswerFile, Callable[[ReplayStudy], None]], ReplayStudy],
     asked: ReplayRequest,
     out: Output,
 ) -> tuple[ReplayStudy, bool]:
     """Run a replay of this ``origin`` and write it into ``folder``, or resume an interrupted one there.
 
-    ``run`` gets the answers, and a function to call with the main replay as soon as that is complete: its tables are
-    written while the replays to compare with go on. Return the study, and whether its result was written: a partial
-    one does not replace a finished one.
+    ``run`` gets the answers, and a function to call with a study of the main replay alone as soon as that is complete:
+    its files are written while the replays to compare with go on. Return the study, and whether its result was
+    written: a partial one does not replace a finished one.
     """
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
@@ -54,52 +55,44 @@ def run_into(
         if asked.resume and not unfinished.exists():
             out.say(f"nothing was interrupted in {folder}: starting from the beginning")
         with AnswerFile(unfinished, origin, resume=asked.resume) as answers:
-            early = EarlyTables(result, asked.tables)
+            early = EarlyWriter(result, source, asked.tables)
             study = run(answers, early.write)
             written = study.complete or not result.holds_finished
             if written:
-                early.complete(study, source)
+                early.complete(study)
             if study.complete:
                 answers.discard()
     return study, written
 
 
-# Modules that the page and the figures on the screen need; to import them takes as long as to write the tables
-_NEEDED_LATER: Final = (
-    "bftrain_replay.reporting.report",
-    "bftrain_replay.commands.replay_result",
-    "rich.console",
-    "rich.table",
-    "numpy.ma",
-)
+# Modules that the figures on the screen need
+_NEEDED_LATER: Final = ("bftrain_replay.commands.replay_result", "rich.console", "rich.table", "numpy.ma")
 
 
-class EarlyTables:
-    """Writes the tables of the main replay while the replays to compare with go on, and all else when they are done."""
+class EarlyWriter:
+    """Writes files of the main replay while the replays to compare with go on, and all else when they are done."""
 
-    def __init__(self, result: ResultFolder, form: str) -> None:
-        self._result, self._form, self._written = result, form, False
+    def __init__(self, result: ResultFolder, source: InputSource, tables: str) -> None:
+        self._result, self._source, self._tables = result, source, tables
+        self._early: EarlyFiles | None = None
 
-    def write(self, main: ReplayResult) -> None:
-        """Write the tables, and import what the rest will need."""
+    def write(self, main: ReplayStudy) -> None:
+        """Write what needs the main replay alone, and import what the rest will need."""
         from bftrain_replay import replay_folder
-        from bftrain_replay.drawing import vega
 
-        if vega.available():
-            vega.script()  # made once a user, which takes seconds
+        def write(draft: Path) -> None:
+            self._early = replay_folder.write_early(main, draft, self._source, self._tables)
+
+        self._result.write_ahead(write)
         for module in _NEEDED_LATER:
             import_module(module)
-        self._result.write_ahead(lambda draft: replay_folder.write_tables(main, draft, self._form))
-        self._written = True
 
-    def complete(self, study: ReplayStudy, source: InputSource) -> None:
+    def complete(self, study: ReplayStudy) -> None:
         """Write all other files, and replace the old result."""
         from bftrain_replay import replay_folder
 
-        form, has_tables = self._form, self._written
-        self._result.replace(
-            lambda draft: replay_folder.write(study, draft, source, tables=form, has_tables=has_tables)
-        )
+        tables, early = self._tables, self._early
+        self._result.replace(lambda draft: replay_folder.write(study, draft, self._source, tables=tables, early=early))
 
 
 def replay(
@@ -109,7 +102,7 @@ def replay(
     baseline: str,
     out: Output,
     answers: AnswerFile | None = None,
-    main_done: Callable[[ReplayResult], None] = lambda _: None,
+    main_done: Callable[[ReplayStudy], None] = lambda _: None,
 ) -> ReplayStudy:
     """Replay a log with progress; print warnings at once, and call ``main_done`` as ``study`` does."""
     from bftrain_replay.study import StudyCalls, study

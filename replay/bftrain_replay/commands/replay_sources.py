@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bftrain.rerun import Difference
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.results.result import ReplayResult
     from bftrain_replay.resume.journal_events import JournalEvents
     from bftrain_replay.resume.solver_cache import AnswerFile
     from bftrain_replay.study import ReplayStudy
@@ -148,7 +147,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     options = ("--cluster", cluster.text, *until, *(("--ideal",) if asked.ideal else ()))
     source = InputSource(tasks=str(task_file), baseline=baseline, options=options)
 
-    def run(answers: AnswerFile, _: Callable[[ReplayResult], None]) -> ReplayStudy:
+    def run(answers: AnswerFile, _: Callable[[ReplayStudy], None]) -> ReplayStudy:
         # The end is not known beforehand
         with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch, answers=answers, ideally=bool(asked.ideal))

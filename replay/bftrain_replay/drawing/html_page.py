@@ -127,8 +127,14 @@ class HtmlPage:
         return tuple(part for section in self.sections for part in section.parts if isinstance(part, ChartFigure))
 
 
-def html(page: HtmlPage) -> str:
-    """Return the whole file."""
+def static_pictures(figures: Iterable[ChartFigure]) -> dict[str, str]:
+    """Draw charts for :func:`html`, by name."""
+    return {figure.name: static_picture(figure) for figure in figures if not figure.chooses_time}
+
+
+def html(page: HtmlPage, drawn: Mapping[str, str] | None = None) -> str:
+    """Return the whole file; ``drawn`` are static pictures of charts that were drawn before."""
+    pictures = {**static_pictures(each for each in page.figures if each.name not in (drawn or {})), **(drawn or {})}
     code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
     figures, series = _packed(page.figures)
     look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
@@ -163,7 +169,7 @@ def html(page: HtmlPage) -> str:
             f'<dl class="cards{six}">{every}</dl>' if every else "",
             _nav(page.sections),
             _WITHOUT_SCRIPT if page.figures else "",
-            *map(_section, page.sections),
+            *(_section(section, pictures) for section in page.sections),
             f"{_FOLLOW if page.users_of else ''}</main>",
             '<div id="tip" role="status" hidden></div>',
             *scripts,
@@ -202,14 +208,14 @@ def _place(section: PageSection) -> str:
     return re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
 
 
-def _section(section: PageSection) -> str:
+def _section(section: PageSection, pictures: Mapping[str, str]) -> str:
     intro = f'<p class="soft">{_words(section.intro)}</p>' if section.intro else ""
-    parts = "".join(_part(part, section) for part in section.parts)
+    parts = "".join(_part(part, section, pictures) for part in section.parts)
     columns = ' class="columns"' if section.columns else ""
     return f'<section id="{_place(section)}"{columns}><h2>{escape(section.heading)}</h2>{intro}{parts}</section>'
 
 
-def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str:
+def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection, pictures: Mapping[str, str]) -> str:
     if isinstance(part, ChartFigure):
         titled = part.title not in {"", section.heading}
         title = f"<h3>{escape(part.title)}</h3>" if titled else ""
@@ -226,7 +232,7 @@ def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection) -> str
         if part.moments is not None:
             over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
         raster = " of-raster" if part.raster is not None else ""
-        still = "" if part.chooses_time else f'<div class="static{raster}">{static_picture(part)}</div>'
+        still = "" if part.chooses_time else f'<div class="static{raster}">{pictures[part.name]}</div>'
         return (
             f'<figure id="{name}"{kind}>'
             f"{title}{says}{_LOOKS if part.chooses_time else ''}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html, static_pictures
 from bftrain_replay.reporting.alternatives_section import advice, sensitivity
 from bftrain_replay.reporting.completion import completion, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration
@@ -35,11 +36,38 @@ _YARDSTICKS: Final = (
 )
 
 
-def page(material: ReportData, title: str = "") -> HtmlPage:
-    """Build the page."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnParts:
+    """The parts of a page that show the replay alone, which can be made before those that it is compared with.
+
+    ``pictures`` are static pictures of charts by name, drawn already.
+    """
+
+    over_time: tuple[ChartFigure, ...]
+    completion: tuple[PageSection, ...]
+    more: tuple[ChartFigure, ...]
+    pictures: Mapping[str, str]
+
+
+def own_parts(material: ReportData, *, draw: bool = True) -> OwnParts:
+    """Make the parts of a page that show the replay alone; ``draw`` their pictures too, which takes the most time."""
     of_users = [users_over_time(material), shares_so_far(material)]
     over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
+    ends = [completion(material), campaigns(material.campaigns)]
     more = [idle_pieces(material), decision_times(material)]
+    charts = [*over_time, *(part for section in ends if section is not None for part in section.parts), *more]
+    drawn = [chart for chart in charts if isinstance(chart, ChartFigure)] if draw else []
+    return OwnParts(
+        over_time=tuple(chart for chart in over_time if chart is not None),
+        completion=tuple(section for section in ends if section is not None),
+        more=tuple(chart for chart in more if chart is not None),
+        pictures=static_pictures(in_unit(drawn, material.log.unit)),
+    )
+
+
+def page(material: ReportData, title: str = "", own: OwnParts | None = None) -> HtmlPage:
+    """Build the page; ``own`` are parts that were made before, and are made here otherwise."""
+    own = own or own_parts(material, draw=False)
     # Said before all figures: that they are of a part, if they are
     part = headline.note(material.end_s, material.log.span_s, complete=material.summary["complete"]).rstrip()
     # Say what was replayed
@@ -63,7 +91,7 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all. "
                 "Press / to follow a task or a user, or click on one; the address of the page keeps what is shown."
                 + _named_only(material),
-                parts=[figure for figure in over_time if figure is not None],
+                parts=own.over_time,
             ),
             PageSection(
                 heading="Compared",
@@ -73,8 +101,8 @@ def page(material: ReportData, title: str = "") -> HtmlPage:
                     HtmlText(_YARDSTICKS),
                 ),
             ),
-            *(part for part in (completion(material), campaigns(material.campaigns)) if part is not None),
-            PageSection(heading="Idle times and decisions", parts=[figure for figure in more if figure is not None]),
+            *own.completion,
+            PageSection(heading="Idle times and decisions", parts=own.more),
             _tasks(material),
             PageSection(heading="Configuration", parts=tuple(configuration(material.summary))),
         ),
@@ -115,9 +143,9 @@ def _losses(material: ReportData) -> tuple[PageSection, ...]:
     )
 
 
-def render(material: ReportData, title: str = "") -> str:
-    """Return the page as the text of an HTML file."""
-    return html(page(material, title))
+def render(material: ReportData, title: str = "", own: OwnParts | None = None) -> str:
+    """Return the page as the text of an HTML file; ``own`` are parts that were made before."""
+    return html(page(material, title, own), own.pictures if own is not None else {})
 
 
 def figures(material: ReportData) -> Iterator[ChartFigure]:

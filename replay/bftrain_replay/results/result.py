@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -109,7 +110,7 @@ class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_samples: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ReplayResult(ShortRepr):
     """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
 
@@ -199,7 +200,7 @@ class ReplayResult(ShortRepr):
             return None
         return max(finishes) - max(min(task.submit_s for task in self.tasks), 0.0)
 
-    @property
+    @cached_property
     def task_figures(self) -> TaskFigures:
         """Completion times, fairness and deadlines of tasks."""
         return task_figures(TaskColumns.from_records(self.tasks), self.simulated_s)

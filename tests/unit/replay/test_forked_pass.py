@@ -6,15 +6,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace as changed
 
 from bftrain.errors import BadObjective
-from bftrain.result_folder import DRAFT
+from bftrain.result_folder import DRAFT, REPORT_FILE
 from bftrain.values.problem import CompetingTask
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import forked_pass, replay_folder, study_passes
 from bftrain_replay.commands.replay_run import ReplayRequest, run_into
 from bftrain_replay.forked_pass import ForkedPass, PassesBeside
@@ -31,6 +34,7 @@ from tests.unit.replay.cases import study_files
 from tests.unit.replay.test_solver_cache import LOG, TASKS
 
 SETTINGS = ReplaySettings(max_tasks=2)
+GPU_LOG = replace(LOG, provenance=changed(LOG.provenance, unit="gpu"))
 
 
 @pytest.fixture
@@ -200,31 +204,40 @@ def test_a_process_with_threads_or_such_libraries_is_not_forked(monkeypatch: pyt
     assert not forked_pass.may_fork()
 
 
-def test_the_tables_of_the_main_replay_can_be_written_before_the_others_end(tmp_path: Path) -> None:
-    early: list[ReplayResult] = []
+@pytest.mark.parametrize("log", [LOG, GPU_LOG], ids=["nodes", "gpus"])
+def test_files_of_the_main_replay_can_be_written_before_the_others_end(tmp_path: Path, log: EventLog) -> None:
+    early: list[ReplayStudy] = []
     begun: list[tuple[str, int]] = []
 
     def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
         begun.append((name, len(early)))
         return True
 
-    done = study(LOG, TASKS, SETTINGS, watch=watch, calls=StudyCalls(warn=lambda _: None, main_done=early.append))
+    calls = StudyCalls(warn=lambda _: None, main_done=early.append)
+    done = study(log, TASKS, SETTINGS, baseline="equal-share", watch=watch, calls=calls)
     assert len(early) == 1
     assert {many for name, many in begun if name == "exact"} == {0}
     assert {many for name, many in begun if name != "exact"} == {1}, "before the others"
-    replay_folder.write(done, tmp_path / "late")
-    (tmp_path / "early").mkdir()
-    replay_folder.write_tables(early[0], tmp_path / "early")
-    replay_folder.write(done, tmp_path / "early", has_tables=True)
-    for name in ("decisions.csv", "allocations.csv", "tasks.csv", "over_time.csv", "log.npz", "config.toml"):
-        assert (tmp_path / "early" / name).read_bytes() == (tmp_path / "late" / name).read_bytes()
+    late, ahead, source = tmp_path / "late", tmp_path / "early", InputSource(log="log.npz")
+    replay_folder.write(done, late, source)
+    ahead.mkdir()
+    written = replay_folder.write_early(early[0], ahead, source)
+    assert written.own is not None
+    assert written.own.pictures, "drawn already"
+    assert {each.name for each in late.iterdir()} - {each.name for each in ahead.iterdir()} == {
+        REPORT_FILE,
+        "summary.json",
+    }
+    replay_folder.write(done, ahead, source, early=written)
+    for path in late.iterdir():
+        assert (ahead / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_command_writes_tables_while_other_replays_go_on(tmp_path: Path) -> None:
     done, folder = study(LOG, TASKS, SETTINGS), tmp_path / "out"
 
-    def run(_: AnswerFile, main_done: Callable[[ReplayResult], None]) -> ReplayStudy:
-        main_done(done.result)
+    def run(_: AnswerFile, main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
+        main_done(done)
         assert (folder / DRAFT / "decisions.csv").exists()
         return done
 
