@@ -19,7 +19,6 @@ from bftrain.journal import Journal
 from bftrain.journal_steps import JournalStep, repair_of
 from bftrain.parts import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver, solver_capabilities
-from bftrain.values import wire
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -125,7 +124,7 @@ class Rerun:
             self._change_settings(step.number)
 
     def _compare_with_next_part(self, cut: int) -> None:
-        if wire.encode(self.harvester.snapshot) != wire.encode(self._journal.snapshot_at(cut).snapshot):
+        if not self.harvester.snapshot.same_as(self._journal.snapshot_at(cut).snapshot):
             what = f"the part after step {cut} does not begin where the one before it ends"
             raise BadInput(what, where=str(self._journal.path), fix=repair_of(self._journal.path))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
@@ -18,6 +19,7 @@ from bftrain.errors import BadInput, BrokenPlugin, raised
 from bftrain.node_units import host_of
 from bftrain.ports import OrderedPlacement, Placement
 from bftrain.values import events as happened
+from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import Event, NodesJoined, NodesLeft
@@ -29,6 +31,7 @@ _START: Final = Start(task="task", nodes=("node",))
 _GROW: Final = Grow(task="task", nodes=("node",))
 _SHRINK: Final = Shrink(task="task", nodes=("node",))
 _PREEMPTED: Final = Shrink(task="task", nodes=("node",), cause=Cause.PREEMPTED)
+_STOP: Final = Stop(task="task", nodes=("node",))
 _RELEASE: Final = Release(nodes=("node",))
 
 
@@ -58,7 +61,8 @@ class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The complete state of a Harvester, from which a new one continues identically.
 
-    Orders matter: they break ties in the choice of nodes and tasks.
+    Orders matter: they break ties in the choice of nodes and tasks. Free nodes come by group, those of a group by
+    position, or, for placements without positions, as they became free.
     """
 
     time_s: float | None  # of the last event or decision; None before the first
@@ -71,6 +75,15 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     notes: tuple[str, ...]
     admission: AdmissionSnapshot | None = None  # of an admission with state
     node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
+
+    def same_as(self, other: HarvesterSnapshot) -> bool:
+        """Return whether both have the same JSON form, apart from the order of free nodes, which placements define."""
+        return wire.encode(self._in_order) == wire.encode(other._in_order)
+
+    @property
+    def _in_order(self) -> HarvesterSnapshot:
+        free = [replace(group, nodes=tuple(sorted(group.nodes))) for group in self.free]
+        return replace(self, free=tuple(sorted(free, key=lambda group: group.number)))
 
 
 class AllocationState:
@@ -143,19 +156,22 @@ class AllocationState:
         for number, event in enumerate(events):
             if isinstance(event, NodesJoined):
                 # A node that joined and then left is gone; one that left and then joined is usable again
-                fresh = [node for node in event.nodes if left_last.get(node, -1) < number]
-                known, kind = self.pool.join(fresh, event.kind), event.kind
-                self._add_node_note(known, "joined but was in the pool already")
-                others = [node for node in known if self.pool.kind_of(node) != kind]
-                self._add_node_note(others, f"is in the pool as another kind than {kind!r}")
+                fresh = event.nodes
+                if left_last:
+                    fresh = tuple([node for node in fresh if left_last.get(node, -1) < number])
+                if known := self.pool.join(fresh, event.kind):
+                    self._add_node_note(known, "joined but was in the pool already")
+                    others = [node for node in known if self.pool.kind_of(node) != event.kind]
+                    self._add_node_note(others, f"is in the pool as another kind than {event.kind!r}")
             else:
                 actions.extend(self._process_event(event))
         return tuple(actions)
 
-    def _depart(self, named: Iterable[str]) -> list[Action]:
+    def _depart(self, named: Collection[str]) -> list[Action]:
         """Release every departed node, then shrink or stop the tasks that held them."""
         gone = self.pool.leave(named)
-        self._add_node_note([node for node in named if node not in gone], "left but was not in the pool")
+        if len(gone) < len(named):
+            self._add_node_note([node for node in named if node not in gone], "left but was not in the pool")
         if not gone:
             return []
         actions: list[Action] = [unchecked(_RELEASE, nodes=tuple(gone))]
@@ -167,7 +183,7 @@ class AllocationState:
             rest = self.task_table.release_all(task)
             self.pool.give_back(rest)
             cause = Cause.BELOW_MINIMUM if rest else Cause.PREEMPTED
-            actions.append(Stop(task=task, nodes=(*lost, *rest), cause=cause))
+            actions.append(unchecked(_STOP, task=task, nodes=(*lost, *rest), cause=cause))
         return actions
 
     def _process_event(self, event: Event) -> Iterable[Action]:
@@ -226,7 +242,7 @@ class AllocationState:
     def _stop(self, task: str, cause: Cause = Cause.DECIDED, *, is_over: bool = False) -> Iterable[Action]:
         nodes = self.task_table.remove(task) if is_over else self.task_table.release_all(task)
         self.pool.give_back(nodes)
-        return (Stop(task=task, nodes=nodes, cause=cause),) if nodes else ()
+        return (unchecked(_STOP, task=task, nodes=nodes, cause=cause),) if nodes else ()
 
     def _add_node_note(self, nodes: list[str], what: str) -> None:
         if nodes:
@@ -260,16 +276,15 @@ class AllocationState:
             yield self._grow(name, change[name], kinds.get(name, ANY_KIND))
 
     def _grow(self, task: str, count: int, kind: str) -> Action:
-        held, ordered = self.task_table[task].held, self._ordered
-
-        def choose_nodes() -> Iterable[str]:
-            if ordered is None:
-                return self._placement.take(held, self.pool.free_of(kind), count)
-            return ordered.take_ordered(held, self.pool.ordered_of(kind), count)
-
-        nodes = self._checked_nodes(choose_nodes, count, lambda node: self.pool.is_free(node, kind))
+        held, pool = self.task_table[task].held, self.pool
+        choose_nodes = (
+            partial(self._placement.take, held, pool.free_of(kind), count)
+            if self._ordered is None
+            else partial(self._ordered.take_ordered, held, pool.ordered_of(kind), count)
+        )
+        nodes = self._checked_nodes(choose_nodes, count, partial(pool.is_free, kind=kind))
         template = _GROW if held else _START
-        self.task_table.assign(task, self.pool.take(nodes), kind)
+        self.task_table.assign(task, pool.take(nodes), kind)
         return unchecked(template, task=task, nodes=nodes)
 
     def _checked_nodes(

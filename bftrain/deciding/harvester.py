@@ -32,10 +32,10 @@ from bftrain.ports import (
     objective_capabilities,
     solver_capabilities,
 )
-from bftrain.values.actions import Action, Plan
+from bftrain.values.actions import Action, Plan, Release
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.decision import Decision, decision_of
-from bftrain.values.events import Event, NodesLeft
+from bftrain.values.events import Event
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -209,14 +209,14 @@ class Harvester:
                 raise BadInput(what, where=type(event).__name__, fix="hand events in by their time")
             now = event.time_s
         self.time_s = now
-        leaving = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
-        departures = sum(map(self._pool.__contains__, leaving))
-        self._node_stay = self._node_stay.after(now, self.pool_size, departures)
         self._changes += 1
         self._held = None
         self._tasks.now_s = self.time_s
         self._admission.advance_time(self.time_s)
+        pool = self.pool_size
         actions = self._state.process_events(events)
+        departures = sum([len(action.nodes) for action in actions if type(action) is Release])
+        self._node_stay = self._node_stay.after(now, pool, departures)
         self._at_once.extend(actions)
         self._state.notes.extend(self._admission.on_events(events, self.time_s))
         return actions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.ordered_nodes import OrderedNodes
@@ -15,18 +15,21 @@ class NodePool:
     Nodes that join in one step form a group with a rising number: they became idle together, so they
     will probably leave together, and a small number means long idle. All nodes of a group have one kind. All
     containers keep insertion order, so the same events always lead to the same choices.
+
+    Free nodes are kept by group; if nodes have a ``position``, in the order of their positions instead.
     """
 
-    __slots__ = ("_count", "_free", "_group", "_kind", "_ordered", "_position", "next_group")
+    __slots__ = ("_by_group", "_count", "_free", "_group", "_kind", "_ordered", "_position", "next_group")
 
     def __init__(self, position: Callable[[str], int] | None = None) -> None:
         self._position = position
         self.next_group = 0  # the number of the next group
-        self._ordered: dict[str, OrderedNodes] = {}  # free nodes by kind, built at first use
         self._group: dict[str, int] = {}
         self._kind: dict[str, str] = {}  # only nodes with a kind
         self._count: Counter[str] = Counter()  # nodes by kind
-        self._free: dict[str, dict[int, dict[str, None]]] = {ANY_KIND: {}}  # kind -> group -> nodes
+        self._free: set[str] = set()
+        self._by_group: dict[str, dict[int, dict[str, None]]] = {}  # kind -> group -> free nodes
+        self._ordered: dict[str, OrderedNodes] = {}  # the same with positions: kind -> free nodes
 
     def __len__(self) -> int:
         return len(self._group)
@@ -37,20 +40,24 @@ class NodePool:
     @property
     def free(self) -> Mapping[int, Mapping[str, None]]:
         """Free nodes by group; groups without free nodes are absent."""
-        if not self._kind:
-            return self._free[ANY_KIND]
         # By name, not by arrival: a snapshot must be the same after a restart
-        return {group: nodes for _, of_kind in sorted(self._free.items()) for group, nodes in of_kind.items()}
+        kinds = sorted(self._by_group.keys() | self._ordered.keys())
+        return {group: nodes for kind in kinds for group, nodes in self.free_of(kind).items()}
 
     def free_of(self, kind: str) -> Mapping[int, Mapping[str, None]]:
         """Return the free nodes of ``kind``, by group."""
-        return self._free.get(kind, {})
+        if self._position is None:
+            return self._by_group.get(kind, {})
+        found: dict[int, dict[str, None]] = {}
+        ordered = self.ordered_of(kind)
+        for node in ordered.between(0, len(ordered)):
+            found.setdefault(self._group[node], {})[node] = None
+        return dict(sorted(found.items()))
 
     def ordered_of(self, kind: str) -> OrderedNodes:
         """Return the free nodes of ``kind`` in the order of their positions; only for a pool with positions."""
         if kind not in self._ordered and self._position is not None:
-            nodes = (node for group in self.free_of(kind).values() for node in group)
-            self._ordered[kind] = OrderedNodes(self._position, nodes)
+            self._ordered[kind] = OrderedNodes(self._position)
         return self._ordered[kind]
 
     @property
@@ -82,39 +89,38 @@ class NodePool:
         """Fill an empty pool with free nodes by group, held ones with their group, and known kinds."""
         self._kind = dict(kinds or {})
         self._count = Counter(self._kind.values())
-        self._free = {kind: {} for kind in (ANY_KIND, *self._count)}
         self._group = dict(held)
         for group, nodes in free.items():
-            members = dict.fromkeys(nodes)
-            self._group.update(dict.fromkeys(members, group))
-            self._free[self.kind_of(next(iter(members)))][group] = members
+            members = dict.fromkeys(nodes, group)
+            self._group.update(members)
+            self._add_free(members)
         self.next_group = next_group
 
     def is_free(self, node: str, kind: str | None = None) -> bool:
         """Return whether ``node`` is idle, free, and of ``kind`` if given."""
-        groups = self._free.get(self.kind_of(node) if kind is None else kind, {})
-        return node in groups.get(self._group.get(node, -1), ())
+        return node in self._free and (kind is None or kind == self.kind_of(node))
 
-    def join(self, nodes: Iterable[str], kind: str = ANY_KIND) -> list[str]:
+    def join(self, nodes: Collection[str], kind: str = ANY_KIND) -> list[str]:
         """Add nodes as one new group; return those already in the pool, which stay unchanged."""
-        known = self._group
-        group = self.next_group
-        fresh = {node: None for node in nodes if node not in known}
+        fresh = dict.fromkeys(nodes, self.next_group)
+        known = [] if self._group.keys().isdisjoint(nodes) else [node for node in nodes if node in self._group]
+        for node in known:
+            fresh.pop(node, None)
         if fresh:
             self.next_group += 1
-            self._free.setdefault(kind, {})[group] = fresh
-            if kind in self._ordered:
-                self._ordered[kind].add(fresh)
-            known.update(dict.fromkeys(fresh, group))
+            self._group.update(fresh)
             if kind != ANY_KIND:
                 self._kind.update(dict.fromkeys(fresh, kind))
                 self._count[kind] += len(fresh)
-        return [node for node in nodes if node not in fresh]
+            self._add_free(fresh)
+        return known
 
     def leave(self, nodes: Iterable[str]) -> dict[str, int]:
         """Remove nodes that the main scheduler reclaimed; return those that were in the pool, with their group."""
-        gone = {node: group for node in nodes if (group := self._group.pop(node, None)) is not None}
-        self._drop_free(gone)
+        gone = {node: self._group[node] for node in nodes if node in self._group}
+        self._drop_free([node for node in gone if node in self._free])
+        for node in gone:
+            del self._group[node]
         if self._kind:
             self._count.subtract([self._kind.pop(node) for node in gone if node in self._kind])
         return gone
@@ -127,30 +133,36 @@ class NodePool:
 
     def give_back(self, nodes: Iterable[str]) -> None:
         """Mark held nodes as free again; ignore nodes that have left the pool."""
-        for kind, of_kind in self._by_kind(node for node in nodes if node in self._group):
-            free, group_of = self._free[kind], self._group
-            for node in of_kind:
-                free.setdefault(group_of[node], {})[node] = None
-            if of_kind and kind in self._ordered:
-                self._ordered[kind].add(of_kind)
+        self._add_free([node for node in nodes if node in self._group])
 
-    def _drop_free(self, nodes: Mapping[str, int]) -> None:
+    def _add_free(self, nodes: Collection[str]) -> None:
+        """Add nodes of the pool that are not free yet."""
+        self._free.update(nodes)
         for kind, of_kind in self._by_kind(nodes):
-            free, dropped = self._free[kind], []
+            if self._position is not None:
+                self.ordered_of(kind).add(of_kind)
+                continue
+            groups = self._by_group.setdefault(kind, {})
             for node in of_kind:
-                group = nodes[node]
-                members = free.get(group)
-                if members is not None and node in members:
-                    del members[node]
-                    dropped.append(node)
-                    if not members:
-                        del free[group]
-            if dropped and kind in self._ordered:
-                self._ordered[kind].remove(dropped)
+                groups.setdefault(self._group[node], {})[node] = None
 
-    def _by_kind(self, nodes: Iterable[str]) -> Iterable[tuple[str, list[str]]]:
+    def _drop_free(self, nodes: Collection[str]) -> None:
+        """Remove free nodes of the pool."""
+        self._free.difference_update(nodes)
+        for kind, of_kind in self._by_kind(nodes):
+            if self._position is not None:
+                self.ordered_of(kind).remove(of_kind)
+                continue
+            groups = self._by_group[kind]
+            for node in of_kind:
+                members = groups[self._group[node]]
+                del members[node]
+                if not members:
+                    del groups[self._group[node]]
+
+    def _by_kind(self, nodes: Collection[str]) -> Iterable[tuple[str, Collection[str]]]:
         if not self._kind:
-            return ((ANY_KIND, list(nodes)),)
+            return ((ANY_KIND, nodes),) if nodes else ()
         found: dict[str, list[str]] = {}
         for node in nodes:
             found.setdefault(self.kind_of(node), []).append(node)

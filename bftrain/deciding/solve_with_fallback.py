@@ -12,7 +12,7 @@ from bftrain.ports import Solver, solver_capabilities
 from bftrain.values.decision import STAYED, taken_from
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
-from bftrain.values.wire import NOTHING
+from bftrain.values.wire import NOTHING, unchecked
 
 _Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, source, sizes, kinds
 _LEAST_S: Final = 1e-6  # limits require a time above 0
@@ -81,7 +81,7 @@ def _chosen_sizes(table: ValueTable, candidate: _Candidate, solution: Solution, 
 def limits_after(limits: Limits, spent_s: float) -> Limits:
     """Return the limits that remain for a solver: building the table counts as solving time."""
     left_s = max(limits.deadline_s - spent_s, _LEAST_S)
-    return limits if left_s == limits.deadline_s else msgspec.structs.replace(limits, deadline_s=left_s)
+    return limits if left_s == limits.deadline_s else unchecked(limits, deadline_s=left_s)
 
 
 def ask(solver: Solver, table: ValueTable, limits: Limits) -> Solution:

@@ -207,8 +207,7 @@ class TaskTable:
         self._members[task].advance_to(self.now_s)
         held = self._members[task].held
         for node in nodes:
-            del held[node]
-            del self._owner[node]
+            del held[node], self._owner[node]
 
     def release_all(self, task: str) -> tuple[str, ...]:
         """Remove all nodes from a task and return them."""
@@ -221,12 +220,11 @@ class TaskTable:
         losses: dict[str, list[str]] = {}
         owner = self._owner
         for node in nodes:
-            task = owner.pop(node, None)
-            if task is not None:
-                member = self._members[task]
-                if task not in losses:
-                    member.advance_to(self.now_s)
-                    losses[task] = []
+            if (task := owner.pop(node, None)) is not None:
+                losses.setdefault(task, []).append(node)
+        for task, lost in losses.items():
+            member = self._members[task]
+            member.advance_to(self.now_s)
+            for node in lost:
                 del member.held[node]
-                losses[task].append(node)
         return losses

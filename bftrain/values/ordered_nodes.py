@@ -1,4 +1,4 @@
-"""OrderedNodes: nodes sorted by position; small changes are inserted, large ones merged."""
+"""OrderedNodes: nodes sorted by position. Neighbours come and go together, so changes are done run by run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-_FEW = 32  # up to this number, nodes are inserted one by one
+_FEW = 32  # up to this number, runs are inserted one by one; more are merged
 
 
 class OrderedNodes:
@@ -19,8 +19,7 @@ class OrderedNodes:
 
     def __init__(self, position: Callable[[str], int], nodes: Iterable[str] = ()) -> None:
         self._position = position
-        self._nodes = sorted(sorted(nodes), key=position)
-        self._places = array("q", list(map(position, self._nodes)))
+        self._nodes, self._places = self._in_order(nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -36,57 +35,69 @@ class OrderedNodes:
 
     def add(self, nodes: Collection[str]) -> None:
         """Insert nodes that are not contained yet."""
-        if len(nodes) > _FEW:
-            self._merge(OrderedNodes(self._position, nodes))
+        if not nodes:
             return
-        for node in nodes:
-            index = self._index(node)
-            self._nodes.insert(index, node)
-            self._places.insert(index, self._position(node))
+        names, places = self._in_order(nodes)
+        index = self._index(places[0], names[0])
+        if index == self._index(places[-1], names[-1]):  # as the nodes of one job mostly are
+            self._nodes[index:index] = names
+            self._places[index:index] = places
+            return
+        runs = list(self._runs(names, places))
+        if len(runs) > _FEW:
+            self._merge(names, places, runs)
+            return
+        for index, first, end in reversed(runs):  # the last run first, so that inserting one does not shift another
+            self._nodes[index:index] = names[first:end]
+            self._places[index:index] = places[first:end]
 
     def remove(self, nodes: Collection[str]) -> None:
         """Remove nodes that are contained."""
-        chosen = list(nodes)
-        place = self._index(chosen[0]) if chosen else 0
-        if self._nodes[place : place + len(chosen)] == chosen:  # in the order in which `between` returned them
-            del self._nodes[place : place + len(chosen)]
-            del self._places[place : place + len(chosen)]
+        names = list(nodes)
+        index = self._index(self._position(names[0]), names[0]) if names else 0
+        if self._nodes[index : index + len(names)] == names:  # in the order in which `between` returned them
+            del self._nodes[index : index + len(names)]
+            del self._places[index : index + len(names)]
             return
-        for first, end in _runs(sorted(map(self._index, nodes))):
-            del self._nodes[first:end]
-            del self._places[first:end]
+        names, places = self._in_order(names)
+        last = len(names)
+        while last:  # the last run first, so that removing one does not shift another
+            end = index = self._index(places[last - 1], names[last - 1]) + 1
+            while last and index and self._nodes[index - 1] == names[last - 1]:
+                index, last = index - 1, last - 1
+            del self._nodes[index:end]
+            del self._places[index:end]
 
-    def _merge(self, others: OrderedNodes) -> None:
-        place = self._index(others._nodes[0])
-        if place == self._index(others._nodes[-1]):  # all are adjacent, as the nodes of one job mostly are
-            self._nodes[place:place] = others._nodes
-            self._places[place:place] = others._places
-            return
-        nodes: list[str] = []
-        places = array("q")
-        done = 0
-        for node, place in zip(others._nodes, others._places, strict=True):
-            index = self._index(node)
-            nodes += self._nodes[done:index]
-            places += self._places[done:index]
-            nodes.append(node)
-            places.append(place)
+    def _in_order(self, nodes: Iterable[str]) -> tuple[list[str], array[int]]:
+        names = sorted(nodes)
+        places = list(map(self._position, names))
+        if places != sorted(places):  # mostly names and positions have the same order
+            names.sort(key=self._position)
+            places.sort()
+        return names, array("q", places)
+
+    def _runs(self, names: list[str], places: array[int]) -> Iterator[tuple[int, int, int]]:
+        """Split nodes into runs that belong between two of the present ones; yield where, the first and the end."""
+        first, last = 0, len(names)
+        while first < last:
+            index = self._index(places[first], names[first])
+            end = last
+            if index < len(self._nodes):
+                end = max(first + 1, bisect_left(places, self._places[index], first))
+            yield index, first, end
+            first = end
+
+    def _merge(self, names: list[str], places: array[int], runs: Iterable[tuple[int, int, int]]) -> None:
+        merged, merged_places, done = list[str](), array("q"), 0
+        for index, first, end in runs:
+            merged += self._nodes[done:index] + names[first:end]
+            merged_places += self._places[done:index] + places[first:end]
             done = index
-        self._nodes = nodes + self._nodes[done:]
-        self._places = places + self._places[done:]
+        self._nodes = merged + self._nodes[done:]
+        self._places = merged_places + self._places[done:]
 
-    def _index(self, node: str) -> int:
-        place = self._position(node)
+    def _index(self, place: int, node: str) -> int:
         index = bisect_left(self._places, place)
         while index < len(self._nodes) and self._places[index] == place and self._nodes[index] < node:
             index += 1
         return index
-
-
-def _runs(indices: list[int]) -> Iterator[tuple[int, int]]:
-    """Split rising indices into runs without gaps, the last run first, so that removing one does not shift another."""
-    end = len(indices)
-    for at in range(len(indices) - 1, -1, -1):
-        if at == 0 or indices[at - 1] != indices[at] - 1:
-            yield indices[at], indices[end - 1] + 1
-            end = at

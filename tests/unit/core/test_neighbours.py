@@ -113,18 +113,24 @@ def test_what_is_put_in_and_taken_out_leaves_the_order_of_what_remains(steps: li
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.sets(names, min_size=1, max_size=40)), max_size=15))
-def test_a_pool_keeps_the_order_of_the_nodes_that_no_task_holds(steps: list[tuple[int, set[str]]]) -> None:
-    pool = NodePool(position)
+def test_a_pool_with_positions_has_the_same_free_nodes_in_their_order(steps: list[tuple[int, set[str]]]) -> None:
+    pool, by_group = NodePool(position), NodePool()
     for what, some in steps:
-        pool.ordered_of("")  # from now on it is kept
-        if what == 0:
-            pool.join(sorted(some))
-        elif what == 1:
-            pool.leave(some)
-        elif what == 2:
-            pool.take([node for node in sorted(some) if pool.is_free(node)])
-        else:
-            pool.give_back([node for node in sorted(some) if node in pool and not pool.is_free(node)])
-        unheld = {node for group in pool.free.values() for node in group}
+        free_now = [node for node in sorted(some) if by_group.is_free(node)]
+        assert free_now == [node for node in sorted(some) if pool.is_free(node)]
+        for each in (pool, by_group):
+            if what == 0:
+                each.join(sorted(some))
+            elif what == 1:
+                each.leave(some)
+            elif what == 2:
+                each.take(free_now)
+            else:
+                each.give_back([node for node in sorted(some) if node in each and node not in free_now])
+        unheld = {node for group in by_group.free.values() for node in group}
+        assert {group: set(nodes) for group, nodes in by_group.free.items()} == {
+            group: set(nodes) for group, nodes in pool.free.items()
+        }
+        assert list(pool.free) == sorted(pool.free)
         ordered = pool.ordered_of("")
         assert ordered.between(0, len(ordered)) == sorted(unheld, key=lambda node: (position(node), node))
