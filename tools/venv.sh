@@ -99,7 +99,7 @@ else
     make_venv
 fi
 
-key="$(sha256sum <pyproject.toml) $(identity "$venv/bin/python")"
+key="$(cat pyproject.toml tools/build_hook.py solvers/bftrain_solvers/knapsack/library_file.py solvers/bftrain_solvers/knapsack/compiled/*.[ch] | sha256sum) $(identity "$venv/bin/python")"
 stamp=$state/has-$layer
 [ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ] || [ -e "$unfinished" ] || exit 0
 

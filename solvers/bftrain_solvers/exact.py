@@ -13,11 +13,13 @@ from bftrain.values.solution import Limits, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain.version import __version__
 from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
-from bftrain_solvers.knapsack import KnapsackMemory, best_sizes
+from bftrain_solvers.knapsack.best_sizes import best_sizes
+from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack
+from bftrain_solvers.knapsack.numpy_knapsack import LastPrice
 
 
 class ExactSolver:
-    """A multiple-choice knapsack over sizes, solved in whole numbers: see :mod:`bftrain_solvers.knapsack`.
+    """A multiple-choice knapsack over sizes in whole numbers: see :mod:`bftrain_solvers.knapsack.numpy_knapsack`.
 
     The entries of the table are rounded to a grid of at most 2**-42 of the largest (1,000 tasks of 64 nodes; finer
     for fewer), and on it the answer is the optimum without any tolerance: that is what "bound equals value"
@@ -32,11 +34,11 @@ class ExactSolver:
     capabilities: Final = SolverCapabilities(level_coupling=True, node_kinds=True)
 
     def __init__(self) -> None:
-        self._memory = KnapsackMemory()
+        self._last_price = LastPrice()
 
     def available(self) -> Availability:
-        """Return that it is always available: it needs numpy only."""
-        return Availability(ok=True, version=__version__)
+        """Return that it is always available, and whether it is compiled: with numpy only it takes longer."""
+        return Availability(ok=True, version=f"{__version__}, {'compiled' if compiled_knapsack() else 'numpy only'}")
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""
@@ -73,7 +75,7 @@ class ExactSolver:
         else:
             present = [task.size for task in problem.tasks]
             stop_at = started + limits.deadline_s
-            found = best_sizes(table.values, present, problem.pool, stop_at, self._memory, table.row_numbers)
+            found = best_sizes(table.values, present, problem.pool, stop_at, self._last_price, table.row_numbers)
             sizes, bound = found.sizes, found.bound
             termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
         return answer(

@@ -29,7 +29,7 @@ from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
 from bftrain.values.table import ValueTable
 from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.knapsack import best_sizes
+from bftrain_solvers.knapsack.best_sizes import best_sizes
 
 OTHERS: Final = "with others at the same levels"
 _NOT_COMPARED: Final = "out of time: plans with others at the same levels were not compared"

@@ -44,6 +44,7 @@ def table(objective: str, *, kinds: bool = False) -> ValueTable:
     return table_of(AllocationProblem(pool=pool, pools=pools, horizon_s=120.0, tasks=tuple(tasks)), objective)
 
 
+@pytest.mark.usefixtures("numpy_only")
 @pytest.mark.parametrize("name", ["exact", "highs", "cbc", "gurobi"])
 @pytest.mark.parametrize(
     ("objective", "kinds"),

@@ -9,9 +9,11 @@ import pytest
 
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
-from bftrain_solvers import knapsack
 from bftrain_solvers.exact import ExactSolver, solver
+from bftrain_solvers.knapsack import numpy_knapsack
 from tests.helpers.tables import best_sizes_by_plain_programme, best_sizes_by_trying_all, table_of
+
+pytestmark = pytest.mark.usefixtures("each_knapsack")
 
 
 def solve(table: ValueTable, deadline_s: float = 10.0) -> Solution:
@@ -144,6 +146,7 @@ def hard_table() -> ValueTable:
     return table_of([row] * 400, pool=4733)
 
 
+@pytest.mark.usefixtures("numpy_only")
 def test_out_of_time_it_gives_what_it_has_and_a_bound() -> None:
     table = hard_table()
     best = solve(table)
@@ -174,7 +177,7 @@ def test_says_which_solvers_can_do_a_coupled_objective() -> None:
 def test_a_price_is_found_from_any_start(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)]
     # As if floating point had led nowhere: the search starts again from ends that are certain
-    monkeypatch.setattr(knapsack, "_bracket", lambda entries, low, high, pool, copies: (high, high))  # noqa: ARG005
+    monkeypatch.setattr(numpy_knapsack, "_bracket", lambda entries, low, high, pool, copies: (high, high))  # noqa: ARG005
     assert [sizes(tied(np.random.default_rng(seed), 12, 9, 30)) for seed in range(40)] == expected
 
 

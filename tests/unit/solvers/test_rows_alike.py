@@ -1,4 +1,4 @@
-"""``exact`` where many tasks are alike: kinds of rows, small cores, and values that are remembered."""
+"""``exact`` where many tasks are alike: kinds of rows, and small cores, compiled and with numpy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from bftrain.values.solution import Limits, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers.exact import ExactSolver
-from bftrain_solvers.row_kinds import kinds_of_rows
+from bftrain_solvers.knapsack.row_kinds import kinds_of_rows
 from tests.helpers.tables import best_sizes_by_plain_programme, table_of
+
+pytestmark = pytest.mark.usefixtures("each_knapsack")
 
 
 def sizes(solver: ExactSolver, table: ValueTable) -> list[int]:
@@ -42,7 +44,7 @@ def held(rng: np.random.Generator, rows: int, width: int, pool: int) -> list[int
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_without_costs_values_are_remembered_and_nothing_else_changes(seed: int) -> None:
+def test_without_costs_as_the_pool_changes(seed: int) -> None:
     rng, remembering = np.random.default_rng(seed), ExactSolver()
     values = rows_of_few_kinds(rng)
     pool = int(rng.integers(1, values.size // 2))
@@ -95,25 +97,16 @@ def test_many_changes_at_once(seed: int) -> None:
         assert sizes(remembering, table) == best_sizes_by_plain_programme(table)
 
 
-def test_plans_with_many_changes_are_found_without_another_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembering, values = ExactSolver(), np.tile([0.0, 4.0, 7.0, 9.0, 10.0], (20, 1))
-    best = sizes(remembering, table_of(values, 50, [0] * 10 + [1] * 10))
-    monkeypatch.setattr("bftrain_solvers.knapsack._searched", None)
-    lost = [0, 1, 0, *best[3:]]
-    assert sizes(remembering, table_of(values, 50, lost)) == best
-
-
 def test_rows_are_alike_if_values_and_sizes_are() -> None:
     values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
     present = np.array([0, 1] * 10)
     kinds = kinds_of_rows(values, present.tolist())
     assert sorted(kinds.count.tolist()) == [5, 5, 5, 5]
-    assert kinds.same_values
     assert all(
         kinds.rows(int(kinds.of_row[row])) == list(range(row % 2 + row // 10 * 10, row // 10 * 10 + 10, 2))
         for row in range(20)
     )
-    assert not kinds_of_rows(values, [0] * 20).same_values
+    assert sorted(kinds_of_rows(values, [0] * 20).count.tolist()) == [10, 10]
 
 
 def test_numbers_of_rows_give_the_same_kinds() -> None:
@@ -123,7 +116,6 @@ def test_numbers_of_rows_give_the_same_kinds() -> None:
     contents = [row.tobytes() for row in values]
     numbers = [contents.index(content) for content in contents]
     found, by_number = kinds_of_rows(values, present.tolist()), kinds_of_rows(values, present.tolist(), numbers)
-    assert found.same_values == by_number.same_values
     places = sorted((first, count) for first, count in zip(found.first, found.count, strict=True))
     assert places == sorted((first, count) for first, count in zip(by_number.first, by_number.count, strict=True))
     assert (found.first[found.of_row] == by_number.first[by_number.of_row]).all()
@@ -134,15 +126,7 @@ def test_few_rows_are_not_looked_at() -> None:
 
 
 def test_equal_numbers_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain_solvers.row_kinds._factors", lambda count: np.zeros(count, dtype=np.int64))
+    monkeypatch.setattr("bftrain_solvers.knapsack.row_kinds._factors", lambda count: np.zeros(count, dtype=np.int64))
     values = np.cumsum(np.random.default_rng(1).integers(0, 5, (20, 6)), axis=1).astype(np.float64)
     table = table_of(values - values[:, :1], pool=40)
     assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
-
-
-def test_answers_are_the_same_when_values_were_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain_solvers.best_values._MOST_KEPT", 3)
-    remembering, values = ExactSolver(), np.tile([0.0, 3.0, 5.0, 6.0], (20, 1))
-    for pool in (*range(20, 30), *range(20, 30)):
-        table = table_of(values, pool, [1] * 10 + [0] * 10)
-        assert sizes(remembering, table) == best_sizes_by_plain_programme(table)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bftrain_solvers.stages import SearchBounds, Stage, best_division, quick_division
+from bftrain_solvers.knapsack.stages import SearchBounds, Stage, best_division, quick_division
 
 
 def drawn(chance: random.Random) -> tuple[list[Stage], SearchBounds]:

@@ -20,15 +20,11 @@ _KEPT: Final = 256
 
 
 class RowKinds(msgspec.Struct, frozen=True, eq=False):
-    """``first`` and ``count``: the first row of each kind and how many there are; ``of_row``: the kind of each row.
-
-    ``same_values`` says whether two kinds differ only in what they hold now.
-    """
+    """``first`` and ``count``: the first row of each kind and how many there are; ``of_row``: the kind of each row."""
 
     first: Integers
     count: Integers
     of_row: Integers
-    same_values: bool
 
     def __len__(self) -> int:
         return self.first.size
@@ -49,8 +45,7 @@ def kinds_of_rows(values: Floats, present: Sequence[int], row_numbers: Sequence[
     held = np.array(present)
     factors = _factors(width + 1)
     # Equal rows have equal numbers; whether others have is checked
-    by_value = values.view(np.int64) @ factors[:width]
-    numbers = by_value + held * factors[width]
+    numbers = values.view(np.int64) @ factors[:width] + held * factors[width]
     order = numbers.argsort(kind="stable")
     ranked = numbers[order]
     begins = np.empty(count, dtype=np.bool_)
@@ -66,7 +61,7 @@ def kinds_of_rows(values: Floats, present: Sequence[int], row_numbers: Sequence[
     counts = np.empty_like(starts)
     counts[:-1] = starts[1:] - starts[:-1]
     counts[-1] = count - starts[-1]
-    return RowKinds(first, counts, of_row, len(set(by_value[first].tolist())) < first.size)
+    return RowKinds(first, counts, of_row)
 
 
 def _kinds_by_number(numbers: Sequence[int], present: Sequence[int]) -> RowKinds:
@@ -77,12 +72,12 @@ def _kinds_by_number(numbers: Sequence[int], present: Sequence[int]) -> RowKinds
     first = dict(zip(reversed(pairs), range(len(pairs) - 1, -1, -1), strict=True))  # the first of equal ones comes last
     kind = dict(zip(first, range(len(first)), strict=True))
     of_row = np.array(list(map(kind.__getitem__, pairs)))
-    return RowKinds(np.array(list(first.values())), np.bincount(of_row), of_row, different < len(first))
+    return RowKinds(np.array(list(first.values())), np.bincount(of_row), of_row)
 
 
 def _each_of_its_own(count: int) -> RowKinds:
     rows = np.arange(count)
-    return RowKinds(rows, np.ones(count, dtype=np.int64), rows, same_values=False)
+    return RowKinds(rows, np.ones(count, dtype=np.int64), rows)
 
 
 @lru_cache(maxsize=_KEPT)

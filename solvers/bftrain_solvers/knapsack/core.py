@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from bftrain_solvers.arrays import Integers
-from bftrain_solvers.row_kinds import RowKinds
-from bftrain_solvers.stages import Stage
+from bftrain_solvers.knapsack.row_kinds import RowKinds
+from bftrain_solvers.knapsack.stages import Stage
 from bftrain_solvers.value_grid import NEVER
 
 _DEAR: Final = 1e290  # a loss that is larger than any, even times the nodes of a table

@@ -3,15 +3,15 @@
 Words used here: an *entry* is a row's number at a size; the *price* of a node is what it must earn; the *loss* of a
 size is how far it stays behind the row's best size once nodes are paid for. With a good price, at which the tasks want
 as many nodes as there are, almost every size loses more than can be made good again, and what is left, the *core*, is
-small (:mod:`bftrain_solvers.core`). It is divided over stages (:mod:`bftrain_solvers.stages`), and grows until it is
-certain to hold the best plan. Prices, losses and cores are computed once for all rows that are alike.
+small (:mod:`bftrain_solvers.knapsack.core`). It is divided over stages (:mod:`bftrain_solvers.knapsack.stages`), and
+grows until it is certain to hold the best plan. Prices, losses and cores are computed once for all rows that are alike.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -20,12 +20,9 @@ import numpy as np
 from bftrain.errors import Fault
 from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.best_values import BestValues
-from bftrain_solvers.core import Candidates, Core, NodePrice
-from bftrain_solvers.few_changes import few_changes
-from bftrain_solvers.more_changes import more_changes
-from bftrain_solvers.row_kinds import RowKinds, kinds_of_rows
-from bftrain_solvers.stages import SearchBounds, Stage, best_division, least_loss, quick_division
+from bftrain_solvers.knapsack.core import Candidates, Core, NodePrice
+from bftrain_solvers.knapsack.row_kinds import RowKinds, kinds_of_rows
+from bftrain_solvers.knapsack.stages import SearchBounds, Stage, best_division, least_loss, quick_division
 from bftrain_solvers.value_grid import LARGEST_PRODUCT, NEVER, ValueGrid, grid_of
 
 _QUICK_TRIES: Final = 20
@@ -59,14 +56,6 @@ class LastPrice:
     def keep(self, found: NodePrice, grid: ValueGrid) -> None:
         """Store a price."""
         self.rise, self.run, self.unit, self.weight = found.rise, found.run, grid.unit, grid.weight
-
-
-@dataclass(slots=True)
-class KnapsackMemory:
-    """State for the next problem that changes no answer: the last price, and known best values."""
-
-    price: LastPrice = field(default_factory=LastPrice)
-    values: BestValues = field(default_factory=BestValues)
 
 
 def priced(grid: ValueGrid, wanted: Integers, pool: int, copies: Integers, last: LastPrice | None = None) -> NodePrice:
@@ -212,19 +201,19 @@ class KnapsackResult(msgspec.Struct, frozen=True):
     bound: float | None
 
 
-def best_sizes(
+def best_sizes_with_numpy(
     values: Floats,
     present: Sequence[int],
     pool: int,
     stop_at: float,
-    memory: KnapsackMemory | None = None,
+    last: LastPrice | None = None,
     row_numbers: Sequence[int] | None = None,
 ) -> KnapsackResult:
     """Choose a size in each row of ``values`` with a sum of at most ``pool``.
 
     Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
-    larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``memory``
-    is what the calls before left for the next ones. ``row_numbers``, if known, are equal where rows are.
+    larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``last`` is the
+    price that the calls before left for the next ones. ``row_numbers``, if known, are equal where rows are.
     """
     kinds = kinds_of_rows(values, present, row_numbers)
     held = np.array([present[row] for row in kinds.first.tolist()], dtype=np.int64)
@@ -232,17 +221,7 @@ def best_sizes(
     wanted = grid.entries.argmax(axis=1)
     if int(wanted @ kinds.count) <= pool:
         return KnapsackResult(wanted[kinds.of_row].tolist(), None)
-    key = None if memory is None else memory.values.key(values, kinds, grid, pool)
-    value = None if memory is None or key is None else memory.values.get(key)
-    if value is not None and (plan := few_changes(grid, kinds, held, pool, value)) is not None:
-        return KnapsackResult(plan, None)
-    at_price = priced(grid, wanted, pool, kinds.count, None if memory is None else memory.price)
-    if value is not None and (plan := more_changes(grid, kinds, held, pool, value, at_price)) is not None:
-        return KnapsackResult(plan, None)
-    found = _searched(grid, kinds, held, at_price, pool, stop_at)
-    if memory is not None and key is not None and found.bound is None and value is None:
-        memory.values.keep(key, grid, kinds, np.array(found.sizes, dtype=np.int64))
-    return found
+    return _searched(grid, kinds, held, priced(grid, wanted, pool, kinds.count, last), pool, stop_at)
 
 
 def _searched(

@@ -1,4 +1,4 @@
-"""Division of nodes over stages with the least loss: the last part of :mod:`bftrain_solvers.knapsack`.
+"""Division of nodes over stages with the least loss: the last part of :mod:`bftrain_solvers.knapsack.numpy_knapsack`.
 
 A *stage* is a task, or several identical ones, with its possible sizes: nodes above its least, and the loss of each.
 """

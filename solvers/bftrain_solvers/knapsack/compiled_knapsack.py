@@ -1,0 +1,73 @@
+"""The knapsack in compiled form: the same answers as :mod:`bftrain_solvers.knapsack.numpy_knapsack`, much faster.
+
+Its library is compiled when the package is built or installed where there is a C compiler. Where it is missing, or
+``BFTRAIN_NO_COMPILED=1`` is in the environment, numpy does all the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from bftrain_solvers.arrays import Floats
+from bftrain_solvers.knapsack.library_file import library_file
+
+NO_COMPILED: Final = "BFTRAIN_NO_COMPILED"
+_ROOM: Final = 2**22  # 32 MiB of addresses, of which memory is used only as far as a problem needs it
+
+
+class CompiledKnapsack:
+    """Calls the library. It holds the interpreter's lock meanwhile, so that threads can share one.
+
+    ``room`` is how many numbers its memory holds; problems that need more are declined.
+    """
+
+    def __init__(self, library: ctypes.PyDLL, room: int = _ROOM) -> None:
+        number, address = ctypes.c_int64, ctypes.c_void_p
+        self._solve = library.bftrain_best_sizes
+        self._solve.argtypes = (address, number, number, address, address, number, address, address, number, address)
+        self._solve.restype = ctypes.c_int
+        self._room = np.empty(room, dtype=np.int64)
+        self._last_price = np.zeros(4, dtype=np.int64)
+        self._kept = self._room.ctypes.data, room, self._last_price.ctypes.data
+
+    def best_sizes(
+        self, values: Floats, present: Sequence[int], pool: int, row_numbers: Sequence[int] | None = None
+    ) -> list[int] | None:
+        """Return the best sizes, or ``None`` if the problem needs too much work or its numbers are extreme."""
+        rows, width = values.shape
+        table = np.ascontiguousarray(values, dtype=np.float64)
+        held, sizes = array("q", present), array("q", bytes(8 * rows))
+        numbers = None if row_numbers is None else array("q", row_numbers)
+        if len(held) != rows:
+            raise ValueError(f"{rows} rows, but {len(held)} present sizes")
+        if numbers is not None and len(numbers) != rows:
+            raise ValueError(f"{rows} rows, but {len(numbers)} numbers of rows")
+        declined = self._solve(
+            table.__array_interface__["data"][0],
+            rows,
+            width,
+            held.buffer_info()[0],
+            None if numbers is None else numbers.buffer_info()[0],
+            min(pool, rows * width),
+            sizes.buffer_info()[0],
+            *self._kept,
+        )
+        return None if declined else sizes.tolist()
+
+
+@cache
+def compiled_knapsack() -> CompiledKnapsack | None:
+    """Return the compiled knapsack, or ``None`` where there is no library for these sources and this machine."""
+    if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
+        return None
+    try:
+        return CompiledKnapsack(ctypes.PyDLL(str(library_file())))
+    except OSError:
+        return None
