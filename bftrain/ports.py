@@ -89,7 +89,10 @@ class NamedPart(Protocol):
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a part can be used here; if not, ``reason`` is the cause and ``fix`` the command that repairs it."""
+    """Whether a part can be used here; if not, ``reason`` is the cause and ``fix`` the command that repairs it.
+
+    A part that can be used may have a ``reason`` too: what it lacks.
+    """
 
     ok: bool
     reason: str = ""

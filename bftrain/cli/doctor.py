@@ -140,7 +140,8 @@ def _check_part(part: RegisteredPart) -> tuple[PartState, str, str]:
         if not hasattr(loaded, "available"):
             return PartState.OK, "", ""
         found = loaded.available()
-        said = (PartState.OK, found.version, "") if found.ok else (PartState.ABSENT, found.reason, found.fix)
+        detail = ", ".join(filter(None, (found.version, found.reason))) if found.ok else found.reason
+        said = (PartState.OK if found.ok else PartState.ABSENT, detail, found.fix)
     except BftrainError as error:
         return PartState.BROKEN, error.what, error.fix or ""
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; all must be checked

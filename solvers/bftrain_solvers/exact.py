@@ -37,8 +37,12 @@ class ExactSolver:
         self._last_price = LastPrice()
 
     def available(self) -> Availability:
-        """Return that it is always available, and whether it is compiled: with numpy only it takes longer."""
-        return Availability(ok=True, version=f"{__version__}, {'compiled' if compiled_knapsack() else 'numpy only'}")
+        """Return that it is always available, and whether it has compiled code."""
+        if compiled_knapsack() is not None:
+            return Availability(ok=True, version=__version__)
+        reason = "numpy only: it takes longer without compiled code"
+        fix = "install a C compiler (cc) and then bftrain from its source once more"
+        return Availability(ok=True, version=__version__, reason=reason, fix=fix)
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""
