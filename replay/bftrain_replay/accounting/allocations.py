@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, Protocol
 
@@ -31,6 +30,8 @@ _COLUMNS: Final = tuple(field.name for field in fields(AllocationBlock))
 _NO_ROWS: Final = AllocationBlock(
     task=np.empty(0, dtype=np.int32), node=np.empty(0, dtype=np.int32), from_s=np.empty(0), to_s=np.empty(0)
 )
+_LOSSES: Final = (Shrink, Stop)
+_STORED_AT_ONCE: Final = 4096  # allocations that ended
 
 
 class AllocationRows(Protocol):
@@ -127,18 +128,24 @@ class StoredAllocations:
 
 
 class AllocationRecorder:
-    """Records which task holds which node, from the actions of a run. Rows are ordered by their end."""
+    """Records which task holds which node, from the actions of a run. Rows are ordered by their end.
 
-    __slots__ = ("_held", "_places", "_rows", "_tasks")
+    Allocations that ended are kept in lists first, and become rows many at a time.
+    """
+
+    __slots__ = ("_ended", "_ended_nodes", "_held", "_places", "_rows", "_since_s", "_tasks")
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self._places = {name: place for place, name in enumerate(nodes)}
         self._tasks: dict[str, int] = {}
         self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
+        self._ended: list[tuple[int, float, int]] = []  # the task, when it lost nodes, and how many
+        self._ended_nodes: list[str] = []  # these nodes
+        self._since_s: list[float] = []  # since when it held each of them
         self._rows = StoredAllocations.new_rows()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) + len(self._ended_nodes)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -152,17 +159,20 @@ class AllocationRecorder:
 
     def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
         """Record an action at ``now_s``."""
-        if isinstance(action, Start | Grow):
-            self._tasks.setdefault(action.task, len(self._tasks))
-            self._held.setdefault(action.task, {}).update(dict.fromkeys(action.nodes, now_s))
+        task, nodes = action.task, action.nodes
+        if isinstance(action, _LOSSES):
+            self._add(task, nodes, map(self._held[task].pop, nodes), now_s)
+        elif held := self._held.get(task):
+            held.update(dict.fromkeys(nodes, now_s))
         else:
-            held = self._held[action.task]
-            self._add(action.task, action.nodes, map(held.pop, action.nodes), now_s)
+            self._tasks.setdefault(task, len(self._tasks))
+            self._held[task] = dict.fromkeys(nodes, now_s)
 
     def end(self, task: str, now_s: float) -> None:
         """Record that a task is over and releases all its nodes."""
-        held = self._held.pop(task, {})
-        self._add(task, held, held.values(), now_s)
+        held = self._held.pop(task, None)
+        if held:
+            self._add(task, held, held.values(), now_s)
 
     def close(self, now_s: float) -> None:
         """Record the end of the run, which ends all allocations."""
@@ -179,15 +189,24 @@ class AllocationRecorder:
 
     @property
     def _stored(self) -> StoredAllocations:
+        self._store()
         return StoredAllocations(tasks=self.tasks, nodes=self.nodes, rows=self._rows)
 
-    def _add(self, task: str, nodes: Iterable[str], since_s: Iterable[float], now_s: float) -> None:
-        places = list(map(self._places.__getitem__, nodes))
-        if not places:
-            return
-        rows, count = self._rows.last, len(places)
-        rows["node"].fromlist(places)
-        rows["from_s"].fromlist(list(since_s))
-        rows["task"].extend(array("i", (self._tasks[task],)) * count)
-        rows["to_s"].extend(array("d", (now_s,)) * count)
+    def _add(self, task: str, nodes: Collection[str], since_s: Iterable[float], now_s: float) -> None:
+        self._ended.append((self._tasks[task], now_s, len(nodes)))
+        self._ended_nodes.extend(nodes)
+        self._since_s.extend(since_s)
+        if len(self._ended_nodes) >= _STORED_AT_ONCE:
+            self._store()
+
+    def _store(self) -> None:
+        """Make rows of the allocations in hand."""
+        task, to_s, count = np.array(self._ended, dtype=np.float64).reshape(-1, 3).T
+        rows, counts = self._rows.last, count.astype(np.intp)
+        rows["node"].fromlist(list(map(self._places.__getitem__, self._ended_nodes)))
+        rows["from_s"].fromlist(self._since_s)
+        rows["task"].frombytes(np.repeat(task.astype(np.int32), counts).tobytes())
+        rows["to_s"].frombytes(np.repeat(to_s, counts).tobytes())
         self._rows.add_block_if_full()
+        for kept in (self._ended, self._ended_nodes, self._since_s):
+            kept.clear()

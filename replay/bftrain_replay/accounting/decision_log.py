@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.decision import Decision
-from bftrain.values.solution import Termination
+from bftrain.values.solution import Quality, Termination
 from bftrain_replay.accounting.column_file import ColumnFile
 
 NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are counted
@@ -44,7 +44,7 @@ class DecisionColumns:
             dict.fromkeys(("time_s", "value", "bound", "solve_s", "decide_s"), "d")
             | dict.fromkeys(("pool", "used", "competing", "kind", "changes"), "i")
         )
-        self._kinds: dict[tuple[str, str, str], int] = {}
+        self._kinds: dict[tuple[str, Termination, Quality], int] = {}
         # Sizes are kept as changes, since most tasks keep theirs; a decision says how many it made
         self._changes = ColumnFile({"task": "i", "size": "i"})
         self._tasks: dict[str, int] = {}
@@ -80,20 +80,19 @@ class DecisionColumns:
             self.fallback_causes[str(decision.termination)] += 1
         self.decided_by[decision.decided_by] += 1
         self.infeasible += decision.termination is Termination.INFEASIBLE
-        kind = (decision.solver, str(decision.termination), str(decision.quality))
-        row = self._rows.last
-        row["time_s"].append(decision.time_s)
-        row["pool"].append(decision.pool)
-        row["used"].append(decision.used)
-        row["competing"].append(len(decision.sizes))
-        row["value"].append(decision.value)
-        row["bound"].append(math.nan if decision.bound is None else decision.bound)
-        row["kind"].append(self._kinds.setdefault(kind, len(self._kinds)))
-        row["solve_s"].append(decision.solve_s)
-        # An answer that is repeated from an interrupted run took as long as when it was new
-        row["decide_s"].append(max(decide_s, decision.solve_s))
-        row["changes"].append(self._note_sizes(decision.sizes))
-        self._rows.add_block_if_full()
+        kind = (decision.solver, decision.termination, decision.quality)
+        self._rows.add(
+            decision.time_s,
+            decision.value,
+            math.nan if decision.bound is None else decision.bound,
+            decision.solve_s,
+            max(decide_s, decision.solve_s),  # an answer repeated from an interrupted run took as long as when new
+            decision.pool,
+            decision.used,
+            len(decision.sizes),
+            self._kinds.setdefault(kind, len(self._kinds)),
+            self._note_sizes(decision.sizes),
+        )
         if decision.notes:
             self.notes_counted += len(decision.notes)
             room = NOTES_KEPT - len(self.notes)
@@ -111,9 +110,7 @@ class DecisionColumns:
             changed = [(name, 0) for name in before if name not in sizes and before[name]]
             changed += [(name, size) for name, size in sizes.items() if before.get(name, 0) != size]
         for name, size in changed:
-            self._changes.last["task"].append(self._tasks.setdefault(name, len(self._tasks)))
-            self._changes.last["size"].append(size)
-        self._changes.add_block_if_full()
+            self._changes.add(self._tasks.setdefault(name, len(self._tasks)), size)
         self._sizes = sizes
         return len(changed)
 
@@ -138,7 +135,7 @@ class DecisionColumns:
 
     def rows(self) -> Iterator[tuple[object, ...]]:
         """Yield the rows of the table; none of them depends on the speed of the machine."""
-        kinds = list(self._kinds)
+        kinds = [tuple(map(str, kind)) for kind in self._kinds]
         sizes, place = self.sizes(), 0
         for block in self._rows.blocks():
             columns = (block[name].tolist() for name in ("time_s", "pool", "used", "competing", "value"))

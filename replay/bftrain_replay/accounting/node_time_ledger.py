@@ -57,13 +57,7 @@ class Ledger:
         """Start an interval in which ``used`` of ``pool`` nodes work; ``unused`` counts the others by reason."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
-        row = self._rows.last
-        row["time_s"].append(now_s)
-        row["pool"].append(pool)
-        row["used"].append(used)
-        for reason in self._reasons:
-            row[reason].append(unused.get(reason, 0))
-        self._rows.add_block_if_full()
+        self._rows.add(now_s, pool, used, *[unused.get(reason, 0) for reason in self._reasons])
 
     def close(self, now_s: float) -> None:
         """End the last interval."""

@@ -56,10 +56,7 @@ class LossTimes:
 
     def add(self, loss: SampleLoss, now_s: float, node_s: float) -> None:
         """Record that this many node-seconds were lost by ``now_s``."""
-        rows = self._rows[loss]
-        rows.last["time_s"].append(now_s)
-        rows.last["node_s"].append(node_s)
-        rows.add_block_if_full()
+        self._rows[loss].add(now_s, node_s)
 
     def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the node-seconds lost to a cause between consecutive edges."""

@@ -12,7 +12,7 @@ import pytest
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.values.actions import Grow, Shrink, Start, Stop
-from bftrain_replay.accounting import column_file
+from bftrain_replay.accounting import allocations, column_file
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.simulation.engine import run
 from tests.unit.replay.cases import log_of, task
@@ -58,6 +58,7 @@ def test_no_task_held_any_node() -> None:
 def test_many_rows_go_to_a_file_and_come_back(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     monkeypatch.setattr(column_file, "_MEMORY_BYTES", memory_bytes)
     monkeypatch.setattr(column_file, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(allocations, "_STORED_AT_ONCE", 16)
     names = tuple(f"n{number}" for number in range(7))
     taken = AllocationRecorder(names)
     expected = []

@@ -14,15 +14,14 @@ from bftrain_replay.accounting.column_file import ColumnFile
 def filled(rows: int) -> ColumnFile:
     made = ColumnFile({"x": "d", "n": "i"})
     for number in range(rows):
-        made.last["x"].append(number / 4)
-        made.last["n"].append(number)
-        made.add_block_if_full()
+        made.add(number / 4, number)
     return made
 
 
 @pytest.mark.parametrize("rows", [0, 3, 8, 29])
 def test_rows_come_back(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(column_file, "_TURNED_AT_ONCE", 2)
     made = filled(rows)
     for each in (made, copy.deepcopy(made)):
         assert len(each) == rows
@@ -34,13 +33,12 @@ def test_rows_come_back(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
 
 def test_a_copy_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(column_file, "_TURNED_AT_ONCE", 2)
     made = filled(9)
     other = copy.deepcopy(made)
     for each, number in ((other, 100), (made, 9)):
         for _ in range(4):
-            each.last["x"].append(0.0)
-            each.last["n"].append(number)
-            each.add_block_if_full()
+            each.add(0.0, number)
     assert made.column("n").tolist() == [*range(9), 9, 9, 9, 9]
     assert other.column("n").tolist() == [*range(9), 100, 100, 100, 100]
 
