@@ -144,9 +144,9 @@ class DiskProgress(TaskProgress):
         self._interval_s = interval_s
         self._waits_at_change = 0.0  # samples that rescaling and start-up will take
 
-    def _undone(self, now_s: float, *, some_remain: bool) -> float | None:  # noqa: ARG002 - all the same
+    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - all the same
         """Return the samples done since the last commit."""
-        seconds = now_s - self._changed_s
+        seconds = self._settled_s - self._changed_s
         commits_s = seconds // self._interval_s * self._interval_s
         return self._advance(seconds) - self._advance(commits_s)
 
@@ -203,18 +203,16 @@ class MemoryProgress(TaskProgress):
         super().stop(now_s, preempted=preempted, some_remain=some_remain)
         self._save(now_s)
 
-    def _undone(self, now_s: float, *, some_remain: bool) -> float | None:
+    def _undone(self, *, some_remain: bool) -> float | None:
         """Return the samples done since the last save, if no node holds them in memory."""
         if some_remain:
             return None
-        self.advance_to(now_s)
         return max(self._position - self._saved, 0.0)
 
     @property
     def _position(self) -> float:
         """The position of the training itself: work done, without work to be repeated."""
-        lost = math.fsum(debt.samples for debt in self._debts if not debt.lapses) if self._debts else 0.0
-        return self.done_samples - lost
+        return self.done_samples - self._lost_work
 
     def _save(self, now_s: float) -> None:
         self._saved, self._saved_s = self._position, now_s

@@ -13,6 +13,7 @@ from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +34,7 @@ class SampleLoss(StrEnum):
     SPREAD = "spread"  # not done since its nodes lay on more places than they had to
 
 
-@dataclass(slots=True)
-class RescaleDebt:
+class RescaleDebt(msgspec.Struct):
     """Samples that later progress pays before it counts.
 
     Time for a change that a stop cuts short is never spent, so such a debt ``lapses``; lost work does not come back by
@@ -153,13 +153,17 @@ class TaskProgress:
     @property
     def owed_samples(self) -> float:
         """Unpaid debts in samples."""
-        return math.fsum(debt.samples for debt in self._debts) if self._debts else 0.0
+        return math.fsum([debt.samples for debt in self._debts]) if self._debts else 0.0
 
     @property
     def work_left_samples(self) -> float:
         """Samples still to be done, including lost work; infinite if it never ends."""
-        lost = math.fsum(debt.samples for debt in self._debts if not debt.lapses)
-        return max(self.work_samples - self.done_samples, 0.0) + lost
+        return max(self.work_samples - self.done_samples, 0.0) + self._lost_work
+
+    @property
+    def _lost_work(self) -> float:
+        """Samples to be done again."""
+        return math.fsum([debt.samples for debt in self._debts if not debt.lapses]) if self._debts else 0.0
 
     @property
     def expected_finish_s(self) -> float:
@@ -187,8 +191,11 @@ class TaskProgress:
         """Add the time since the last call: debts are paid first, the rest is progress."""
         seconds = self._pass(now_s)
         if seconds > 0.0:
-            left = self._pay(self.speed * seconds, now_s - seconds)
-            self._slowed(left, seconds, now_s)
+            left = self.speed * seconds
+            if self._debts:
+                left = self._pay(left, now_s - seconds)
+            if self.spread is not None:
+                self._slowed(left, seconds, now_s)
             self.done_samples = min(self.done_samples + left, self.work_samples)
 
     def set_speeds(self, speeds: Sequence[float], kind: str) -> None:
@@ -210,6 +217,7 @@ class TaskProgress:
 
     def start(self, now_s: float, nodes: int) -> None:
         """Start on ``nodes`` nodes."""
+        self.advance_to(now_s)
         self._change(now_s, nodes)
         self.starts += 1
         if self.first_start_s is None:
@@ -219,16 +227,17 @@ class TaskProgress:
 
     def grow(self, now_s: float, nodes: int) -> None:
         """Grow by ``nodes``."""
+        self.advance_to(now_s)
         before = self._change(now_s, self.size + nodes)
         self.rescales += 1
         self._owe(SampleLoss.RESCALING, self.spec.grow_cost_s * before, lapses=True)
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
         """Shrink by ``nodes``."""
-        undone = self._undone(now_s, some_remain=True) if preempted else None
+        self.advance_to(now_s)
+        undone = self._undone(some_remain=True) if preempted else None
         before = self._change(now_s, self.size - nodes)
-        self._count(preempted=preempted)
-        loss = SampleLoss.PREEMPTION if preempted else SampleLoss.RESCALING
+        loss = self._count(preempted=preempted)
         lapses = not (preempted and self._redoes_when_some_remain)
         self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=lapses)
 
@@ -238,13 +247,12 @@ class TaskProgress:
         Work since the last commit must be repeated, up to ``shrink_cost_s`` seconds of it. A rescale or a start-up
         under way lapses, because the next start pays in full.
         """
-        undone = self._undone(now_s, some_remain=some_remain) if preempted else None
         self.advance_to(now_s)
+        undone = self._undone(some_remain=some_remain) if preempted else None
         uncommitted = self.done_samples - self._committed
         before = self._change(now_s, 0)
-        self._count(preempted=preempted)
         self._debts = [debt for debt in self._debts if not debt.lapses]
-        loss = SampleLoss.PREEMPTION if preempted else SampleLoss.RESCALING
+        loss = self._count(preempted=preempted)
         cost = min(self.spec.shrink_cost_s * before, uncommitted) if undone is None else undone
         self._owe(loss, cost, lapses=False)
 
@@ -258,6 +266,7 @@ class TaskProgress:
 
     def drop(self, now_s: float) -> None:
         """Drop the task for good, though its work is not done."""
+        self.advance_to(now_s)
         self._change(now_s, 0)
         self._debts = [debt for debt in self._debts if not debt.lapses]
         self.dropped = True
@@ -266,9 +275,7 @@ class TaskProgress:
         """Advance the time to ``now_s``; return the seconds in which it held nodes."""
         seconds = now_s - self._settled_s
         self._settled_s = now_s
-        if seconds <= 0.0:
-            return 0.0
-        if self.dropped:
+        if seconds <= 0.0 or self.dropped:
             return 0.0
         if self.size == 0:
             self.waits += not self._waiting
@@ -281,13 +288,12 @@ class TaskProgress:
             self._trained_s += seconds
         return seconds
 
-    def _undone(self, now_s: float, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise
-        """Return the samples that a preemption undoes; ``None`` for those that ``shrink_cost_s`` says."""
+    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise
+        """Return the samples that a preemption undoes now; ``None`` for those that ``shrink_cost_s`` says."""
         return None
 
     def _change(self, now_s: float, size: int) -> float:
-        """Update, commit and change the size; return the speed before."""
-        self.advance_to(now_s)
+        """Commit and change the size of a task that was advanced to ``now_s``; return the speed before."""
         self._waiting = False
         self._size_before, self._speed_before = self.size, self.speed
         self.size = size
@@ -299,11 +305,13 @@ class TaskProgress:
         self.version += 1
         return self._speed_before
 
-    def _count(self, *, preempted: bool) -> None:
+    def _count(self, *, preempted: bool) -> SampleLoss:
+        """Count a loss of nodes; return the cause of the samples that it costs."""
         if preempted:
             self.preemptions += 1
-        else:
-            self.rescales += 1
+            return SampleLoss.PREEMPTION
+        self.rescales += 1
+        return SampleLoss.RESCALING
 
     def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
         if samples > 0.0:
