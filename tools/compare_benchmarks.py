@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 RUNS: Final = 3
 LOSS: Final = 1.1  # a ratio to before that is worse than this is a loss
 PACKAGES: Final = ("bftrain", "*/bftrain_*")
+COMPILES: Final = Path("solvers", "bftrain_solvers", "knapsack", "library_file.py")
 LESS_IS_BETTER: Final = frozenset({"s", "ms", "us", "ns", "MB", "GB", "kB", "core s"})
 RELEASE: Final = "release"
 NO_TESTS, FAILED = 5, 1  # exit codes of pytest
@@ -140,6 +142,12 @@ def commit_of(before: str) -> str:
     raise SystemExit("No release is known here: name a commit, make bench BEFORE=COMMIT")
 
 
+def compile_code(tree: Path) -> None:
+    """Compile what an installation of the tree would compile, so that both commits are measured as they are used."""
+    if (tree / COMPILES).exists():
+        runpy.run_path(str(tree / COMPILES))["compile_library"]()
+
+
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
     """Give a folder with the files of a commit."""
@@ -148,6 +156,7 @@ def checked_out(commit: str) -> Iterator[Path]:
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
         try:
+            compile_code(folder)
             yield folder
         finally:
             subprocess.run([*git, "remove", "--force", str(folder)], check=False)

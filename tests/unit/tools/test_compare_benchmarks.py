@@ -89,3 +89,12 @@ def test_the_last_release_is_the_newest_tag_or_the_commit_that_set_the_version(
     git("tag", "other")
     git("tag", "v1.0.0", "HEAD")
     assert (benchmarks.commit_of("release"), benchmarks.commit_of("other")) == ("v1.0.0", "other")
+
+
+def test_code_of_a_checkout_is_compiled_where_it_has_some(tmp_path: Path) -> None:
+    benchmarks.compile_code(tmp_path)  # of a commit without any
+    source = tmp_path / benchmarks.COMPILES
+    source.parent.mkdir(parents=True)
+    source.write_text("def compile_library():\n    open(__file__ + '.done', 'w').close()\n")
+    benchmarks.compile_code(tmp_path)
+    assert Path(f"{source}.done").exists()
