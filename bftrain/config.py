@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -198,8 +197,7 @@ def load_shares(path: Path) -> dict[str, Any]:
     return {name: table for name, table in (("entities", entities), ("prices", prices)) if table}
 
 
-@dataclass(frozen=True, slots=True)
-class _SharesSource:
+class _SharesSource(msgspec.Struct, frozen=True):
     path: str
     text: str
 

@@ -14,13 +14,14 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from math import isfinite
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from bftrain import registry
 from bftrain.deciding.objectives import FunctionObjective
@@ -241,8 +242,7 @@ def _value(text: str) -> int | float | str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionMetric:
+class FunctionMetric(msgspec.Struct, frozen=True):
     """A metric with a single number, computed by a plain function."""
 
     name: str

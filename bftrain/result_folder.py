@@ -20,7 +20,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -136,8 +135,7 @@ IN_PYTHON: Final = "overwrite=True replaces it, or name another folder"
 _MOVE_AWAY: Final = "move it away, or name another folder"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResultKind:
+class ResultKind(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a kind of result. ``format`` in its summary is ``form`` and a number.
 
     ``records`` maps files that grow during the run to their first bytes; files in ``prints`` may hold anything.
@@ -147,7 +145,7 @@ class ResultKind:
     form: str
     names: frozenset[str]
     summary: str = "summary.json"
-    records: Mapping[str, bytes] = field(default_factory=dict)
+    records: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     prints: frozenset[str] = frozenset()
 
 

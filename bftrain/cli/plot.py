@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,8 +32,7 @@ _PART_STYLE: Final = "blue"
 _REST_STYLE: Final = "bright_black"
 
 
-@dataclass(frozen=True, slots=True)
-class _Signs:
+class _Signs(msgspec.Struct, frozen=True):
     parts: str
     rest: str
     reach: str
@@ -46,8 +46,7 @@ _BLOCKS: Final = _Signs(" ▁▂▃▄▅▆▇█", "▒", "░", "┤", "│",
 _ASCII: Final = _Signs(" _=#", ":", ".", "+", "|", "+", "-")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepPlot:
+class StepPlot(msgspec.Struct, frozen=True, eq=False):
     """A step function of time: ``values[i]`` from ``times[i]`` on (seconds UTC), until ``end_s``.
 
     Rich prints it in the available width. Each column shows the mean over its time interval, filled, and up to
@@ -88,8 +87,7 @@ class StepPlot:
         return _means(self.times, self.values, self.end_s, edges), np.array(largest)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartPlot:
+class PartPlot(msgspec.Struct, frozen=True, eq=False):
     """A number over time and a part of it, such as idle nodes and used ones; ``names`` are those of part and rest.
 
     Each column shows means over its time interval: the part filled, and above it the rest, shaded.
@@ -141,8 +139,7 @@ class PartPlot:
         return drawn or [legend[:width], *frame.with_axes(rows, signs)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(msgspec.Struct, frozen=True):
     """The axes of a plot: values to the left, and times below."""
 
     begin_s: float

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import replace as with_changes
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Unpack
@@ -199,4 +198,4 @@ def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, wat
         found = replay_alternatives(plan(done, how, *files), going, OutcomeCache.of_user())
     if found.failed:
         raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)
-    return with_changes(done, sensitivity=found.rows, advice=found.advice)
+    return msgspec.structs.replace(done, sensitivity=found.rows, advice=found.advice)

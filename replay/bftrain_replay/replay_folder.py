@@ -7,9 +7,10 @@ The same inputs give the same bytes, except for times measured by a real clock
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from bftrain import config, summaries
 from bftrain.files import prepare_folder, write_text
@@ -53,8 +54,7 @@ def write_tables(result: ReplayResult, folder: Path, tables: str = CSV) -> None:
         csv_tables.write(result, folder)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyFiles:
+class EarlyFiles(msgspec.Struct, frozen=True):
     """The files of a replay that need no replay to compare with are written; ``own`` are such parts of its page."""
 
     own: OwnParts | None

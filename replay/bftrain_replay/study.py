@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
-from msgspec.structs import replace as changed
+import msgspec
+from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain.config import Settings
@@ -41,8 +41,7 @@ def _ignore(_: object) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReplayStudy(ShortRepr):
+class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
     """The main replay and its comparison runs: ``None`` if not requested or not reached.
 
     ``log`` is the given one, ``part`` its replayed window and nodes.
@@ -74,7 +73,7 @@ class ReplayStudy(ShortRepr):
         assumed = progress_kept.in_short(ReplaySettings.progress_in(self.result.settings))
         found = headline_of(self.result.summary(), self.doubts, assumed)
         how_far = headline.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
-        return changed(found, sentence=f"{how_far}{found.sentence}")
+        return replace(found, sentence=f"{how_far}{found.sentence}")
 
     @property
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
@@ -93,8 +92,7 @@ class ReplayStudy(ShortRepr):
         return title, figures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedClusterFigures:
+class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a cluster whose nodes never leave: its nodes, and why each replay on it ended, by solver.
 
     ``ideal`` is there if it was asked for.
@@ -105,8 +103,7 @@ class FixedClusterFigures:
     ideal: IdealCluster | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyCalls:
+class StudyCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Functions to call during a study.
 
     ``warn`` receives warnings about the inputs before the replay; the results hold them too. ``main_done`` receives a

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace as changed
 
 from bftrain.assembly import build_harvester
@@ -20,8 +20,7 @@ from bftrain_replay.simulation.fixed_cluster import never_held
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayParts:
+class ReplayParts(msgspec.Struct, frozen=True):
     """The settings of a study and the parts that they name.
 
     ``harvesters`` are those of the replays by the solver and by the baseline, by solver; each is good for one replay.

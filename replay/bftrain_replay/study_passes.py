@@ -220,11 +220,11 @@ class StudyPasses:
         result = result_of(done, settings)
         if settings.metrics:
             found = measured_if_possible(metrics_of(settings.metrics), result)
-            result = replace(result, metrics=found.numbers, broken_metrics=found.broken)
+            result = changed(result, metrics=found.numbers, broken_metrics=found.broken)
         if answers is None:
             return result
         answers.check()
-        return replace(result, wall_s=result.wall_s + answers.repeated_s)
+        return changed(result, wall_s=result.wall_s + answers.repeated_s)
 
     def _harvester(self, name: str, settings: ReplaySettings, answers: AnswerFile | None) -> Harvester:
         """Return the decision core; its solvers repeat the answers from before an interruption."""

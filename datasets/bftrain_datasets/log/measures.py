@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +21,7 @@ CHANCE_WITHIN_S: Final = 300
 LARGE_DEPARTURE_NODES: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleFragments:
+class IdleFragments(msgspec.Struct, frozen=True, kw_only=True):
     """Every stay of a node in the pool: the node, begin and end (as indices in the log's ``times``) and the length.
 
     A node still idle at the end of the log has ``leave`` one past the last index; its true length is unknown.

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import re
 import zipfile
-from dataclasses import dataclass
 from typing import IO, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +22,7 @@ _NUMBERS: Final = re.compile(r"[<>|=]?([iu][1248]|f[248])")
 _SAID: Final = {"descr", "fortran_order", "shape"}
 
 
-@dataclass(frozen=True, slots=True)
-class NpyHeader:
+class NpyHeader(msgspec.Struct, frozen=True):
     """Description of a column: ``size`` numbers of type ``dtype``, from byte ``data_at`` to the end of the member."""
 
     dtype: np.dtype[Any]

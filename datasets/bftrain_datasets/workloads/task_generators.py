@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from bftrain.errors import BadValue
@@ -23,8 +23,7 @@ SAMPLE_SEED: Final = 1
 SAMPLE_WORK_SAMPLES: Final = 2 * MEASURED_WORK_SAMPLES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskShape:
+class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
     """Common properties of generated tasks. Tasks without ``work_samples`` never end.
 
     ``None`` for a size is the smallest or the largest measured one of the model; for the cost of a start its
@@ -39,8 +38,7 @@ class TaskShape:
     campaign: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskArrivals:
+class TaskArrivals(msgspec.Struct, frozen=True, kw_only=True):
     """Submission times: all at ``start_s``, or random from then on, ``per_hour`` on average (Poisson)."""
 
     start_s: float = 0.0

@@ -6,7 +6,6 @@ This module chooses the replays and builds the rows; :mod:`bftrain_replay.sweepi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -44,8 +43,7 @@ class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceTrial:
+class AdviceTrial(msgspec.Struct, frozen=True, kw_only=True):
     """A change of the settings to try."""
 
     cause: str

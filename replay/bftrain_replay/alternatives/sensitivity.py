@@ -6,7 +6,6 @@ This module chooses the replays and builds the rows; :mod:`bftrain_replay.sweepi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -41,8 +40,7 @@ class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
     lost_preemption: float | None  # share of the idle node-time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsAlternative:
+class SettingsAlternative(msgspec.Struct, frozen=True, kw_only=True):
     """One alternative; without ``settings`` it is the chosen one, or equivalent to it."""
 
     what: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,7 +124,7 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     """Replay LOG against tasks: what would have been harvested, lost, and possible."""
     journal: Path | None = given.pop("journal")
     by_rounds = {name: given.pop(name) for name in rounds.OPTIONS}
-    own = {field.name: given.pop(field.name) for field in fields(ReplayRequest) if field.name in given}
+    own = {name: given.pop(name) for name in ReplayRequest.__struct_fields__ if name in given}
     asked = ReplayRequest(config=config, given=given, **own)
     if journal is not None:
         _of_journal(journal, asked, by_rounds, out)

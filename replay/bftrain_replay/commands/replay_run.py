@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.errors import BadValue, BrokenPlugin, Interrupted, UsageError
@@ -160,8 +161,7 @@ def kept_files_text(folder: Path, *, written: bool) -> str:
     return f'the result in {folder} covers a part and says "complete": false'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRequest:
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs, the place of the result, and options; ``given`` are the settings. ``None``: not given."""
 
     log: Path | None
@@ -229,8 +229,7 @@ _LINE_EVERY_S: Final = 30.0
 _AN_HOUR_S: Final = 3600.0
 
 
-@dataclass(slots=True)
-class _ReplayShown:
+class _ReplayShown(msgspec.Struct):
     begun_s: float
     shown_s: float
     bar: TaskID | None

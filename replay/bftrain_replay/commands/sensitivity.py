@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -64,6 +64,8 @@ class SensitivityTable:
 
     def added_to(self, study: ReplayStudy) -> ReplayStudy:
         """Return a complete ``study`` with table and advice; without them if not wanted, interrupted or failed."""
+        from msgspec.structs import replace
+
         from bftrain_replay.simulation.replay_settings import PUBLISHED
 
         if not self.wanted or not study.complete or self.settings.semantics == PUBLISHED:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from bftrain.cli.output import fits, parts, table
 
@@ -15,16 +16,14 @@ if TYPE_CHECKING:
 BEST: Final = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayCell:
+class ReplayCell(msgspec.Struct, frozen=True):
     """The value of a replay in a row, and whether it is the best."""
 
     text: str
     best: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FigureRow:
+class FigureRow(msgspec.Struct, frozen=True):
     """A figure of all replays; ``more`` is shown behind them in a table with a column for each replay."""
 
     label: str
@@ -32,16 +31,14 @@ class FigureRow:
     more: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True):
     """Rows that belong together."""
 
     title: str
     rows: Sequence[FigureRow]
 
 
-@dataclass(frozen=True, slots=True)
-class SideBySide:
+class SideBySide(msgspec.Struct, frozen=True):
     """All groups of rows, with the names of the replays; the best value is bold, and has a star in pipes."""
 
     title: str

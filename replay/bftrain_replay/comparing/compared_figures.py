@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bftrain import text_formats
@@ -33,8 +35,7 @@ _OF_TIMES: Final = ("mean", "p50", "p95")
 _OF_RATIOS: Final = ("mean", "max", "p95")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedFigure:
+class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One row: a value for each replay (``None`` where unknown), and the places of the best of them."""
 
     definition: SummaryFigure
@@ -77,8 +78,7 @@ class ComparedFigure:
         return f"{value / first:,.1f} times" if change >= 10.0 else f"{100.0 * change:+.1f} %"  # noqa: PLR2004 - more per cent than that say little
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureGroup:
+class FigureGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A group of figures."""
 
     title: str

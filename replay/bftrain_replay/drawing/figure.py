@@ -14,11 +14,11 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ _LINES_AT_ONCE: Final = 16  # of an image: enough to work through columns, and f
 _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StateChanges:
+class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Row after row, ``counts`` changes each: from ``at_s[when[i]]`` on a row is in state ``state[i]``.
 
     Each state holds until the next change of its row, or ``end_s``. Each row has one at 0. There may be millions of
@@ -116,8 +115,7 @@ def parts_of_rows(rows: int, changes: int) -> Iterator[tuple[int, int]]:
     return pairwise(np.linspace(0, rows, parts + 1).astype(int).tolist())
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StateRaster:
+class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Rows and their changes: states are places in ``labels``, of which the first means nothing to show.
 
     ``rows`` names each row, and ``thing`` all of them; ``colours`` (roles such as ``@used``, or hex) belong to
@@ -268,8 +266,7 @@ def category(field: str, **more: object) -> dict[str, Any]:
     return {"field": field, "type": "nominal", **more}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartFigure:
+class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One chart.
 
     ``name`` is its file name and its anchor in a page; ``alt`` describes it to those who cannot see it; ``says`` (plain
@@ -294,8 +291,8 @@ class ChartFigure:
     chooses_time: bool = False  # its selection "brush" is the part of the time that all figures over time show
     stepped: bool = True  # draw each step; False: points at the begin of each
     width: int | None = None  # pixels at most, for what would look lost when wide
-    narrow: Mapping[str, Any] = field(default_factory=dict)
-    closer: Mapping[str, Any] = field(default_factory=dict)
+    narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    closer: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
         """Return the Vega-Lite description without data, width and colours."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
@@ -59,16 +58,14 @@ class HtmlText(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlCell:
+class HtmlCell(msgspec.Struct, frozen=True):
     """One cell of a table: its text, and its sort key (``None``: no value, sorted last)."""
 
     text: str
     key: str | float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HtmlTable:
+class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rows under headings; the first cell of a row names it, and a lone first cell names the rows below it.
 
     ``css`` may be ``plain`` (words) or ``compare``. A ``folded`` table shows only these words until it is opened.
@@ -81,12 +78,11 @@ class HtmlTable:
     sortable: bool = False
     css: str = ""
     folded: str = ""
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, str] = msgspec.field(default_factory=dict)
     rows_are: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FigureCard:
+class FigureCard(msgspec.Struct, frozen=True):
     """One figure in a card at the top."""
 
     name: str
@@ -95,8 +91,7 @@ class FigureCard:
     about: str = ""  # its tooltip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageSection:
+class PageSection(msgspec.Struct, frozen=True, kw_only=True):
     """A heading, a sentence or two, and the contents, in two ``columns`` where there is room for them."""
 
     heading: str
@@ -105,8 +100,7 @@ class PageSection:
     columns: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HtmlPage:
+class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page from top to bottom; ``users_of`` maps each task that readers can follow to its user.
 
     ``unnamed`` is the number of tasks that they cannot follow, because they are too many.
@@ -118,7 +112,7 @@ class HtmlPage:
     warnings: Sequence[str] = ()
     cards: Sequence[FigureCard] = ()
     sections: Sequence[PageSection] = ()
-    users_of: Mapping[str, str] = field(default_factory=dict)
+    users_of: Mapping[str, str] = msgspec.field(default_factory=dict)
     unnamed: int = 0
 
     @property

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +32,7 @@ _SINCE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TimeAxis:
+class TimeAxis(msgspec.Struct, frozen=True):
     """Converts times of a log, in seconds since its start, to places on an axis."""
 
     start_s: float
@@ -104,8 +103,7 @@ KEPT: Final = 100_000  # points of one series in a page: finer than that, stretc
 _DIGITS: Final = 4  # behind the point
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSeries:
+class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Step curves with common times: ``columns[name][i]`` holds from ``times_s[i]`` to the next, the last to ``end_s``.
 
     ``of`` names the series among several in one chart: each row of data has it as ``of``.

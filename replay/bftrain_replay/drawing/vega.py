@@ -9,11 +9,12 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
+
+import msgspec
 
 from bftrain.errors import NotAvailable, UsageError, suggestion
 from bftrain.files import HEAD_BYTES, check_replaceable, head_of, user_cache, whole_file
@@ -34,8 +35,7 @@ def svg(figure: ChartFigure) -> str:
     return _NUMBERED.sub(lambda found: found[1] + numbers.setdefault(found[2], str(len(numbers))), drawn)
 
 
-@dataclass(frozen=True, slots=True)
-class SvgChart:
+class SvgChart(msgspec.Struct, frozen=True):
     """A chart as SVG; notebooks show it, and the prompt its words."""
 
     name: str

@@ -19,11 +19,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,8 +39,7 @@ _KEPT: Final = 512  # numbers of nodes for which a use is remembered
 _Point = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class ConcaveSpeed:
+class ConcaveSpeed(msgspec.Struct, frozen=True, dict=True):
     """The least concave curve over the feasible sizes of a task."""
 
     nodes: Floats
@@ -168,8 +167,7 @@ _SAME: Final = 1e-12  # relative; ends that are so close are one
 _Class = tuple["tuple[tuple[str, SpeedCurve], ...]", int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class IdlePools:
+class IdlePools(msgspec.Struct, frozen=True):
     """Idle nodes over time: ``counts[kind][i]`` from ``times_s[i]`` to the next, the last to ``end_s``."""
 
     times_s: NDArray[np.float64]

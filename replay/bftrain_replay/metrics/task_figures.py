@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -71,8 +70,7 @@ Flags = NDArray[np.bool_]
 _TEXTS = ("name", "state", "user", "campaign")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TaskColumns:
+class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The tasks in order, with the columns of the table of tasks. NaN: no value."""
 
     name: tuple[str, ...]
@@ -93,7 +91,7 @@ class TaskColumns:
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
         """Build it from rows of the table of tasks."""
         rows, columns = list(rows), dict[str, Any]()
-        for name in (field.name for field in fields(cls)):
+        for name in cls.__struct_fields__:
             cells = [row[name] for row in rows]
             if name in _TEXTS:
                 columns[name] = tuple(str(cell or "") for cell in cells)
@@ -104,8 +102,7 @@ class TaskColumns:
     @classmethod
     def from_records(cls, records: Iterable[object]) -> Self:
         """Build it from records that have the columns as attributes."""
-        names = [field.name for field in fields(cls)]
-        return cls.from_rows({name: getattr(record, name) for name in names} for record in records)
+        return cls.from_rows({name: getattr(record, name) for name in cls.__struct_fields__} for record in records)
 
     def __len__(self) -> int:
         """Return the number of tasks."""
@@ -115,9 +112,9 @@ class TaskColumns:
         """Return some of the tasks only."""
         places = np.flatnonzero(which).tolist()
         columns: dict[str, Any] = {}
-        for field in fields(self):
-            column = getattr(self, field.name)
-            columns[field.name] = tuple(column[place] for place in places) if field.name in _TEXTS else column[places]
+        for name in self.__struct_fields__:
+            column = getattr(self, name)
+            columns[name] = tuple(column[place] for place in places) if name in _TEXTS else column[places]
         return TaskColumns(**columns)
 
     @cached_property

@@ -29,7 +29,6 @@ import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -213,8 +212,7 @@ def ideal(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LowerBounds:
+class LowerBounds(msgspec.Struct, frozen=True):
     """The mean completion time and the makespan that no policy can go below, seconds."""
 
     completion_s: float

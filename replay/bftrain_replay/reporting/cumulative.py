@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ _WIDEST: Final = 1e5  # from the longest to the shortest shown
 _NARROWEST: Final = 1.5  # from least to most on a logarithmic axis
 
 
-@dataclass(frozen=True, eq=False)
-class CumulativeLine:
+class CumulativeLine(msgspec.Struct, frozen=True, eq=False):
     """The known figures (NaN is dropped) of this many ``tasks``."""
 
     name: str

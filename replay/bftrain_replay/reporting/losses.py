@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from bftrain import text_formats
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
@@ -32,8 +33,7 @@ _MARGIN: Final = 0.6  # of all steps together, that a closer look shows of what 
 _LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step that one would take
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleCause:
+class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
     """One use or loss of idle node-time; ``key`` names it in files, the glossary explains it.
 
     ``ends`` ends a sentence that begins with a number of node-hours; without it ``meaning`` says why they were unused.

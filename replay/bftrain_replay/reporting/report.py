@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
@@ -36,8 +37,7 @@ _YARDSTICKS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnParts:
+class OwnParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a page that show the replay alone, which can be made before those that it is compared with.
 
     ``pictures`` are static pictures of charts by name, drawn already.

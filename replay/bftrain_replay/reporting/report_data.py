@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +57,7 @@ class RunPageData(Protocol):
         """The tasks by column."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ReportData:
+class ReportData(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """``summary`` is the content of ``summary.json``, ``tasks`` that table by column, ``log`` the replayed log.
 
     In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.

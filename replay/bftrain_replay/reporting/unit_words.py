@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from bftrain.node_units import NODE, words_of
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster
@@ -44,8 +46,8 @@ def _rewritten(part: Part, words: Callable[[str], str]) -> Part:
             closer=_rewritten_spec(part.closer, words),
             raster=_rewritten(part.raster, words),
         )
-    elif is_dataclass(part) and not isinstance(part, type):
-        texts = {each.name: getattr(part, each.name) for each in fields(part) if each.name not in _NO_WORDS}
+    elif isinstance(part, msgspec.Struct):
+        texts = {name: getattr(part, name) for name in part.__struct_fields__ if name not in _NO_WORDS}
         found = replace(part, **{name: _rewritten(text, words) for name, text in texts.items()})
     elif not isinstance(part, bytes | Mapping) and hasattr(part, "__iter__"):
         found = tuple(_rewritten(each, words) for each in part)

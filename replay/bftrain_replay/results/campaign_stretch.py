@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
@@ -187,8 +186,7 @@ class _ServedTime(UserVirtualSchedule):
         super(UserVirtualSchedule, self).advance(to_s, busy)
 
 
-@dataclass(frozen=True, slots=True)
-class StretchOfCampaigns:
+class StretchOfCampaigns(msgspec.Struct, frozen=True):
     """The metric ``campaigns``: their stretch, and which ended within their bound."""
 
     name: str = "campaigns"

@@ -8,7 +8,6 @@ these figures is the estimate, and 90 % of them lie in the interval. Logs shorte
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -87,8 +86,7 @@ class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
         return cls(harvest=blocks.a_week(amounts), block=blocks.unit, blocks=len(blocks))
 
 
-@dataclass(frozen=True, eq=False)
-class TimeBlocks:
+class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Blocks of observed time: begins and ends in seconds since the log's start, and their length: weeks or days.
 
     ``week`` is the number of the week of each day where whole weeks are drawn all the same.
@@ -170,8 +168,7 @@ class TimeBlocks:
         return EstimatedFigure(median=median) if len(self) == 1 else EstimatedFigure(median=median, low=low, high=high)
 
 
-@dataclass(frozen=True, eq=False)
-class HarvestCurve:
+class HarvestCurve(msgspec.Struct, frozen=True, eq=False):
     """Idle, used and lost node-time of one replay, between any edges; times count from the replay's start."""
 
     result: ReplayResult

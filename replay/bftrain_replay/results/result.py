@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,8 +109,7 @@ class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
     ceiling_samples: float
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ReplayResult(ShortRepr):
+class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
 
     settings: Settings
@@ -129,10 +127,10 @@ class ReplayResult(ShortRepr):
     losses: LossTimes
     lost_samples: Mapping[SampleLoss, float]
     lost_node_s: Mapping[SampleLoss, float]
-    kinds: Mapping[str, KindFigures] = field(default_factory=dict)  # the empty name where nodes have no kinds
+    kinds: Mapping[str, KindFigures] = msgspec.field(default_factory=dict)  # the empty name where nodes have no kinds
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
-    metrics: Mapping[str, float | None] = field(default_factory=dict)  # those that the settings ask for
+    metrics: Mapping[str, float | None] = msgspec.field(default_factory=dict)  # those that the settings ask for
     broken_metrics: tuple[BrokenPlugin, ...] = ()
     ended: EndReason | None = None  # why, on nodes that never leave
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from bftrain import text_formats
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
@@ -95,8 +96,7 @@ _FORMATS: Final[Mapping[FigureUnit, Callable[[float], str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryFigure:
+class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. ``name`` is its path in ``summary.json``, or a name of its own if ``value`` computes it from there.
 
     ``text`` replaces the plain format where more than one number is shown. Without a ``topic`` comparisons omit it.

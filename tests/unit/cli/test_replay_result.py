@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 from rich.console import Console
 
 from bftrain_replay.accounting.decision_log import TimeSpread
@@ -100,7 +99,7 @@ def test_columns_are_as_wide_on_any_machine(done: ReplayStudy, median_s: float, 
     class Timed:
         def timings(self) -> MeasuredTimings:
             spread = TimeSpread(p50=1000 * median_s, p99=1000 * slow_s, max=1000 * slow_s)
-            return replace_fields(done.result.timings(), decide_ms=spread)
+            return replace(done.result.timings(), decide_ms=spread)
 
     assert _decision_time(Timed()) == said  # type: ignore[arg-type]  # all that is asked of a result
 
@@ -157,7 +156,7 @@ def test_a_log_in_which_nothing_is_idle_has_no_picture() -> None:
 
 
 def test_where_tasks_have_users_their_campaigns_are_shown() -> None:
-    tasks = [replace_fields(each, user=user) for each, user in zip(TASKS, ("ann", "bob", "ann"), strict=True)]
+    tasks = [replace(each, user=user) for each, user in zip(TASKS, ("ann", "bob", "ann"), strict=True)]
     shown_rows = rows(printed(study(LOG, tasks[:1], ReplaySettings())))
     # Two nodes at 18 samples/s take 50 s for the work of the quick one, and 7 s to start
     assert shown_rows["campaign stretch, mean/max"] == ["1.14 / 1.14", "1 / 1"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace as with_changes
 from pathlib import Path
 
 import pytest
@@ -73,7 +72,7 @@ def test_a_change_that_gains_is_shown_with_the_gain_of_its_replay(few: ReplayOut
 
 
 def test_the_page_names_gain_and_cost(plain: ReplayStudy) -> None:
-    page = page_of(with_changes(plain, advice=(ROW,))).replace("&nbsp;", " ")
+    page = page_of(replace(plain, advice=(ROW,))).replace("&nbsp;", " ")
     assert "<code>--max-tasks 4</code>: <strong>+3.1 % harvest (39 node-hours, 1.20 billion samples), tried" in page
     assert "; 120 more rescales, 2 fewer starts. Answers: Too few compete." in page
 
@@ -83,8 +82,8 @@ def test_a_step_with_advice_is_not_explained_besides() -> None:
     said = "How much it is depends on what a start takes"
     full = study(LOG, TASKS, ReplaySettings(max_tasks=8))
     assert said in page_of(full)
-    assert said not in page_of(with_changes(full, advice=(starting,)))
-    assert "What the largest of the other steps depend on" in page_of(with_changes(full, advice=(ROW,)))
+    assert said not in page_of(replace(full, advice=(starting,)))
+    assert "What the largest of the other steps depend on" in page_of(replace(full, advice=(ROW,)))
 
 
 def test_a_change_without_a_gain_is_not_shown(plain: ReplayStudy) -> None:
@@ -95,10 +94,10 @@ def test_a_change_without_a_gain_is_not_shown(plain: ReplayStudy) -> None:
         same = replace(figures, harvested=figures.harvested * (1.0 + gain))
         rows = advice.rows_of(found, figures, dict.fromkeys(range(len(found)), same))
         assert advice.gaining(rows) == ()
-        page = page_of(with_changes(plain, advice=rows)).replace("&nbsp;", " ")
+        page = page_of(replace(plain, advice=rows)).replace("&nbsp;", " ")
         assert "No change of a setting is advised." in page
         assert "Tried, with a gain below 0.1 % of the harvest: <code>--max-tasks 2</code>" in page
-    page = page_of(with_changes(plain, advice=()))
+    page = page_of(replace(plain, advice=()))
     assert "<code>--max-tasks" not in page
     assert "None of the settings that are tried answers a large step." in page
 
@@ -116,7 +115,7 @@ def test_nothing_is_shown_that_was_not_tried(plain: ReplayStudy) -> None:
     assert "No change of a setting was tried." in page
     assert "tried; " not in page
     assert "<code>--max-tasks" not in page
-    tried = with_changes(plain, advice=(ROW,))
+    tried = replace(plain, advice=(ROW,))
     assert (
         summary_json.summary(tried, InputSource())["figures_sha256"]
         == summary_json.summary(plain, InputSource())["figures_sha256"]

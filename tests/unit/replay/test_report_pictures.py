@@ -182,7 +182,8 @@ def test_rows_of_nodes_stand_in_groups(by: str) -> None:
         assert gone is (name in {"a10", "b1"})
     for name, _ in drawn.groups:
         assert f">{name}</text>" in static_picture(figure)
-    low = replace(figure, height=30, spec=figure.spec | {"height": 30})  # the first group has no room for its name
+    spec = figure.spec | {"height": 30}  # the first group has no room for its name
+    low = msgspec.structs.replace(figure, height=30, spec=spec)
     shown = [name for name, _ in drawn.groups if f">{name}</text>" in static_picture(low)]
     assert shown == [name for name, _ in drawn.groups if by == "name" or name == "v100"]
 

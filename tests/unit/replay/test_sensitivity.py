@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_changes
-
 import pytest
+from msgspec.structs import replace
 
 import bftrain
 from bftrain.errors import UsageError
@@ -140,7 +139,7 @@ def test_rows_are_named_in_words() -> None:
 
 def test_the_page_has_the_table_near_its_top_and_the_sum_leaves_it_out() -> None:
     plain = study(log_of((0.0, "ab", ""), end_s=100.0), [task()], ReplaySettings())
-    done = with_changes(plain, sensitivity=ROWS)
+    done = replace(plain, sensitivity=ROWS)
     page = report.render(of_study(done, InputSource()))
     assert "progress in memory (assumed here)" in page
     assert page.index("If other things were assumed") < page.index("Where the idle node-time went")

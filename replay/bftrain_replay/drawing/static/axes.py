@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
+
+import msgspec
 
 from bftrain.text_formats import plain
 from bftrain_replay.drawing.static.layers import MarkLayer, UnsupportedFigureError
@@ -39,8 +40,7 @@ _BEFORE: Final = {"middle": 0.5, "end": 1.0}  # the part of a label before its p
 _TITLE: Final = 22.0  # pixels of a line of words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlotAxis:
+class PlotAxis(msgspec.Struct, frozen=True, kw_only=True):
     """One side of a plot: its scale, its ticks if they are shown, and their style, in Vega-Lite's words."""
 
     scale: AxisScale

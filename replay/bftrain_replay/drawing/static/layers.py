@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from bftrain_replay.drawing.theme import HUES
 
@@ -27,8 +29,7 @@ _CHANNELS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkLayer:
+class MarkLayer(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that are drawn with one mark; ``mark`` and ``channels`` are in Vega-Lite's words."""
 
     rows: Sequence[Row]
@@ -121,8 +122,7 @@ _SOLID: Final = (1, 0)
 _DOT: Final = 2  # pixels of a dash that looks like a dot
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEntry:
+class KeyEntry(msgspec.Struct, frozen=True):
     """One entry of a legend: a square or a line, in its colour."""
 
     name: str

@@ -8,9 +8,10 @@ takes milliseconds, and has the colours of the page. Charts that it cannot draw 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
+
+import msgspec
 
 from bftrain import text_formats
 from bftrain_replay.drawing import vega
@@ -39,8 +40,7 @@ _PLACEHOLDER: Final = "square"  # holds the place of a raster, which is drawn as
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlotArea:
+class PlotArea(msgspec.Struct, frozen=True, kw_only=True):
     """Converts values to places in a plot of ``height`` pixels."""
 
     x: AxisScale

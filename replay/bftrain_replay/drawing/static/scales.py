@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 import numpy as np
 
 from bftrain.text_formats import plain
@@ -111,8 +111,7 @@ _MONTH: Final = 30.4 * _DAY
 _LEAST_LOG_TICKS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class AxisTick:
+class AxisTick(msgspec.Struct, frozen=True):
     """One tick: its place along the axis, from 0 to 1, and its label."""
 
     place: float
@@ -129,8 +128,7 @@ class AxisScale(Protocol):
         """Return about ``count`` ticks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TickLook:
+class TickLook(msgspec.Struct, frozen=True, kw_only=True):
     """A chart's settings for the ticks of one axis."""
 
     number: str = ""  # the format of numbers
@@ -138,8 +136,7 @@ class TickLook:
     values: tuple[float, ...] = ()  # exactly these
 
 
-@dataclass(frozen=True, slots=True)
-class LinearScale:
+class LinearScale(msgspec.Struct, frozen=True):
     """Linear scale of numbers."""
 
     low: float
@@ -165,8 +162,7 @@ class LinearScale:
         return LinearScale(low, high, self.reverse)
 
 
-@dataclass(frozen=True, slots=True)
-class LogScale:
+class LogScale(msgspec.Struct, frozen=True):
     """Logarithmic scale of positive numbers."""
 
     low: float
@@ -199,8 +195,7 @@ class LogScale:
         return [value for value in every if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeScale:
+class TimeScale(msgspec.Struct, frozen=True):
     """Milliseconds since 1970, or since the log's start."""
 
     low: float
@@ -233,8 +228,7 @@ class TimeScale:
         return [float(place) for place in places if self.low <= place <= self.high]
 
 
-@dataclass(frozen=True, slots=True)
-class BandScale:
+class BandScale(msgspec.Struct, frozen=True):
     """Names beside each other, each in a band; ``padding`` is the part of a band that stays free on each side."""
 
     names: tuple[str, ...]
