@@ -168,6 +168,20 @@ def test_pilots_of_a_daemon_that_died_serve_the_next_one(cluster: Slurm, tmp_pat
             assert all(alive(pids[node]) == pids[node] for node in cluster.nodes)
 
 
+def test_a_daemon_with_another_state_leaves_the_pilots_of_this_one(cluster: Slurm, tmp_path: Path) -> None:
+    class OtherPilots(Pilots):
+        owner = "b"
+
+    with Pilots(cluster, tmp_path / "site") as first:
+        first.wait_for(cluster.nodes)
+        running = set(first.jobs("RUNNING"))
+        with OtherPilots(cluster, tmp_path / "other") as second:
+            wait_until(lambda: "another state" in second.remarks(), "they are seen", second.tell)
+            second.ask(second.scheduler.leave())
+        assert set(first.jobs("RUNNING")) == running
+        assert first.agents() == set(cluster.nodes)
+
+
 def test_reserve_stays_free(cluster: Slurm, tmp_path: Path) -> None:
     with Pilots(cluster, tmp_path / "site", reserve=1) as pilots:
         wait_until(lambda: len(pilots.agents()) == 3, "all but one are used", pilots.tell)

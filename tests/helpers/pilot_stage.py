@@ -124,12 +124,19 @@ class ToyScheduler:
 class PilotStage:
     """A scheduler over a toy, running, and what it posts."""
 
-    def __init__(self, folder: Path, *nodes: str, toy: ToyScheduler | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings
+    def __init__(
+        self,
+        folder: Path,
+        *nodes: str,
+        toy: ToyScheduler | None = None,
+        owner: str = "",
+        **settings: Any,  # noqa: ANN401 - settings
+    ) -> None:
         self.toy = toy or ToyScheduler(*nodes)
         self.news: list[News] = []
         known = {"pending": 2, "lengths_s": (3600.0,), "poll_s": 0.05, "submits_per_min": 100_000.0, **settings}
         self.scheduler = PilotJobs(
-            self.toy, PilotSettings(**known), Site(name="t", folder=folder), CommandRunner(timeout_s=1)
+            self.toy, PilotSettings(**known), Site(name="t", folder=folder, owner=owner), CommandRunner(timeout_s=1)
         )
         self.running: asyncio.Task[None] | None = None
 

@@ -29,6 +29,8 @@ class SchedulerRunner:
     ``env`` is the environment in which the scheduler's commands find theirs.
     """
 
+    owner = "a"  # the mark of the live run's state
+
     def __init__(
         self,
         make: MakeScheduler,
@@ -50,7 +52,7 @@ class SchedulerRunner:
         self.hub = hub or AgentHub(self._hear, make_secret(self.secret))
         self._own_hub = hub is None
         with mock.patch.dict(os.environ, env, clear=True):
-            self.scheduler: Scheduler = make(settings, Site(name="test", folder=folder))
+            self.scheduler: Scheduler = make(settings, Site(name="test", folder=folder, owner=self.owner))
         words = [sys.executable, "-m", "bftrain_elastic.agent", "--manager", f"127.0.0.1:{self.hub.address[1]}"]
         words += ["--secret", str(self.secret), "--node", "{node}", "--preload", preload]
         self.order = AgentOrder(argv=(*words, "--patience", str(patience_s)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import socket
 import stat
 import time
@@ -45,7 +46,7 @@ class LiveResources:
     """The opened resources. ``hub`` is ``None`` if agents are not used."""
 
     site: SiteSettings
-    lock: IO[bytes]
+    locks: tuple[IO[bytes], ...]
     journal: Journal
     task_store: TaskStore
     harvester: Harvester
@@ -57,7 +58,8 @@ class LiveResources:
     def close(self) -> None:
         """Close all of them, without a message to agents."""
         self.journal.close()
-        self.lock.close()
+        for lock in self.locks:
+            lock.close()
 
 
 def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None) -> LiveResources:
@@ -77,7 +79,8 @@ def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None
     check_launchers(site)
     with ExitStack() as opened:
         lock = opened.enter_context(_locked(Path(site.state, "lock")))
-        scheduler = _scheduler(site)
+        folder_lock = opened.enter_context(_locked(Path(site.folder, "live.lock"), shared=True))
+        scheduler = _scheduler(site, _owner(lock))
         members = SiteMembers(scheduler, deciding.entities) if site.members else None
         if (ask := ask_site if members is None else members.ask) is not None:
             scheduler = cast("Scheduler", SharedScheduler(scheduler, ask))
@@ -93,7 +96,7 @@ def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None
         hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
         opened.pop_all()  # nothing is in the way: all of it stays open
     order = _agent_order(site, hub)
-    return LiveResources(site, lock, journal, task_store, harvester, scheduler, hub, order, members)
+    return LiveResources(site, (lock, folder_lock), journal, task_store, harvester, scheduler, hub, order, members)
 
 
 def _make_private(folder: Path) -> None:
@@ -121,30 +124,48 @@ def check_launchers(site: SiteSettings) -> None:
         )
 
 
-def _locked(path: Path) -> IO[bytes]:
-    """Lock the state folder, so that no other run uses it; the kernel releases the lock when this process ends."""
+def _locked(path: Path, *, shared: bool = False) -> IO[bytes]:
+    """Lock the state, or the shared folder, so that no other run uses it; released when this process ends.
+
+    Live runs with one folder would write into the same folders of tasks. Many shared file systems have no locks: there
+    nothing is locked.
+    """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        if shared and not isinstance(error, BlockingIOError):
+            return file
         file.close()
-        what, fix = "another live run uses it", "end the other one, or give this one a state of its own"
+        own = "folder" if shared else "state"
+        what, fix = "another live run uses it", f"end the other one, or give this one a {own} of its own"
         if not isinstance(error, BlockingIOError):
             what, fix = f"cannot be locked: {error.strerror}", "put state on a disk of this machine"
         raise NotAvailable(what, where=str(path.parent), fix=fix) from error
     return file
 
 
-def _scheduler(site: SiteSettings) -> Scheduler:
-    pools = [SchedulerPool(pool, _scheduler_of(site, pool)) for pool in site.pools]
+def _owner(lock: IO[bytes]) -> str:
+    """Return the mark of a state's pilots, which its lock file keeps; make it at the first start."""
+    if not (kept := lock.read().decode(errors="replace")).isalnum():
+        kept = secrets.token_hex(4)
+        lock.seek(0)
+        lock.truncate()
+        lock.write(kept.encode())
+        lock.flush()
+    return kept
+
+
+def _scheduler(site: SiteSettings, owner: str) -> Scheduler:
+    pools = [SchedulerPool(pool, _scheduler_of(site, pool, owner)) for pool in site.pools]
     (first, *others) = pools
     return first.scheduler if first.settings.plain and not others else SchedulerPools(pools)
 
 
-def _scheduler_of(site: SiteSettings, pool: PoolSettings) -> Scheduler:
+def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Scheduler:
     where = f"scheduler '{pool.name}'" + (f", pool '{pool.pool}'" if pool.pool else "")
     make = registry.load("scheduler", pool.name)
-    scheduler: Scheduler = make(pool.table, site.for_scheduler(pool))
+    scheduler: Scheduler = make(pool.table, replace(site.for_scheduler(pool), owner=owner))
     if pool.unit != getattr(scheduler, "unit", NODE):
         raise BadConfig(
             f'{where} hands out whole nodes only, not unit = "{pool.unit}"',

@@ -186,8 +186,29 @@ def check_site(site: Site) -> None:
 
 
 def job_name(site: Site) -> str:
-    """Return the job name of all pilots of a site, by which they are recognised."""
+    """Return the job name of all pilots of a site."""
     return f"bftrain-{site.name}"
+
+
+def mark_of(site: Site, digest: str) -> str:
+    """Return the mark of a pilot: the site's name, the owner if there is one, and the digest of its order."""
+    return ".".join(filter(None, (job_name(site), site.owner, digest)))
+
+
+def is_ours(pilot: Pilot, site: Site) -> bool:
+    """Return whether a pilot has the owner of a site in its mark, or none, as from an earlier version."""
+    parts = pilot.mark.split(".")
+    return len(parts) < 3 or parts[1] == site.owner  # noqa: PLR2004 - name, owner, digest
+
+
+def of_others(pilots: Collection[Pilot], site: Site) -> str:
+    """Return the remark on pilots of the site's name that another owner has; "" if all of those are over."""
+    if all(is_ours(one, site) for one in pilots if one.state in ALIVE):
+        return ""
+    return (
+        f"jobs named {job_name(site)} are pilots of a live run with another state, and left alone: give one of the two "
+        "another name, or cancel these jobs if it is over"
+    )
 
 
 PILOT_LOGS: Final = "pilots"  # the folder of their logs

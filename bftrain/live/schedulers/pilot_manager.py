@@ -35,8 +35,11 @@ from bftrain.live.schedulers.pilot_backend import (
     check_site,
     failing,
     held_nodes,
+    is_ours,
     job_name,
     log_folder,
+    mark_of,
+    of_others,
 )
 from bftrain.live.schedulers.pilot_policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
@@ -93,10 +96,7 @@ class PilotJobs:
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
         self._longest_s, self._leaving, self._drains = LATER, False, NodeDrains()
-        self.cluster, self.hooks = (
-            "",
-            HookTally(settings.spool, "end"),
-        )  # what the scheduler calls the machine, if known
+        self.cluster, self.hooks = "", HookTally(settings.spool, "end")  # the machine's name, if known
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Keep at most ``nodes`` pilots, and none on the nodes ``without``."""
@@ -185,17 +185,15 @@ class PilotJobs:
                 pilots = await self._ask()
                 here = [one.id for one in pilots if one.node in nodes and one.state in ALIVE]
                 waiting = [one.id for one in pilots if one.state is PilotState.WAITING]
-                for ids in (waiting, here) if here else ():
-                    if ids:
-                        await self._batch.cancel(self._run, ids)
+                for ids in filter(None, (waiting, here) if here else ()):
+                    await self._batch.cancel(self._run, ids)
             except CommandFailed as error:
                 self._remark("cancel", f"nodes are not given back yet: {error}")
         self.hint()
 
     async def leave(self) -> None:
         """Cancel all pilots, and wait until they are gone."""
-        self._leaving = True
-        deadline = time.monotonic() + _LEAVING_S
+        self._leaving, deadline = True, time.monotonic() + _LEAVING_S
         async with self._busy:
             while True:
                 try:
@@ -209,7 +207,10 @@ class PilotJobs:
                 await asyncio.sleep(_BETWEEN_S)
 
     async def _ask(self) -> Sequence[Pilot]:
-        return await self._batch.pilots(self._run, job_name(self._site))
+        """List the pilots of our state; those of another one are left alone."""
+        pilots = await self._batch.pilots(self._run, job_name(self._site))
+        self._remark("others", of_others(pilots, self._site))
+        return [one for one in pilots if is_ours(one, self._site)]
 
     async def _cancel_all(self) -> bool:
         """Cancel all pilots; return whether there were any."""
@@ -251,8 +252,8 @@ class PilotJobs:
 
     async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:
         """Submit pilots; if no more of one length are accepted, try shorter ones."""
-        alive = sum(pilot.state in ALIVE for pilot in pilots)
-        marks = {pilot.mark for pilot in pilots if pilot.state in ALIVE}
+        found = [pilot.mark for pilot in pilots if pilot.state in ALIVE]
+        alive, marks = len(found), set(found)
         limit: CommandFailed | None = None
         longest: PilotOrder | None = orders[0] if orders else None  # that may be allowed, as far as lengths matter
         try:
@@ -330,14 +331,13 @@ class PilotJobs:
                 self._known = {}
                 self._tell(())
             raise
-        self._limits_at = now
         self._stock.limit(limits)
-        self._longest_s, self.cluster = limits.longest_s, limits.cluster
+        self._limits_at, self._longest_s, self.cluster = now, limits.longest_s, limits.cluster
         self._nodes = self._nodes.union(limits.nodes)
         self._remark("limits", "; ".join(limits.remarks))
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
-        """Build the orders, the longest first. A mark holds the site's name and a digest of the order."""
+        """Build the orders, the longest first."""
         # Schedulers refuse an order that names a node they do not know. One GPU of a node cannot be avoided alone
         without = self._without.union(self._stock.avoided(now), self._drains.nodes)
         avoid = tuple(sorted(self._nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
@@ -346,7 +346,7 @@ class PilotJobs:
         orders = []
         for rank, seconds in enumerate(lengths):
             digest = hashlib.sha256(repr((script, avoid, seconds, self._settings)).encode()).hexdigest()[:12]
-            mark = f"{name}.{digest}"
+            mark = mark_of(self._site, digest)
             orders.append(PilotOrder(name=name, mark=mark, script=script, seconds=seconds, rank=rank, avoid=avoid))
         return orders
 

@@ -61,12 +61,14 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them. ``unit`` says what we
     get: whole nodes, or GPUs of nodes as slots such as ``n1/gpu3``. One that hands these out has a ``unit`` too.
+    ``owner`` marks the jobs of one state, letters and digits: another live run of this name may have jobs, too.
     """
 
     name: str
     folder: Path
     grace_s: float = 0.0
     unit: str = NODE
+    owner: str = ""
 
 
 @runtime_checkable

@@ -77,6 +77,29 @@ def test_only_one_runs_on_the_same_state(world: World, tmp_path: Path) -> None:
     open_site(site, lambda _: None).close()
 
 
+def test_only_one_runs_on_the_same_folder(world: World, tmp_path: Path) -> None:
+    site = site_of(tmp_path, world)
+    other = replace(site, state=str(tmp_path / "other"))
+    first = open_site(site, lambda _: None)
+    error = refused(other)
+    assert isinstance(error, NotAvailable)
+    assert (error.what, error.where) == ("another live run uses it", site.folder)
+    assert "a folder of its own" in str(error.fix)
+    first.close()
+    open_site(other, lambda _: None).close()
+
+
+def test_pilots_are_marked_by_their_state_for_all_its_runs(world: World, tmp_path: Path) -> None:
+    owners: list[str] = []
+    site = site_of(tmp_path, world)
+    for state in ("a", "a", "b"):
+        with mock.patch.object(startup, "replace", wraps=replace) as changed:
+            open_site(replace(site, state=str(tmp_path / state)), lambda _: None).close()
+        owners += [call.kwargs["owner"] for call in changed.call_args_list if "owner" in call.kwargs]
+    assert owners[0] == owners[1] != owners[2]
+    assert all(owner.isalnum() for owner in owners)
+
+
 def test_a_state_on_a_file_system_without_locks_is_not_said_to_be_in_use(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,35 @@ def test_what_an_earlier_daemon_left_is_used_and_not_doubled(tmp_path: Path) -> 
     play(test())
 
 
+def test_pilots_of_another_state_are_left_alone(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with PilotStage(tmp_path / "a", "n1", "n2", owner="a") as first:
+            await first.until(lambda: len(first.idle_nodes()) == 2, "both nodes are the first one's")
+            jobs = {id_ for id_, job in first.toy.jobs.items() if job.state in ALIVE}
+            async with PilotStage(tmp_path / "b", toy=first.toy, owner="b") as second:
+                await second.until(lambda: len(first.toy.jobs) > len(jobs), "the second one has pilots of its own")
+                await second.scheduler.give_back({"n1"})
+                await second.scheduler.leave()
+                assert await second.scheduler.look() == set()
+            assert {id_ for id_, job in first.toy.jobs.items() if job.state in ALIVE} >= jobs
+            assert second.remarks().startswith("jobs named bftrain-t are pilots of a live run with another state")
+
+    play(test())
+
+
+def test_pilots_of_an_earlier_version_without_an_owner_are_ours(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with PilotStage(tmp_path, "n1", "n2") as before:
+            await before.until(lambda: len(before.idle_nodes()) == 2, "both nodes are ours")
+        async with PilotStage(tmp_path, toy=before.toy, owner="a") as now:
+            await now.until(lambda: len(now.idle_nodes()) == 2, "they still are")
+            await now.scheduler.leave()
+            assert now.toy.count(*ALIVE) == 0
+            assert now.remarks() == ""
+
+    play(test())
+
+
 def test_want_and_drained_nodes(tmp_path: Path) -> None:
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2", "n3", "n4")
