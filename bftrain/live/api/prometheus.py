@@ -124,6 +124,7 @@ class LiveMetrics:
         self._decisions = Counter(solver=0, fallback=0)
         self._answers: Counter[str] = Counter()
         self._preemptions = 0
+        self._taken: set[str] = set()  # nodes, since the last decision
         self._failures = 0
         self._samples = 0.0
         self._seen: dict[str, float] = {}  # samples of unfinished tasks that are counted
@@ -174,6 +175,7 @@ class LiveMetrics:
                     self._nodes["joined"] += len(event.nodes)
                 case NodesLeft():
                     self._nodes["left"] += len(event.nodes)
+                    self._taken |= self._daemon.node_manager.preempted(event.nodes)
                 case TaskFinished():
                     self._over(event.task, "done")
                 case TaskCancelled():
@@ -192,8 +194,12 @@ class LiveMetrics:
         self._decisions["fallback" if decision.fallback else "solver"] += 1
         self._changes.update(_tag(type(action)) for action in decision.actions if not isinstance(action, Release))
         self._preemptions += sum(
-            isinstance(action, Shrink | Stop) and action.cause in _PREEMPTED for action in decision.at_once
+            isinstance(action, Shrink | Stop)
+            and action.cause in _PREEMPTED
+            and not self._taken.isdisjoint(action.nodes)
+            for action in decision.at_once
         )
+        self._taken.clear()
 
     def _over(self, task: str, state: str) -> None:
         self._ended[state] += 1

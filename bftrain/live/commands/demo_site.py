@@ -213,10 +213,7 @@ class EventNarrator:
                     self.tell(f"{_named(event.nodes)} became idle: {self._counted(self._pool)}")
                 case NodesLeft():
                     left = "was taken back" if len(event.nodes) == 1 else "were taken back"
-                    if self._daemon is not None and (
-                        self._daemon.state == "draining"
-                        or self._daemon.node_manager.node_tracker.not_to_use.issuperset(event.nodes)
-                    ):
+                    if self._daemon is not None and not self._daemon.node_manager.preempted(event.nodes):
                         left = "given back"
                     self.tell(f"{_named(event.nodes)} {left}: {self._counted(self._pool)}")
                 case TaskFinished():
@@ -248,12 +245,12 @@ class PreemptionNarrator:
     def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         if what == "message":
             return
-        if what == "events" and self._daemon.state != "draining":
+        if what == "events":
             left = {node for event in value if isinstance(event, NodesLeft) for node in event.nodes}
-            self._preempted(left - self._daemon.node_manager.node_tracker.not_to_use)
+            self._preempted(self._daemon.node_manager.preempted(left))
         self._held = dict(self._daemon.harvester.held)
 
-    def _preempted(self, left: set[str]) -> None:
+    def _preempted(self, left: frozenset[str]) -> None:
         before, after = self._held, self._daemon.harvester.held
         losers = [task for task, nodes in before.items() if not left.isdisjoint(nodes)]
         if losers:

@@ -226,6 +226,11 @@ class NodeManager:
         self.gentle.update(self._decision_loop.pool.intersection(nodes))
         self.synchronise_pool()
 
+    def preempted(self, left: Collection[str]) -> frozenset[str]:
+        """Return the nodes among those that left which were taken, not given up for a drain, hours or a pause."""
+        given_up = self.gentle | self.node_tracker.not_to_use
+        return frozenset(left) - (given_up - self.node_tracker.noticed)
+
     def leave_all(self) -> None:
         """Vacate all nodes as planned, and at once those on which an agent has nothing to do."""
         idle = self.node_tracker.present - self._decision_loop.pool - self._launcher_pool.lingering

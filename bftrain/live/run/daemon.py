@@ -329,7 +329,7 @@ class LiveDaemon:
     def absorbed(self, events: Sequence[Event]) -> None:
         """Update tasks and nodes after events."""
         gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
-        self.task_manager.hold(events[-1].time_s, gone=gone - self.node_manager.node_tracker.not_to_use)
+        self.task_manager.hold(events[-1].time_s, gone=self.node_manager.preempted(gone))
         for event in events:
             self.task_manager.on_event(event)
             if isinstance(event, NodesLeft):

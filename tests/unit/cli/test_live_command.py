@@ -275,7 +275,11 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     narrator = EventNarrator(said.append)
     harvester = SimpleNamespace(pool_size=0, plan=Plan(holdings={}))
     daemon: Any = SimpleNamespace(
-        harvester=harvester, observers=[], state="running", node_manager=leaving(), site=SimpleNamespace(unit="node")
+        harvester=harvester,
+        observers=[],
+        state="running",
+        node_manager=leaving("n1", "n2"),
+        site=SimpleNamespace(unit="node"),
     )
     nothing: Any = None
     asyncio.run(narrator.begin(daemon, nothing, nothing))
@@ -292,7 +296,6 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
     now += 3.0
     harvester.pool_size, harvester.plan = 4, Plan(holdings={})
     observe("events", (NodesLeft(time_s=1.0, nodes=nodes[:1]), TaskFinished(time_s=1.0, task="a")))
-    daemon.state = "draining"
     observe("events", (NodesLeft(time_s=1.0, nodes=nodes[1:3]),))
     now += 1.0
     office: Any = SimpleNamespace(tasks=lambda *_, over: ("all",) if over else ())
@@ -312,7 +315,7 @@ def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: p
 
 def leaving(*nodes: str) -> SimpleNamespace:
     """Return a node manager that leaves these nodes by itself."""
-    return SimpleNamespace(node_tracker=SimpleNamespace(not_to_use=frozenset(nodes)))
+    return SimpleNamespace(preempted=lambda left: set(left).difference(nodes))
 
 
 def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
@@ -332,7 +335,4 @@ def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
     observe("events", (NodesLeft(time_s=1.0, nodes=("n10", "n2")), NodesLeft(time_s=1.0, nodes=("n3", "n8"))))
     harvester.held = {"a": ("n1",)}
     observe("events", (NodesLeft(time_s=2.0, nodes=("n7",)),))  # drained: an operator wanted it
-    harvester.held = {}
-    daemon.state = "draining"
-    observe("events", (NodesLeft(time_s=3.0, nodes=("n1",)),))
     assert said == ["preemption: n2 n3 n10 taken back; a 4 -> 2 GPUs, b 1 -> 0 GPUs"]

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from bftrain.config import Settings
 from bftrain.journal import Journal
 from bftrain.live import decision_loop as stepper_module
+from bftrain.live.api.service import LiveService
 from bftrain.live.decision_loop import HANGS
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Times
@@ -123,6 +124,28 @@ async def test_nodes_are_used_and_handed_back(tmp_path: Path) -> None:
         assert (task.state, task.preemptions, task.nodes) == ("waiting", 1, ())
         assert daemon.last_decision is not None
         assert daemon.last_decision.number >= 2
+
+
+@in_a_loop
+async def test_nodes_that_are_given_up_are_no_preemption_and_announced_ones_are(tmp_path: Path) -> None:
+    def preemptions(service: LiveService) -> tuple[int, str]:
+        (line,) = [one for one in service.metrics.text().splitlines() if one.startswith("bftrain_preemptions_total")]
+        return service.task(ourselves(), "a").preemptions, line.split()[1]
+
+    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
+        for node in ("n1", "n2", "n3"):
+            world.come(node)
+        await decided(daemon)
+        await service.drain(ourselves(), ["n1"])
+        await decided(daemon)
+        assert preemptions(service) == (0, "0")
+        daemon.tell({"t": 1.0, "type": "notice", "node": "n2", "grace_s": 60.0})
+        await decided(daemon)
+        assert set(daemon.harvester.held["a"]) == {"n3"}
+        assert preemptions(service) == (1, "1")
+        await daemon.drain()
+        assert service.task(ourselves(), "a").preemptions == 1, "the end of the live run is none"
 
 
 @in_a_loop

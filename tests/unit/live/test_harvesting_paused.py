@@ -28,6 +28,8 @@ async def test_all_nodes_are_handed_back_and_none_is_wanted_until_it_goes_on(tmp
         assert world.asked("want")[-1][0] == 0
         await until(lambda: {node for nodes in world.asked("give_back") for node in nodes} == {"n1", "n2"})
         assert service.task(CHIEF, "a").state == "waiting"
+        assert service.task(CHIEF, "a").preemptions == 0, "an operator wanted it, not the scheduler"
+        assert "bftrain_preemptions_total 0\n" in service.metrics.text()
         await service.resume_harvesting(CHIEF)
         await decided(daemon)
         assert (service.status().state, set(daemon.harvester.held["a"])) == ("running", {"n1", "n2"})
