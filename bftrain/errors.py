@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import linecache
 import sys
-from difflib import get_close_matches
 from functools import partial
 from traceback import walk_tb
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -113,6 +112,8 @@ def fold(name: str) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return a hint with the known name most similar to ``name``, or an empty text."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
     names = sorted(known)
     alike = [each for each in names if fold(each) == fold(name)] or get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{alike[0]}'?" if alike else ""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryFile
 from threading import Thread
 from typing import IO, Final, TypeVar
@@ -84,7 +83,8 @@ def sync_files(paths: Iterable[Path]) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that appears under its name complete, or not at all."""
-    draft = path.with_name(f".{path.name}.{token_hex(4)}.part")  # a killed writer's draft must not block later writers
+    # A killed writer's draft must not block later writers
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
     with naming(path, draft):
         try:
             with draft.open("xb") as file:

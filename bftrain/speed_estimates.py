@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from itertools import pairwise
-from statistics import median
 
 from bftrain.values.curve import SpeedCurve
 
@@ -22,6 +21,8 @@ def first_curve(largest: int, others: Iterable[SpeedCurve] = ()) -> SpeedCurve:
     Its speed per node is the median over the ``others`` at their smallest sizes; so the task competes
     with them as an equal, gets nodes, and is measured. Without others, a node processes one sample a second.
     """
+    from statistics import median  # noqa: PLC0415 - few tasks are not measured, and this takes 1 ms
+
     rates = []
     for other in others:
         points = zip(other.nodes, other.rate, strict=True)

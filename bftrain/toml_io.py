@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +16,8 @@ _LARGEST: Final = 1 << 63  # TOML integers have 64 bits
 
 def parse(text: str, where: str, *, fix: str | None = None) -> dict[str, Any]:
     """Parse TOML; raise ``BadConfig`` for invalid TOML, numbers over 64 bits and excessive nesting."""
+    import tomllib  # noqa: PLC0415 - 1.5 ms, and many commands only write TOML
+
     try:
         return _bounded(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -10,7 +10,6 @@ about the same time as a larger one leave with it, as when a large job starts.
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -181,6 +180,8 @@ def _lengths(parts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _sizes(parts: NDArray[np.float64], nodes: int, scale: float) -> NDArray[np.float64]:
+    from statistics import NormalDist  # noqa: PLC0415 - the built-in sample needs no generator
+
     normal = NormalDist()
     deviations = np.array([normal.inv_cdf(part) for part in parts.tolist()])
     sizes = np.rint(GROUP_MEDIAN * scale * np.exp(GROUP_SPREAD * deviations))

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
 from typing import Final
 
 from bftrain.errors import BadInput, UnknownName
@@ -172,6 +171,8 @@ def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
         found[nodes, gpus][batch].append(step_s)
     if not found:
         raise BadInput("has no rows", where=str(path), fix="use a set with measurements")
+    from statistics import mean  # noqa: PLC0415 - few commands read measurements, and this takes 1 ms
+
     return {place: {batch: mean(each) for batch, each in batches.items()} for place, batches in found.items()}
 
 

@@ -80,6 +80,11 @@ def test_commands_start_no_threads_for_linear_algebra_unless_users_do(tmp_path: 
     assert done.stdout.splitlines()[-1] == f"True {threads} {given.get('OPENBLAS_NUM_THREADS')}"
 
 
+def test_the_demo_replays_without_modules_that_it_does_not_need(tmp_path: Path) -> None:
+    modules = loaded_by(command_line("demo", "--quick", "-o", str(tmp_path / "demo")))
+    assert modules & {"statistics", "tomllib", "pandas", "scipy"} == set()
+
+
 def test_completing_a_command_name_loads_no_command() -> None:
     modules = loaded_by(
         "import os\nos.environ.update(_BFTRAIN_COMPLETE='bash_complete', COMP_WORDS='bftrain de', COMP_CWORD='1')\n"
