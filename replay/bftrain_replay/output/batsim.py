@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.files import head_of
 from bftrain_replay.accounting.allocations import AllocationTable
+from bftrain_replay.output.allocations_by_task import groups_of_tasks
 from bftrain_replay.output.read_folder import SavedReplay
 
 COLUMNS: Final = (
@@ -77,35 +78,42 @@ def _rows(saved: SavedReplay) -> Iterator[tuple[object, ...]]:
     ends = {
         name: (submit_s, finish_s) for name, submit_s, finish_s in saved.rows("tasks", "name", "submit_s", "finish_s")
     }
-    holdings = saved.holdings().table()
-    numbers = _numbers(holdings.nodes)
-    for task, rows in holdings.rows_by_task():
-        if task not in ends:
-            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
-        submit_s, finish_s = ends[task]
-        ready_s = max(submit_s, 0.0)
-        for place, (from_s, to_s, nodes) in enumerate(stretches(holdings, rows), start=1):
-            finished = to_s == finish_s
-            yield (
-                f"{task}.{place}",
-                _WORKLOAD,
-                task,
-                ready_s,
-                len(nodes),
-                _UNKNOWN,
-                int(finished),
-                "COMPLETED_SUCCESSFULLY" if finished else "COMPLETED_KILLED",
-                from_s,
-                to_s - from_s,
-                to_s,
-                from_s - ready_s,
-                to_s - ready_s,
-                (to_s - ready_s) / (to_s - from_s),
-                intervals(numbers[node] for node in nodes),
-                _UNKNOWN,
-                "",
-            )
-            ready_s = to_s
+    held = saved.holdings()
+    numbers = _numbers(held.nodes)
+    for holdings in groups_of_tasks(held):
+        for task, rows in holdings.rows_by_task():
+            if task not in ends:
+                raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
+            yield from _jobs_of(task, *ends[task], stretches(holdings, rows), numbers)
+
+
+def _jobs_of(
+    task: str, submit_s: float, finish_s: float | None, parts: Iterable[NodeInterval], numbers: Sequence[int]
+) -> Iterator[tuple[object, ...]]:
+    """Yield the jobs of a task; ``numbers`` are those of nodes by their places."""
+    ready_s = max(submit_s, 0.0)
+    for place, (from_s, to_s, nodes) in enumerate(parts, start=1):
+        finished = to_s == finish_s
+        yield (
+            f"{task}.{place}",
+            _WORKLOAD,
+            task,
+            ready_s,
+            len(nodes),
+            _UNKNOWN,
+            int(finished),
+            "COMPLETED_SUCCESSFULLY" if finished else "COMPLETED_KILLED",
+            from_s,
+            to_s - from_s,
+            to_s,
+            from_s - ready_s,
+            to_s - ready_s,
+            (to_s - ready_s) / (to_s - from_s),
+            intervals(numbers[node] for node in nodes),
+            _UNKNOWN,
+            "",
+        )
+        ready_s = to_s
 
 
 def _numbers(nodes: Iterable[str]) -> list[int]:

@@ -5,7 +5,7 @@ A task's track shows its number of nodes. Tracks of nodes would be too many to l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -16,6 +16,7 @@ from bftrain.errors import BadInput
 from bftrain.files import head_of
 from bftrain.values import wire
 from bftrain_replay.accounting.allocations import AllocationTable
+from bftrain_replay.output.allocations_by_task import groups_of_tasks
 from bftrain_replay.output.read_folder import SavedReplay
 
 _BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
@@ -58,26 +59,31 @@ def _events(saved: SavedReplay) -> Iterator[dict[str, Any]]:
     for name in ("idle nodes", "used nodes"):
         yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
     yield _named("process_name", _TASKS, 0, "tasks")
-    holdings = saved.holdings().table()
     places = {name: place for place, (name,) in enumerate(saved.rows("tasks", "name"), start=1)}
-    for task, rows in holdings.rows_by_task():
-        track = places.get(task)
-        if track is None:
-            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
-        yield _named("thread_name", _TASKS, track, task)
-        yield {"ph": "M", "name": "thread_sort_index", "pid": _TASKS, "tid": track, "args": {"sort_index": track}}
-        for from_s, to_s, size in sizes(holdings, rows):
-            begin = _microseconds(from_s)
-            yield {
-                "ph": "X",
-                "cat": "task",
-                "name": "1 node" if size == 1 else f"{size} nodes",
-                "pid": _TASKS,
-                "tid": track,
-                "ts": begin,
-                "dur": _microseconds(to_s) - begin,
-                "args": {"nodes": size},
-            }
+    for holdings in groups_of_tasks(saved.holdings()):
+        for task, rows in holdings.rows_by_task():
+            track = places.get(task)
+            if track is None:
+                raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
+            yield from _track(task, track, sizes(holdings, rows))
+
+
+def _track(task: str, track: int, intervals: Iterable[tuple[float, float, int]]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a task's track from its sizes over time."""
+    yield _named("thread_name", _TASKS, track, task)
+    yield {"ph": "M", "name": "thread_sort_index", "pid": _TASKS, "tid": track, "args": {"sort_index": track}}
+    for from_s, to_s, size in intervals:
+        begin = _microseconds(from_s)
+        yield {
+            "ph": "X",
+            "cat": "task",
+            "name": "1 node" if size == 1 else f"{size} nodes",
+            "pid": _TASKS,
+            "tid": track,
+            "ts": begin,
+            "dur": _microseconds(to_s) - begin,
+            "args": {"nodes": size},
+        }
 
 
 def _named(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
