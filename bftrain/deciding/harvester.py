@@ -305,9 +305,8 @@ class Harvester:
             for name in question.named:
                 self._state.knows(name)
         competed, admitted = self._competed, question.admitted
-        if tuple(choice.sizes) == admitted:
-            sizes = dict(choice.sizes)
-        else:
+        sizes = choice.sizes
+        if tuple(sizes) != admitted:
             sizes = {name: choice.sizes.get(name, 0) for name in admitted}
         kinds = {name: kind for name, kind in choice.kinds.items() if sizes.get(name)} if choice.kinds else NOTHING
         new_sizes = sizes

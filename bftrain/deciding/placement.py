@@ -110,6 +110,8 @@ class NeighbourPlacement:
         GPUs or cores of one node are closer than those of two. A start uses the node with the fewest free slots
         that suffice, so that tasks which need a whole node find one.
         """
+        if count == len(free):
+            return free.between(0, count)
         places = free.places
         if held:
             # The window of consecutive nodes nearest to a point is the one whose farthest node is nearest

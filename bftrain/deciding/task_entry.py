@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 MOST_FITS: Final = 8  # cost fits with cached descriptions
+_MOST_DESCRIPTIONS: Final = 64  # of a task
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,8 +77,8 @@ class TaskEntry:
     place_of: Callable[[str], str] = host_of
     expected: tuple[CompetingTask, CompetingTask] | None = None  # as it is, and with its expected speeds
     changes: int = 0  # number of changes of its size, kind or spec
-    # Descriptions by cost fit, which alternates; cleared at each change
-    _descriptions: dict[CostFit | None, CompetingTask] = field(default_factory=dict)
+    # Descriptions by cost fit, size and kind, which recur; the same object each time, by which rows of tables are found
+    _descriptions: dict[tuple[CostFit | None, int, str], CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are changed copies of it
     _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # by cost fit, with other nodes
     _speed: float | None = None
@@ -120,7 +121,6 @@ class TaskEntry:
         """Add the totals until now to the history; call before the nodes or the speed change."""
         if now_s > self.past.since_s:
             self.past = self.past.until(now_s, len(self.held), self.speed)
-        self._descriptions.clear()
         self._speed = self._nodes = None
         self.changes += 1
 
@@ -133,6 +133,7 @@ class TaskEntry:
     def _forget_spec(self) -> None:
         self._checked = self._by_progress = None
         self._alike.clear()
+        self._descriptions.clear()
 
     def measured(self, event: TaskMeasured) -> None:
         """Apply new measurements."""
@@ -155,18 +156,22 @@ class TaskEntry:
 
         With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay.
         """
-        spec, size = self.spec, len(self.held)
-        timeless = spec.deadline_s is None and not history
-        if timeless and (seen := self._descriptions.get(fit)) is not None:
+        seen = None if history else self._descriptions.get((fit, len(self.held), self.kind))
+        if seen is not None:
             return seen
+        spec, size = self.spec, len(self.held)
+        kind = self.kind if size else ANY_KIND
+        timeless = spec.deadline_s is None and not history
+        if timeless and len(self._descriptions) >= _MOST_DESCRIPTIONS:
+            self._descriptions.clear()
         if timeless and (alike := self._alike.get(fit)) is not None:
-            self._descriptions[fit] = unchecked(alike, size=size, kind=self.kind if size else ANY_KIND)
-            return self._descriptions[fit]
+            seen = self._descriptions[fit, size, self.kind] = unchecked(alike, size=size, kind=kind)
+            return seen
         had = self.past.until(time_s, size, self.speed) if history else None
         grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
         changing: dict[str, object] = {
             "size": size,
-            "kind": self.kind if size else ANY_KIND,
+            "kind": kind,
             "grow_cost_s": grow_cost_s,
             "shrink_cost_s": shrink_cost_s,
             "start_cost_s": start_cost_s,
@@ -192,9 +197,8 @@ class TaskEntry:
         seen = copy(self._checked)  # copies are not checked: the fields changed below were computed here, within bounds
         for name, value in changing.items():
             force_setattr(seen, name, value)
-        self._descriptions[fit] = seen
         if timeless:
             if len(self._alike) >= MOST_FITS:
                 self._alike.clear()
-            self._alike[fit] = seen
+            self._alike[fit] = self._descriptions[fit, size, self.kind] = seen
         return seen

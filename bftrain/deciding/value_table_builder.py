@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.deciding.row_store import RowStore
 from bftrain.deciding.table_deadline import Late, TableOverdue, in_time, no_limit
 from bftrain.deciding.table_rows import Layout, RowBuilder, table_rows
 from bftrain.errors import BadInput, BadObjective, raised
@@ -17,14 +17,15 @@ from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
 
-_CACHED_ROWS = 20_000
+_CACHED_ROWS = 20_000  # in a store
 _ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
-_CACHED_NUMBERS = 2**24
-_NUMBERED = 256  # columns: the contents of wider rows take too much memory to keep for comparison
+_CACHED_NUMBERS = 2**24  # in all stores
+_STORES = 8  # that fit at least: a pool that changes has many sizes
+_TABLES = 2  # that fit into a store, however large, so that few changes do not fill it
 _ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
-_MANY = 100  # from this number of rows on, they are computed together, without the cache
+_MANY = 100  # from this number of new rows on, they are computed together
 
 
 class ValueTableBuilder:
@@ -39,12 +40,7 @@ class ValueTableBuilder:
             if not objective_capabilities(objective).uses_work_left:
                 left_out.add("work_left_samples")
         self._key_of = attrgetter(*(name for name in CompetingTask.__struct_fields__ if name not in left_out))
-        self._rows: dict[object, tuple[NDArray[np.float64], int]] = {}  # and their numbers
-        self._cached = 0  # numbers in these rows
-        self._counter = count()
-        self._row_numbers: dict[bytes, int] = {}  # by content: equal rows have equal numbers
-        # Rows of full width, before the cut to a pool
-        self._before: tuple[AllocationProblem, Layout, NDArray[np.float64], list[int]] | None = None
+        self._stores: dict[tuple[Layout, float], RowStore] = {}  # by layout and horizon, which alternate
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
         """Return the table of ``problem``, whose ``objective`` must be this builder's.
@@ -65,110 +61,83 @@ class ValueTableBuilder:
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are computed too, so that cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
-        values, numbers = self._all_rows(problem, layout, late)
-        known = tuple(numbers) if values.shape[1] <= _NUMBERED else None
+        store, numbers = self._all_rows(problem, layout, late)
         if len(layout) == 1:
-            values = values[:, :width]
+            values = store.rows(numbers, width)
         else:
             starts = np.cumsum([1, *(most for _, most in layout)]).tolist()
             blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=False)]
-            values = values[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
+            values = store.rows(numbers, np.concatenate((np.zeros(1, dtype=np.int64), *blocks)))
         in_time(late)  # before the work on the whole table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
-        table = ValueTable(problem=problem, values=np.ascontiguousarray(values), coupling=coupling, row_numbers=known)
+        known = tuple(numbers) if store.numbered else None
+        table = ValueTable(problem=problem, values=values, coupling=coupling, row_numbers=known)
         return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
 
-    def _all_rows(
-        self, problem: AllocationProblem, layout: Layout, late: Late
-    ) -> tuple[NDArray[np.float64], list[int]]:
-        """Return the values of all sizes in ``layout``, and the numbers of the rows; unchanged rows are reused."""
-        tasks, width = problem.tasks, 1 + sum(largest for _, largest in layout)
-        values, numbers, stale = None, [0] * len(tasks), list(range(len(tasks)))
-        if self._before is not None:
-            before, as_before, filled, numbered = self._before
-            if as_before == layout and before.horizon_s == problem.horizon_s and before.tasks:
-                origins = _origins(before.tasks, tasks)
-                if origins is None:
-                    stale = [place for place, task in enumerate(tasks) if task is not before.tasks[place]]
-                    values, numbers = (filled.copy(), numbered.copy()) if stale else (filled, numbered)
-                else:
-                    values, stale = filled[origins], [index for index, origin in enumerate(origins) if origin < 0]
-                    numbers = [numbered[origin] for origin in origins]
-        together = None
-        if len(stale) >= _MANY:
-            together = self._rows_at_once([tasks[index] for index in stale], problem, layout, late)
-        if values is None:
-            values = np.empty((len(tasks), width))
-        if together is None:
-            for index in stale:
+    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> tuple[RowStore, list[int]]:
+        """Return a store with the rows of all tasks, for all sizes in ``layout``, and their numbers."""
+        tasks = problem.tasks
+        store = self._store_for(problem, layout)
+        numbers = store.numbers(tasks)
+        if numbers.count(None) > store.room:
+            del self._stores[layout, problem.horizon_s]
+            store = self._store_for(problem, layout)
+            numbers = store.numbers(tasks)
+        unknown: dict[object, CompetingTask] = {}
+        keys = {place: self._key(tasks[place]) for place, number in enumerate(numbers) if number is None}
+        for place, key in keys.items():
+            if store.number_of(key) is None:
+                unknown.setdefault(key, tasks[place])
+        together = self._rows_at_once(list(unknown.values()), problem, layout, late)
+        for index, (key, task) in enumerate(unknown.items()):
+            if together is None:
                 in_time(late)
-                row, numbers[index] = self._row(tasks[index], problem, layout)
-                if row.size < width:
-                    values[index, row.size :] = -np.inf
-                values[index, : row.size] = row
-        else:
-            values[stale] = together
-            for index, row in zip(stale, together, strict=True):
-                numbers[index] = self._number_of(row if len(layout) > 1 else row[: 1 + tasks[index].max_nodes])
-        self._before = (problem, layout, values, numbers)
-        return values, numbers
+            store.add(key, self._row(task, problem, layout) if together is None else together[index])
+        for place, key in keys.items():
+            numbers[place] = number = cast("int", store.number_of(key))
+            store.remember(tasks[place], number)
+        return store, cast("list[int]", numbers)
 
-    def _number_of(self, row: NDArray[np.float64]) -> int:
-        if row.size > _NUMBERED:
-            return 0
-        if len(self._row_numbers) >= _CACHED_ROWS:
-            self._clear()
-        return self._row_numbers.setdefault(row.tobytes(), next(self._counter))
+    def _key(self, task: CompetingTask) -> object:
+        """Return all that the row of a task depends on, apart from layout and horizon."""
+        return self._key_of(task), tuple(task.curves.items()) if task.curves else None
 
-    def _clear(self) -> None:
-        self._rows.clear()
-        self._row_numbers.clear()
-        self._cached = 0
+    def _store_for(self, problem: AllocationProblem, layout: Layout) -> RowStore:
+        """Return the store of this layout with room for all tasks."""
+        tasks, width = len(problem.tasks), 1 + sum(largest for _, largest in layout)
+        key, stores = (layout, problem.horizon_s), self._stores
+        store = stores.get(key)
+        if store is None or store.most < _TABLES * tasks:
+            most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + tasks), _CACHED_NUMBERS // _STORES // width)
+            store = RowStore(width, max(most, _TABLES * tasks))
+            stores.pop(key, None)
+            while stores and sum(kept.most * kept.width for kept in (*stores.values(), store)) > _CACHED_NUMBERS:
+                del stores[next(iter(stores))]
+            stores[key] = store
+        return store
 
     def _rows_at_once(
         self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late
     ) -> NDArray[np.float64] | None:
-        """Compute many rows at once, if the objective is a function of speeds.
+        """Compute many rows at once, if the objective is a function of speeds; ``None`` if they are few.
 
-        ``None`` if a number is too large: computing row by row then finds the task at fault.
+        ``None`` too if a number is too large: computing row by row then finds the task at fault.
         """
         of_speeds = getattr(self.objective, "of_speeds", None)
-        if of_speeds is None:
+        if of_speeds is None or len(tasks) < _MANY:
             return None
         builder = RowBuilder(problem.horizon_s, of_speeds, _LARGEST_VALUE)
         return table_rows(tasks, builder, layout, late, named=bool(problem.pools))
 
-    def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> tuple[NDArray[np.float64], int]:
-        """Return the row of a task, which may end before the last columns, and its number."""
-        horizon_s, objective = problem.horizon_s, self.objective
-        if len(layout) == 1:
-            ((kind, largest),) = layout
-            layout = ((kind, min(task.max_nodes, largest)),)
-        key = (self._key_of(task), tuple(task.curves.items()) if task.curves else None, horizon_s, layout)
-        found = self._rows.get(key)
-        if found is None:
-            most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + len(problem.tasks)))
-            if len(self._rows) >= most or self._cached >= _CACHED_NUMBERS:
-                self._clear()
-            if len(layout) > 1:
-                row = row_of_kinds(task, horizon_s, objective, layout)
-            else:
-                ((kind, largest),) = layout
-                seen = task.on(kind) if problem.pools or task.curves else task
-                # A task that cannot run here has only the first column
-                row = value_row(seen or task, horizon_s, objective, largest if seen else 0)
-            found = row, self._number_of(row)
-            self._rows[key] = found
-            self._cached += row.size
-        return found
-
-
-def _origins(before: tuple[CompetingTask, ...], tasks: tuple[CompetingTask, ...]) -> list[int] | None:
-    """Return where each task stood before, -1 for one that is new; ``None`` if nearly all are in their places."""
-    if len(tasks) == len(before) and 2 * sum(map(is_, tasks, before)) > len(tasks):
-        return None
-    places = {id(task): place for place, task in enumerate(before)}
-    return [places.get(id(task), -1) for task in tasks]
+    def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
+        """Return the row of a task, which may end before the last columns."""
+        if len(layout) > 1:
+            return row_of_kinds(task, problem.horizon_s, self.objective, layout)
+        ((kind, largest),) = layout
+        seen = task.on(kind) if problem.pools or task.curves else task
+        # A task that cannot run here has only the first column
+        largest = min(task.max_nodes, largest) if seen else 0
+        return value_row(seen or task, problem.horizon_s, self.objective, largest)
 
 
 def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:

@@ -114,12 +114,13 @@ _USUAL: Final = Decision(
 )
 
 
-def decision_of(*, time_s: float, sizes: dict[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - those of a decision
-    """Return a decision that the core made, with ``sizes`` that it made for it alone.
+def decision_of(*, time_s: float, sizes: Mapping[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - those of a decision
+    """Return a decision that the core made, with ``sizes`` that do not change later.
 
     It is checked only where it may hold what a plug-in gave, and where the time is the caller's.
     """
     given = fields["notes"] or fields["kinds"] or fields["batches"] or fields["fallback"]
     if given or type(time_s) is not float or not isfinite(time_s):
         return Decision(time_s=time_s, sizes=sizes, **fields)
-    return unchecked(_USUAL, time_s=time_s, sizes=MappingProxyType(sizes), **fields)
+    frozen = sizes if isinstance(sizes, MappingProxyType) else MappingProxyType(sizes)
+    return unchecked(_USUAL, time_s=time_s, sizes=frozen, **fields)

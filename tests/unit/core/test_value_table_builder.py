@@ -94,26 +94,39 @@ def test_many_short_tasks_do_not_fill_the_memory_and_values_stay_right() -> None
     most = 0
     for number in range(5_000):
         table = kept.table(problem(number))
-        most = max(most, len(kept._rows))  # noqa: SLF001 - what it keeps is not seen from outside
+        (store,) = kept._stores.values()  # noqa: SLF001 - what it keeps is not seen from outside
+        most = max(most, store.most - store.room)
     assert 1_000 < most <= 1_400
     assert np.array_equal(table.values, ValueTableBuilder(throughput).table(problem(4_999)).values)
 
 
 def test_tasks_that_come_to_a_table_of_many_are_computed_together() -> None:
     tasks = tuple(
-        CompetingTask(name=f"t{number}", size=number % 3, max_nodes=3 + number % 7, curve=CURVE, grow_cost_s=9.0)
+        CompetingTask(name=f"t{number}", size=number % 3, max_nodes=3 + number % 7, curve=CURVE, grow_cost_s=number)
         for number in range(500)
     )
-    builder, seen = ValueTableBuilder(throughput), []
-    for part in (tasks[:150], tasks[100:], tasks[90:]):
+    objective, seen = Counted(of_speeds=True), []
+    builder = ValueTableBuilder(objective)
+    for part in (tasks[:150], tasks[100:490], tasks[90:]):
         given = AllocationProblem(pool=600, horizon_s=60.0, tasks=part)
-        seen.append(len(builder._rows))  # noqa: SLF001 - what it keeps is not seen from outside
+        seen.append(objective.asked)
         alone = [ValueTableBuilder(throughput).table(replace(given, tasks=(task,))).values[0] for task in part]
         for row, expected in zip(builder.table(given).values, alone, strict=True):
             assert row[: expected.size].tolist() == expected.tolist()
             assert (row[expected.size :] == -np.inf).all()
     assert seen == [0, 0, 0]
-    assert len(builder._rows) == 10  # noqa: SLF001 - as above: few are computed one after the other
+    assert objective.asked == 10  # few are computed one after the other
+
+
+def test_rows_of_pools_of_many_sizes_are_kept() -> None:
+    objective = Counted(of_speeds=True)
+    builder = ValueTableBuilder(objective)
+    task = CompetingTask(name="a", max_nodes=4096, curve=CURVE)
+    pools = [2**power for power in range(5, 12)]
+    for pool in pools + pools[::-1]:
+        given = AllocationProblem(pool=pool, horizon_s=60.0, tasks=(task, replace(task, name="b", grow_cost_s=9.0)))
+        assert np.array_equal(builder.table(given).values, ValueTableBuilder(throughput).table(given).values)
+    assert objective.asked == 2 * len({max(64, 2 * pool) for pool in pools})
 
 
 def test_a_number_that_is_too_large_is_said_of_its_task_however_many_there_are() -> None:
