@@ -24,6 +24,9 @@ for _ in range(60):
     knapsack = CompiledKnapsack(library, room=int(2 ** rng.uniform(4, 16)))
     for _ in range(50):
         solved[knapsack.best_sizes(*random_problem(rng)) is not None] += 1
+row = np.zeros(33)
+row[16], row[32] = 0.3, 1.0  # a thousand alike rows hold a size whose losses are more than 64 bits together
+CompiledKnapsack(library).best_sizes(np.tile(row, (1000, 1)), [16] * 1000, 16_031)
 print(*solved)
 """
 

@@ -53,7 +53,7 @@ class NodePrice(msgspec.Struct, frozen=True, eq=False):
             return known
         lost = losses[np.arange(kinds.first.size), held]
         largest = int(np.maximum.reduce(lost))
-        if largest >= known:  # or not allowed
+        if largest >= known or float(lost.astype(np.float64) @ kinds.count) >= NEVER:  # not allowed, or too much
             return known
         staying = int(lost @ kinds.count) + rise * idle
         if 0 <= staying - largest - rise * width < NEVER:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from math import inf, nan
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pytest
@@ -81,6 +83,14 @@ def test_much_work_is_declined(compiled: CompiledKnapsack) -> None:
     assert compiled.best_sizes(np.zeros((2, 4_000_000)), [0, 0], 5) is None
 
 
+def test_no_table_takes_long(compiled: CompiledKnapsack) -> None:
+    """It knows no deadline. The price is searched for among all edges of the curves, which are sorted row by row."""
+    sizes, rates = np.arange(140_000.0), np.array([[90.0], [20.0]])
+    started = process_time()
+    assert compiled.best_sizes(rates * sizes ** np.array([[0.95], [0.6]]), [0, 0], 140_000) is not None
+    assert process_time() - started < 0.5  # it takes 0.005 s
+
+
 def test_what_does_not_fit_together_is_refused(compiled: CompiledKnapsack) -> None:
     with pytest.raises(ValueError, match="2 rows, but 1 present sizes"):
         compiled.best_sizes(np.zeros((2, 3)), [0], 1)
@@ -129,6 +139,16 @@ def test_a_library_of_other_sources_is_never_used(sources: Path, compiled: Compi
     assert after == library_file.library_file() != before
     assert list(sources.glob("*.so")) == [after]  # and nothing else is left
     assert compiled_knapsack.__wrapped__() is not None
+
+
+def test_inexact_flags_of_a_compiler_leave_the_arithmetic_of_the_process_alone(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sources.exists()
+    monkeypatch.setenv("CC", f"{os.environ.get('CC', 'cc')} -ffast-math -funsafe-math-optimizations")
+    library = library_file.compile_library()
+    script = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(float(sys.argv[2]) / 2)"
+    assert subprocess.check_output([sys.executable, "-c", script, library, "1e-310"], text=True) == "5e-311\n"
 
 
 def test_a_compiler_that_fails_leaves_nothing(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,3 +130,14 @@ def test_equal_numbers_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatc
     values = np.cumsum(np.random.default_rng(1).integers(0, 5, (20, 6)), axis=1).astype(np.float64)
     table = table_of(values - values[:, :1], pool=40)
     assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
+
+
+@pytest.mark.parametrize(("idle", "last"), [(1, 0), (5, 0), (31, 16)])
+def test_many_rows_that_all_hold_a_bad_size(idle: int, last: int) -> None:
+    """Their losses together are more than a number of 64 bits can hold."""
+    row = np.zeros(33)
+    row[16], row[32] = 0.3, 1.0
+    table = table_of(np.tile(row, (1000, 1)), 16_000 + idle, [16] * 1000)
+    found = sizes(ExactSolver(), table)
+    assert (found.count(32), found.count(16)) == (500, last // 16)
+    assert sum(found) == 16_000 + last

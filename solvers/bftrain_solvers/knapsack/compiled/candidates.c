@@ -11,7 +11,7 @@
    In the first, `grown[k]` rows of kind k have the largest size without a loss, the others the smallest, and `idle`
    nodes are left. */
 i64 smallest_known_loss(const Price *price, const Kinds *kinds, i64 pool, i64 idle, const i64 *grown) {
-    i64 width = kinds->width, rise = price->rise, known = rise * idle, unused = pool, lost = 0, largest = 0;
+    i64 width = kinds->width, rise = price->rise, known = rise * idle, unused = pool, lost = 0;
     for (i64 kind = 0; kind < kinds->count; kind++) {
         const i64 *losses = price->losses + kind * width;
         for (i64 size = 0; size < width; size++) {
@@ -29,11 +29,10 @@ i64 smallest_known_loss(const Price *price, const Kinds *kinds, i64 pool, i64 id
         if (held >= width || price->losses[kind * width + held] >= known)
             return known;
         i64 loss = price->losses[kind * width + held];
-        largest = loss > largest ? loss : largest;
         unused -= held * kinds->copies[kind];
+        if (unused < 0 || loss > (known - 1 - lost) / kinds->copies[kind])
+            return known; /* with lost >= known: one change may still help, but mostly does not */
         lost += loss * kinds->copies[kind];
-        if (unused < 0 || lost >= known)
-            return known; /* one change may still help, but mostly does not */
     }
     if (rise * width > known || unused > known / rise)
         return known;
@@ -119,11 +118,9 @@ Outcome find_candidates(
             candidates->loss[count++] = losses[size];
             smallest = losses[size] < smallest ? losses[size] : smallest;
         }
-        if (smallest == NEVER)
+        if (smallest > (known - fixed) / kinds->copies[kind])
             return DECLINED;
         fixed += smallest * kinds->copies[kind];
-        if (fixed > known)
-            return DECLINED;
     }
     candidates->start[kinds->count] = count;
     candidates->budget = known;

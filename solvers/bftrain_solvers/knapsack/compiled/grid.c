@@ -2,8 +2,13 @@
 
 #include "knapsack.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
+
+#if FLT_EVAL_METHOD != 0
+#error "this processor computes with more digits than a double has, and would round otherwise than numpy"
+#endif
 
 #define LOPSIDED 16.0
 #define SMALLEST_UNIT 1e-280

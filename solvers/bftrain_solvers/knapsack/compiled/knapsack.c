@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define EXPORTED __attribute__((visibility("default"))) /* the only function that is */
-#define MOST_ROWS 100000
+#define MOST_ROWS 20000
 #define TIMES_TABLE 10 /* so much memory as numbers in the table, at least: entries, losses, edges, candidates */
 
 /* Give each kind its best size if the pool has nodes for all. */

@@ -2,6 +2,8 @@
 
 #include "knapsack.h"
 
+#define MOST_WORK 4000000 /* comparisons: a few milliseconds, and twice to three times what they are mostly */
+
 void compute_losses(const Grid *grid, const Kinds *kinds, Price *price) {
     i64 width = kinds->width, rise = price->rise, run = price->run;
     price->least_sum = price->most_sum = 0;
@@ -86,7 +88,9 @@ static Parts partition(Edge *edges, i64 begin, i64 end, i64 rise, i64 run) {
 }
 
 /* Nodes go to the steepest edges first, and the price is the slope of the edge at which none are left. As in a search for
-   a median, the edges are divided at one of them, and the search goes on in the part that holds the right one. */
+   a median, the edges are divided at one of them, and the search goes on in the part that holds the right one. Which
+   one is drawn by a generator of random numbers: one at a fixed place would be a bad choice for edges that are sorted
+   in parts, as these are. */
 Outcome find_price(Memory *memory, const Grid *grid, const Kinds *kinds, i64 pool, Price *price) {
     i64 count = 0, *corner = take(memory, kinds->width);
     Edge *edges = (Edge *)take(memory, WORDS_OF_EDGE * kinds->count * kinds->width);
@@ -96,9 +100,14 @@ Outcome find_price(Memory *memory, const Grid *grid, const Kinds *kinds, i64 poo
         const i64 *entries = grid->entries + kind * kinds->width;
         count += append_edges(entries, kinds->width, kinds->copies[kind], corner, edges + count);
     }
-    i64 begin = 0, end = count, left = pool;
+    i64 begin = 0, end = count, left = pool, work = 0;
+    uint64_t drawn = 1;
     while (begin < end) {
-        Edge tried = edges[begin + (end - begin) / 2];
+        work += end - begin;
+        if (work > MOST_WORK)
+            return DECLINED;
+        drawn = drawn * 0x5851F42D4C957F2Du + 1;
+        Edge tried = edges[begin + (i64)((drawn >> 33) % (uint64_t)(end - begin))];
         Parts parts = partition(edges, begin, end, tried.rise, tried.run);
         if (parts.nodes_of_steeper > left) {
             end = begin + parts.steeper;
