@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import final
 
 import msgspec
 
@@ -60,14 +61,17 @@ class _TaskAction(_Action, frozen=True, kw_only=True):
         checks.text(self, "task")
 
 
+@final  # so that `type(action) is Release` is a check for types too; isinstance takes three times as long
 class Release(_Action, frozen=True, kw_only=True, tag="release"):
     """Stop all processes on these nodes and return the nodes now; they have left the pool."""
 
 
+@final
 class Start(_TaskAction, frozen=True, kw_only=True, tag="start"):
     """Start a waiting task on these nodes."""
 
 
+@final
 class Grow(_TaskAction, frozen=True, kw_only=True, tag="grow"):
     """Add these nodes to a running task."""
 
@@ -80,10 +84,12 @@ class _CausedAction(_TaskAction, frozen=True, kw_only=True):
         checks.choice(self, "cause", Cause)
 
 
+@final
 class Shrink(_CausedAction, frozen=True, kw_only=True, tag="shrink"):
     """Remove these nodes from a task, which continues on the rest."""
 
 
+@final
 class Stop(_CausedAction, frozen=True, kw_only=True, tag="stop"):
     """Remove all nodes of a task; the task then waits, or is over if it was cancelled or failed too often."""
 

@@ -30,7 +30,6 @@ _COLUMNS: Final = tuple(field.name for field in fields(AllocationBlock))
 _NO_ROWS: Final = AllocationBlock(
     task=np.empty(0, dtype=np.int32), node=np.empty(0, dtype=np.int32), from_s=np.empty(0), to_s=np.empty(0)
 )
-_LOSSES: Final = (Shrink, Stop)
 _STORED_AT_ONCE: Final = 4096  # allocations that ended
 
 
@@ -160,7 +159,7 @@ class AllocationRecorder:
     def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
         """Record an action at ``now_s``."""
         task, nodes = action.task, action.nodes
-        if isinstance(action, _LOSSES):
+        if type(action) is Shrink or type(action) is Stop:
             self._add(task, nodes, map(self._held[task].pop, nodes), now_s)
         elif held := self._held.get(task):
             held.update(dict.fromkeys(nodes, now_s))

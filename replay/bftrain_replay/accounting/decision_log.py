@@ -48,17 +48,13 @@ class DecisionColumns:
         # Sizes are kept as changes, since most tasks keep theirs; a decision says how many it made
         self._changes = ColumnFile({"task": "i", "size": "i"})
         self._tasks: dict[str, int] = {}
-        self._sizes: Mapping[str, int] = {}
+        self._sizes: tuple[list[str], list[int]] = [], []  # names and sizes of the last decision
         self.fallbacks: dict[int, str] = {}
         self.fallback_causes: Counter[str] = Counter()  # decisions that are not the solver's, by why it stopped
         self.decided_by: Counter[str] = Counter()
         self.infeasible = 0  # decisions in which the solver found that there is no plan
         self.notes: list[tuple[float, str]] = []
         self.notes_counted = 0
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return what is pickled: read-only views, which the sizes of a decision are, cannot be."""
-        return {**vars(self), "_sizes": dict(self._sizes)}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -100,18 +96,20 @@ class DecisionColumns:
 
     def _note_sizes(self, sizes: Mapping[str, int]) -> int:
         """Add the changes of sizes since the last decision; return how many there are."""
-        before = self._sizes
-        if sizes == before:
-            return 0
-        if list(sizes) == list(before):
-            pairs = zip(sizes.items(), before.values(), strict=True)
-            changed = [(name, size) for (name, size), was in pairs if size != was]
+        names, numbers = list(sizes), list(sizes.values())
+        names_before, numbers_before = self._sizes
+        if names == names_before:
+            if numbers == numbers_before:
+                return 0
+            triples = zip(names, numbers, numbers_before, strict=True)
+            changed = [(name, size) for name, size, was in triples if size != was]
         else:
-            changed = [(name, 0) for name in before if name not in sizes and before[name]]
+            before = dict(zip(names_before, numbers_before, strict=True))
+            changed = [(name, 0) for name, size in before.items() if size and name not in sizes]
             changed += [(name, size) for name, size in sizes.items() if before.get(name, 0) != size]
         for name, size in changed:
             self._changes.add(self._tasks.setdefault(name, len(self._tasks)), size)
-        self._sizes = sizes
+        self._sizes = names, numbers
         return len(changed)
 
     def sizes(self) -> Iterator[Mapping[str, int]]:

@@ -185,20 +185,23 @@ class _Engine:
         end_s, timeline, now_s = self._log.span_s, self._timeline, 0.0
         announced = 0
         while self._unfinished or timeline.arrivals_left:
-            now_s = min(timeline.next_s(), self._pace.due_s)
+            moment_s = timeline.next_s()
+            now_s = min(moment_s, self._pace.due_s)
             if now_s >= end_s:
                 return now_s, EndReason.STANDSTILL if now_s == math.inf and end_s >= FOREVER_S else EndReason.UNTIL
             if self._keep_going is not None and not self._keep_going(now_s, len(self._decisions)):
                 return now_s, EndReason.INTERRUPTED
             if now_s > self._harvest.next_s:
                 self._harvest.look(now_s)
-            if now_s >= self._timeline.next_s():
+            if now_s >= moment_s:
                 self._take_in(now_s)
                 self._pace.call(now_s)
-            # Why nodes are free until the next decision; once all tasks are finished there will be none
-            waiting = self._unfinished or self._timeline.arrivals_left
-            undecided = UnusedReason.UNDECIDED if waiting else UnusedReason.NO_TASK
-            unused = self._decide(now_s) if self._pace.due_s <= now_s else {undecided: self._pool - self._used}
+            if self._pace.due_s <= now_s:
+                unused = self._decide(now_s)
+            else:  # nodes are free until the next decision; once all tasks are finished there will be none
+                waiting = self._unfinished or timeline.arrivals_left
+                reason = UnusedReason.UNDECIDED if waiting else UnusedReason.NO_TASK
+                unused = {reason: self._pool - self._used}
             self._expect()
             self._ledger.open(now_s, self._pool, self._used, unused)
             self._latest_s = now_s
@@ -284,6 +287,7 @@ class _Engine:
     def _expect(self) -> None:
         for task in self._changed.values():
             self._timeline.expect(task)
+            self._harvest.note(task)
         self._changed.clear()
 
     def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
@@ -319,32 +323,32 @@ class _Engine:
     def _apply(self, actions: Iterable[Action], now_s: float) -> None:
         """Carry out actions, as a launcher would; a task that has just finished has nothing more to lose."""
         for action in actions:
-            if isinstance(action, Release):
+            if type(action) is Release:
                 continue
-            task = self._arrived[action.task]
+            name = action.task
+            task = self._arrived[name]
             if task.finish_s is not None:
                 continue
-            before, was_running = task.size, task.size > 0
-            if self._kinds is not None and isinstance(action, Start):
+            before = task.size
+            if self._kinds is not None and type(action) is Start:
                 kind = self._kinds.of(action.nodes)
-                self._kind[task.spec.name] = kind
+                self._kind[name] = kind
                 task.set_speeds(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
             carry_out(task, action, now_s)
-            if action.task in self._said_batches:
-                task.batch = self._batch(action.task, task.size)
+            if name in self._said_batches:
+                task.batch = self._batch(name, task.size)
             if self._kinds is not None:
-                self._kinds.changed(task, self._kind[action.task], before)
+                self._kinds.changed(task, self._kind[name], before)
             if self._allocations is not None:
                 self._allocations.act(action, now_s)
             self._used += task.size - before
-            if (task.size > 0) != was_running:
-                step = -1 if was_running else 1
+            if (task.size == 0) != (before == 0):
+                step = 1 if task.size else -1
                 self._running += step
                 self._full_size += step * task.spec.max_nodes
-            self._changed[action.task] = task
-            self._harvest.note(task)
+            self._changed[name] = task
             if self._tells_work_left:
-                self._advancing[action.task] = task
+                self._advancing[name] = task
 
     def _unused(self, sizes: Mapping[str, int]) -> dict[UnusedReason, int]:
         if self._kinds is not None:

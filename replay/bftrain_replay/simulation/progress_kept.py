@@ -185,12 +185,9 @@ class MemoryProgress(TaskProgress):
             last_s = since_s + (now_s - since_s) // self._period_s * self._period_s
             if last_s > self._settled_s:
                 self._saved = self._position + self._advance(self.speed * (last_s - self._settled_s))
+        else:  # its state is on disk
+            self._saved_s = now_s
         super().advance_to(now_s)
-
-    def start(self, now_s: float, nodes: int) -> None:
-        """Run on ``nodes`` nodes; its state is on disk."""
-        super().start(now_s, nodes)
-        self._save(now_s)
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
         """Run on ``nodes`` fewer; on one node it saves at once."""

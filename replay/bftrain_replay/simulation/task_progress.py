@@ -360,15 +360,15 @@ def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: f
     count = len(action.nodes)
     if task.spread is not None:
         (task.spread.add if isinstance(action, Start | Grow) else task.spread.remove)(action.nodes)
-    match action:
-        case Start():
-            task.start(now_s, count)
-        case Grow():
-            task.grow(now_s, count)
-        case Shrink(cause=cause):
-            task.shrink(now_s, count, preempted=cause is Cause.PREEMPTED)
-        case Stop(cause=cause):
-            if count != task.size:
-                raise Fault(f"task '{task.spec.name}' holds {task.size} nodes, but a stop names {count}")
-            below_minimum = cause is Cause.BELOW_MINIMUM
-            task.stop(now_s, preempted=below_minimum or cause is Cause.PREEMPTED, some_remain=below_minimum)
+    if type(action) is Start:
+        task.start(now_s, count)
+    elif type(action) is Grow:
+        task.grow(now_s, count)
+    elif type(action) is Shrink:
+        task.shrink(now_s, count, preempted=action.cause is Cause.PREEMPTED)
+    else:
+        if count != task.size:
+            raise Fault(f"task '{task.spec.name}' holds {task.size} nodes, but a stop names {count}")
+        below_minimum = action.cause is Cause.BELOW_MINIMUM
+        preempted = below_minimum or action.cause is Cause.PREEMPTED
+        task.stop(now_s, preempted=preempted, some_remain=below_minimum)
