@@ -9,10 +9,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bftrain.errors import BadInput
 from bftrain.files import whole_file
 from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
 from bftrain_replay import tables
+from bftrain_replay.accounting.allocations import StoredAllocations
+from bftrain_replay.accounting.column_file import BLOCK_ROWS
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.tables import ColumnType, TableColumn
 
@@ -28,22 +33,56 @@ def pyarrow() -> Any:  # noqa: ANN401 - a module without types
     return import_module("pyarrow")
 
 
-def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Read these columns, row by row."""
+@contextmanager
+def _reading(path: Path) -> Iterator[Any]:
+    """Open a table, and name it in errors."""
     pa = pyarrow()
     try:
         with pa.parquet.ParquetFile(path) as file:
-            later = tables.LATER.difference(file.schema_arrow.names)
-            known = [name for name in columns if name not in later]
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=known):
-                none = [None] * batch.num_rows
-                yield from zip(
-                    *(none if name in later else batch.column(name).to_pylist() for name in columns), strict=True
-                )
+            yield file
     except FileNotFoundError as error:
         raise BadInput("there is no such table", where=str(path), fix=_READ_AGAIN) from error
     except (pa.ArrowException, KeyError) as error:
         raise BadInput(f"not the table it should be: {error}", where=str(path), fix=_READ_AGAIN) from error
+
+
+def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Read these columns, row by row."""
+    with _reading(path) as file:
+        later = tables.LATER.difference(file.schema_arrow.names)
+        known = [name for name in columns if name not in later]
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=known):
+            none = [None] * batch.num_rows
+            yield from zip(
+                *(none if name in later else batch.column(name).to_pylist() for name in columns), strict=True
+            )
+
+
+def stored_allocations(path: Path) -> StoredAllocations:
+    """Read the table of allocations into a temporary file, many rows at once."""
+    found = StoredAllocations.new_rows()
+    numbers: dict[str, dict[str, int]] = {"task": {}, "node": {}}  # in order of first appearance
+    with _reading(path) as file:
+        for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=[column.name for column in tables.ALLOCATIONS]):
+            if any(column.null_count for column in batch.columns):
+                what = "a row of the table of allocations has an empty cell"
+                raise BadInput(what, where=str(path), fix=_READ_AGAIN)
+            for name, known in numbers.items():
+                found.last[name].frombytes(_numbered(batch.column(name), known).tobytes())
+            for name in ("from_s", "to_s"):
+                found.last[name].frombytes(batch.column(name).cast("float64").to_numpy().tobytes())
+            found.add_block_if_full()
+    return StoredAllocations(tasks=tuple(numbers["task"]), nodes=tuple(numbers["node"]), rows=found)
+
+
+def _numbered(column: Any, known: dict[str, int]) -> NDArray[np.int32]:  # noqa: ANN401 - a module without types
+    """Return the number of each name; new names are added to the ``known`` ones."""
+    named = column if hasattr(column, "indices") else column.dictionary_encode()
+    places, first, which = np.unique(named.indices.to_numpy(), return_index=True, return_inverse=True)
+    numbers = np.empty(len(places), dtype=np.int32)
+    for each in np.argsort(first).tolist():
+        numbers[each] = known.setdefault(named.dictionary[int(places[each])].as_py(), len(known))
+    return numbers[which]
 
 
 def write(result: ReplayResult, folder: Path, file_format: str) -> None:

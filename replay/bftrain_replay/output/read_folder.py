@@ -99,9 +99,12 @@ class SavedReplay:
     def holdings(self) -> StoredAllocations:
         """Read the table of allocations into a temporary file."""
         path = self._folder / "allocations.csv"
-        found = plain_allocations(path) if path.is_file() else None
-        if found is not None:
-            return found
+        if path.is_file():
+            found = plain_allocations(path)
+            if found is not None:
+                return found
+        elif (columns := path.with_suffix(parquet_tables.SUFFIX)).is_file():
+            return parquet_tables.stored_allocations(columns)
         rows = StoredAllocations.new_rows()
         task, node, from_s, to_s = (rows.last[name] for name in _ALLOCATION)
         tasks: dict[str, int] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain_replay import replay_folder
-from bftrain_replay.output import plain_allocations
+from bftrain_replay.output import parquet_tables, plain_allocations
 from bftrain_replay.output.read_folder import SavedReplay
 from tests.unit.replay.test_report_page import study_of
 
@@ -70,3 +70,36 @@ def test_names_with_commas_are_read_too(tmp_path: Path) -> None:
     table = tmp_path / "allocations.csv"
     table.write_text(table.read_text().replace("one,", '"o,ne",'))
     assert SavedReplay(tmp_path).holdings().tasks == ("o,ne",)
+
+
+@pytest.mark.parametrize("dictionaries", [True, False])
+def test_parquet_is_read_in_batches_with_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dictionaries: bool
+) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    pa = parquet_tables.pyarrow()
+    monkeypatch.setattr(parquet_tables, "BLOCK_ROWS", 2)
+    monkeypatch.delattr(parquet_tables, "rows")
+    names = [pa.array(["one", "two", "one"]), pa.array(["n2", "n1", "n1"])]
+    if dictionaries:  # in the order of the log, as a replay writes them
+        names = [
+            pa.DictionaryArray.from_arrays(pa.array([1, 0, 1]), pa.array(["two", "one"])),
+            pa.DictionaryArray.from_arrays(pa.array([1, 0, 0]), pa.array(["n1", "n2", "never"])),
+        ]
+    times = {"from_s": [0.0, 1.0, 2.5], "to_s": [3, 4, 5]}
+    replay_folder.write(study_of("one"), tmp_path)
+    (tmp_path / "allocations.csv").unlink()
+    path = tmp_path / "allocations.parquet"
+    pa.parquet.write_table(pa.table({"task": names[0], "node": names[1], **times}), path)
+    found = SavedReplay(tmp_path).holdings()
+    assert (found.tasks, found.nodes) == (("one", "two"), ("n2", "n1"))
+    table = found.table()
+    assert [column.tolist() for column in (table.task, table.node, table.from_s, table.to_s)] == [
+        [0, 1, 0],
+        [0, 1, 1],
+        *times.values(),
+    ]
+    for wrong, said in (([1.0, None, 2.0], "has an empty cell"), (["a", "b", "c"], "not the table it should be")):
+        pa.parquet.write_table(pa.table({"task": names[0], "node": names[1], **times, "to_s": wrong}), path)
+        with pytest.raises(BadInput, match=said):
+            SavedReplay(tmp_path).holdings()
