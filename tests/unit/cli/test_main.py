@@ -6,6 +6,7 @@ import errno
 import io
 import runpy
 import sys
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -120,6 +121,25 @@ def test_an_unknown_command_is_answered_with_known_ones(bftrain: CommandLine, wr
 def test_an_unknown_option_is_a_matter_of_usage(bftrain: CommandLine) -> None:
     assert bftrain("--verson").code == 2
     assert bftrain("completion", "tcsh").code == 2
+
+
+class _AtOnce(Exception):
+    pass
+
+
+def test_the_demo_frees_no_objects_at_its_end_unless_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = Mock(side_effect=_AtOnce)
+    monkeypatch.setattr(frame.os, "_exit", at_once)
+    monkeypatch.setattr(frame, "atexit", Mock())
+    monkeypatch.setattr(frame.threading, "active_count", lambda: threads)
+    monkeypatch.setattr(sys, "argv", ["bftrain", "demo", "--no-such"])
+    threads = 1
+    with pytest.raises(_AtOnce):
+        frame.run()
+    at_once.assert_called_once_with(2)
+    threads = 2
+    with pytest.raises(SystemExit):
+        frame.run()
 
 
 def test_python_dash_m(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -59,6 +59,32 @@ def test_the_end_of_a_command_looks_for_no_unused_objects() -> None:
     assert "frozen True" in done.stdout
 
 
+_END = """
+import atexit, threading
+
+def late():
+    threading.main_thread().join()
+    print("thread")
+
+atexit.register(print, "hook")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "arguments", "code", "said"),
+    [
+        ("", ("demo", "--no-such"), 2, ["hook"]),
+        ("threading.Thread(target=late).start()", ("demo", "--no-such"), 2, ["thread", "hook"]),
+    ],
+)
+def test_the_demo_exits_with_its_code_after_threads_hooks_and_output(
+    before: str, arguments: tuple[str, ...], code: int, said: list[str]
+) -> None:
+    command = [sys.executable, "-c", f"{_END}\n{before}\n{command_line(*arguments)}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
+    assert (done.returncode, done.stdout.splitlines()) == (code, said)
+
+
 _THREADS = """
 import atexit, os, sys
 
