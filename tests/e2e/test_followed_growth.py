@@ -131,7 +131,10 @@ def test_a_new_worker_that_differs_is_named_and_set_right(stage: conformance.Loc
 
 
 @pytest.mark.parametrize("who", ["the new one", "one that is followed", "none, but the size falls"])
-def test_a_change_in_the_middle_of_a_growth(stage: conformance.LocalStage, tmp_path: Path, who: str) -> None:
+def test_a_change_in_the_middle_of_a_growth(
+    stage: conformance.LocalStage, tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bftrain_elastic.manager.task_lifecycles.growth_retry.FIRST_S", 0.1)  # the new one is set aside
     (tmp_path / "hold").touch()
     task = stage.new(str(tmp_path))
     stage.do("start", task, "n1", "n2")

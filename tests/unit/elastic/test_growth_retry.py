@@ -220,13 +220,45 @@ def test_a_worker_that_joined_and_made_some_steps_ends_the_delay_and_is_replaced
     assert len(growth_notes(case)) == 1, "of the first failure after a growth there is none"
 
 
-@pytest.mark.parametrize("code", [-9, -15])
-def test_a_new_worker_that_is_killed_from_outside_is_replaced_at_once(code: int) -> None:
+@pytest.mark.parametrize("code", [-9, 128 + 9, -15])
+@pytest.mark.parametrize("when", ["as it starts", "as it joins"])
+def test_a_worker_that_is_killed_as_it_joins_is_started_again_later_and_later(code: int, when: str) -> None:
     case = NativeCase("a", "b")
     (old,) = case.running("a")
     case.set_nodes("a", "b")
-    crash(case, join(case, old, 1), code)
-    assert case.context.spawned
+    delays = []
+    for step in range(1, 6):
+        new = case.context.spawned.pop() if when == "as it starts" else join(case, old, step)
+        crash(case, new, code)
+        if when == "as it joins":
+            case.ready(old, step, 99)
+            assert case.go(step) == [old]
+        delays.append(seconds_to_restart(case, old, step))
+    settle_s = case.context.settle_s
+    assert delays == [pytest.approx(settle_s + FIRST_S * 2**times, abs=1.5) for times in range(5)]
+    assert len(growth_notes(case)) == len(delays) - 1, "one for each failure but the first"
+    assert len([text for text in case.context.notes() if "started again" in text]) == 1, "each death is reported once"
+
+
+def test_a_worker_that_is_killed_as_it_joins_by_a_preemption_is_no_failure_to_join() -> None:
+    case = NativeCase("a", "b")
+    (old,) = case.running("a")
+    for step in range(1, 6):
+        case.set_nodes("a", "b")
+        crash(case, join(case, old, step), -9)
+        assert case.context.spawned == []
+        case.context.there["b"] = 0
+        case.lifecycle.node_gone("b")
+        case.set_nodes("a")
+        case.ready(old, step, 99)
+        assert case.go(step) == [old]
+        case.tick(0.1)
+        case.context.there["b"] = 1
+        case.lifecycle.node_up("b")
+        case.tick(case.context.settle_s + 1.0)
+    case.set_nodes("a", "b")
+    assert case.context.spawned, "at once"
+    assert case.context.notes() == []
 
 
 def test_a_node_whose_worker_crashed_as_it_joined_serves_if_no_other_is_left() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,6 +52,7 @@ class WorkerDeath:
     started: bool = True  # it had got through its start-up
     fatal: bool = False  # it will do no better the next time
     noted: bool = False  # another note has reported it
+    join_failed: Callable[[], str] | None = None  # called unless it was a preemption; returns a note, or ""
 
     @property
     def from_outside(self) -> bool:
@@ -130,6 +131,10 @@ class FailurePolicy:
         waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
         return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
 
+    def may_set_aside(self, node: str) -> bool:
+        """Return whether a worker was killed there as it joined others, and it is not known yet if by a preemption."""
+        return any(one.death.join_failed is not None and one.death.node == node for one in self._pending)
+
     def lost_lately(self, now: float) -> bool:
         """Return whether a death or a leaving node explains why members lost each other."""
         recent = max(self._last_s, max(self._left.values(), default=-math.inf))
@@ -147,8 +152,9 @@ class FailurePolicy:
                 # Those that followed may say why, also if they were heard of first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
                 return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
+            note = "" if one.death.join_failed is None else one.death.join_failed()
             if not one.death.noted:
-                notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
+                notes.append(note or f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
         return FailureVerdict(tuple(notes))
 
     def _count(self, death: WorkerDeath, step: int) -> str:

@@ -1,7 +1,7 @@
 """Growth that failed: its new workers are set aside for a while, so that training goes on without them.
 
-Workers that did not get into a group are set aside by name. One that crashed as it joined is gone: its slot is set
-aside, and no other worker is started there meanwhile.
+Workers that did not get into a group are set aside by name. One that died as it joined is gone: its slot is set aside,
+and no other worker is started there meanwhile.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import LauncherJob
@@ -234,11 +235,16 @@ class NativeLifecycle(SupervisedLifecycle):
         began_s = self._group.formed_at if grouped else member.since
         started = member.phase is not MemberPhase.COMING
         death = WorkerDeath(text, member.node, nodes, end, began_s, started, fatal)
-        now, note = self._context.now(), ""
-        if not (fatal or death.from_outside or self._supervision.failures.left_lately(nodes, now)):
-            note = self._members.join_failed(member, self._supervision.step, f"{text}{last_word(end.tail)}")
-        self._supervision.note(note)
-        self._supervision.died(replace(death, noted=bool(note)))
+        if not (fatal or self._supervision.failures.left_lately(nodes, self._context.now())) and (
+            self._members.joins(member)
+        ):
+            join_failed = partial(self._members.join_failed, member, f"{text}{last_word(end.tail)}")
+            if death.from_outside:  # perhaps by a preemption of its node
+                death = replace(death, join_failed=join_failed)
+            elif note := join_failed():
+                self._supervision.note(note)
+                death = replace(death, noted=True)
+        self._supervision.died(death)
 
     def _adopt_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
         """Handle a worker that ended while there was no manager; return whether the task ended with it."""

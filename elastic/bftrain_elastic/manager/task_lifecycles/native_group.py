@@ -174,14 +174,15 @@ class GroupMembers:
         return self.of(MemberPhase.IN)
 
     def spawn_missing(self) -> None:
-        """Start a worker on each free slot of a wanted node, unless it is set aside and others train."""
+        """Start a worker on each free slot of a wanted node, unless it is set aside, or may be, and others train."""
         others = self._hold_state()
         for node in self._nodes.here:
             there = [member for member in self if member.node == node]
             slots = range(self._job.workers_per_node or self._context.slots(node))
             if all(member.stays for member in there):
                 for slot in sorted(set(slots).difference(member.slot for member in there)):
-                    if not (others and self.growth.waits(f"{node}:{slot}", self._context.now())):
+                    aside = self.growth.waits(f"{node}:{slot}", self._context.now())
+                    if not (others and (aside or self._supervision.failures.may_set_aside(node))):
                         self._spawn(node, slot)
 
     def _hold_state(self) -> bool:
@@ -202,10 +203,12 @@ class GroupMembers:
         if self.growth.failing:
             self.growth.confirmed(one.place for one in self.group if one.has_joined(step))
 
-    def join_failed(self, member: GroupMember, step: int, why: str) -> str:
-        """Set the slot of a worker aside that crashed as it joined others; return a note if that goes on."""
-        if member.has_joined(step) or not self._hold_state():
-            return ""
+    def joins(self, member: GroupMember) -> bool:
+        """Return whether a worker is about to join others."""
+        return not member.has_joined(self._supervision.step) and self._hold_state()
+
+    def join_failed(self, member: GroupMember, why: str) -> str:
+        """Set the slot of a worker aside that died as it joined others; return a note if that goes on."""
         return self.growth.failed({member.place}, {member.node}, self._context.now(), why)
 
     def _spawn(self, node: str, slot: int) -> None:
