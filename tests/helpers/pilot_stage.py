@@ -45,6 +45,7 @@ class ToyScheduler:
         self.forgets = False  # jobs that are over
         self.most = 1000
         self.most_s = float("inf")
+        self.refused_s = float("inf")
         self.starts = True
         self.planned: dict[str, float] = {}
         self.allowed = PilotLimits()
@@ -65,6 +66,8 @@ class ToyScheduler:
         self.orders.append(order)
         if len([job for job in self.jobs.values() if job.state in ALIVE]) + count > self.most:
             raise CommandFailed(("submit",), 1, "too many")
+        if order.seconds > self.refused_s:
+            raise CommandFailed(("submit",), 1, "Requested time limit is invalid")
         if order.seconds > self.most_s:
             raise CommandFailed(("submit",), 1, "too many")
         for _number in range(count):

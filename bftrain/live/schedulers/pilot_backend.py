@@ -62,6 +62,8 @@ ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 _NAMED: Final = 5  # nodes, in a remark
 _BLOCKS: Final = re.compile(r"(QOS|Assoc|Account|Partition|JobHeld|Invalid|BadConstraints)\w*")
 
+_TOO_LONG: Final = re.compile(r"TimeLimit|MaxWall")
+
 
 def blocked(pilots: Sequence[Pilot]) -> str:
     """Return the reasons for which no pilot starts however many nodes are idle; "" if one runs, or may start."""
@@ -70,6 +72,11 @@ def blocked(pilots: Sequence[Pilot]) -> str:
     if runs or not whys or not all(map(_BLOCKS.fullmatch, whys)):
         return ""
     return f"no pilot can start: {', '.join(sorted(whys))}"
+
+
+def too_long(pilots: Collection[Pilot]) -> bool:
+    """Return whether a pilot waits because it is longer than the site allows by now."""
+    return any(pilot.state is PilotState.WAITING and _TOO_LONG.search(pilot.why) for pilot in pilots)
 
 
 def held_nodes(pilots: Collection[Pilot]) -> dict[str, Pilot]:

@@ -40,6 +40,7 @@ from bftrain.live.schedulers.pilot_backend import (
     log_folder,
     mark_of,
     of_others,
+    too_long,
 )
 from bftrain.live.schedulers.pilot_policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
@@ -86,7 +87,7 @@ class PilotJobs:
         self.available = batch.available
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
         self.partitions: tuple[str, ...] = getattr(batch, "partitions", ())  # whose jobs preempt no pilots
-        self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
+        self._without = self.nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
         self._stock, self._hinted, self._busy = PilotPolicy(settings), asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None
         self._announced: dict[str, float | None] = {}  # node -> expected end of our use
@@ -95,7 +96,7 @@ class PilotJobs:
         self._noticed: dict[str, float] = {}  # node -> when the scheduler announced that it takes it
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
-        self._longest_s, self._leaving, self._drains = LATER, False, NodeDrains()
+        self._longest_s, self._leaving, self._too_long, self._drains = LATER, False, False, NodeDrains()
         self.cluster, self.hooks = "", HookTally(settings.spool, "end")  # the machine's name, if known
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
@@ -122,11 +123,6 @@ class PilotJobs:
     def gpus(self) -> float:
         """GPUs that a pilot asks for; 0 if that is not known."""
         return float(getattr(self._batch, "gpus", 0.0))
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """All nodes that the scheduler has for pilots, as far as known."""
-        return self._nodes
 
     def off_hours(self) -> frozenset[str]:
         """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
@@ -244,8 +240,10 @@ class PilotJobs:
         await self._submit(orders, moves.submit, pilots)
         self._remark("failing", failing(pilots, log_folder(self._site)) if self._stock.failing else "")
         why = blocked(pilots) or ("" if self._announced else self._remarked.get("blocked", ""))
-        if why and not self._remarked.get("blocked"):
+        long = too_long(pilots)
+        if (why and not self._remarked.get("blocked")) or (long and not self._too_long):
             self._limits_at = -math.inf  # they have changed since they were read
+        self._too_long = long
         self._remark("blocked", why)
         self._remark("turns", TURNS if self._stock.takes_turns else "")
         return min(1.0 if any(moves.submit) else moves.again_s, self._settings.poll_s)
@@ -272,6 +270,7 @@ class PilotJobs:
                     self._longest_s = min(self._longest_s, longest.seconds)
                     limit = None
         except CommandFailed as error:
+            self._limits_at = -math.inf  # read before the next try
             self._stock.failed(time.monotonic(), self._batch.trouble(error), alive)
             self._remark("submit", f"pilots cannot be submitted: {error}")
             return
@@ -312,7 +311,7 @@ class PilotJobs:
             if pilot.state in ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
                 pilots[place] = msgspec.structs.replace(pilot, state=PilotState.TAKEN)
         self._known = listed
-        self._nodes = self._nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
+        self.nodes = self.nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
         return pilots
 
     async def _learn_limits(self, now: float, *, at_start: bool = False) -> None:
@@ -333,14 +332,14 @@ class PilotJobs:
             raise
         self._stock.limit(limits)
         self._limits_at, self._longest_s, self.cluster = now, limits.longest_s, limits.cluster
-        self._nodes = self._nodes.union(limits.nodes)
+        self.nodes = self.nodes.union(limits.nodes)
         self._remark("limits", "; ".join(limits.remarks))
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
         """Build the orders, the longest first."""
         # Schedulers refuse an order that names a node they do not know. One GPU of a node cannot be avoided alone
         without = self._without.union(self._stock.avoided(now), self._drains.nodes)
-        avoid = tuple(sorted(self._nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
+        avoid = tuple(sorted(self.nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
         name = job_name(self._site)
         lengths = sorted({min(length, self._longest_s) for length in self._settings.lengths_s}, reverse=True)
         orders = []

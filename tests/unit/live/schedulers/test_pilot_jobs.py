@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.pilot_backend import ALIVE, Pilot, PilotLimits, PilotState, Run, blocked
+from bftrain.live.schedulers.pilot_backend import ALIVE, Pilot, PilotLimits, PilotState, Run, Trouble, blocked
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from tests.helpers.pilot_stage import PilotStage, play
 
@@ -476,6 +476,46 @@ def test_limits_that_have_changed_are_read_again_when_no_pilot_can_start(tmp_pat
                 stage.toy.jobs[id_] = msgspec.structs.replace(job, why=why)
             await stage.until(lambda: f"no pilot can start: {why}" in stage.remarks(), "it is remarked")
             await stage.until(lambda: stage.toy.orders[-1].seconds <= 3600, "shorter ones are submitted")
+
+    play(test())
+
+
+@pytest.mark.parametrize("why", ["PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit"])
+def test_a_limit_of_time_that_is_lowered_is_read_while_others_run_and_wait(tmp_path: Path, why: str) -> None:
+    async def test() -> None:
+        async with PilotStage(tmp_path, "n1", lengths_s=(86_400.0, 600.0)) as stage:
+            await stage.until(lambda: stage.toy.count(PilotState.RUNNING) == 1, "one runs")
+            await stage.until(lambda: stage.toy.count(PilotState.WAITING) == 4, "two of each length wait")
+            stage.toy.allowed = PilotLimits(longest_s=3600.0)
+            long = {order.mark for order in stage.toy.orders if order.seconds > 3600}
+            for id_, job in stage.toy.jobs.items():
+                if job.state is PilotState.WAITING and job.mark in long:
+                    stage.toy.jobs[id_] = msgspec.structs.replace(job, why=why)
+            await stage.until(
+                lambda: {one.seconds for one in stage.toy.orders} >= {3600.0}, "shorter ones are submitted"
+            )
+            waiting = [one.mark for one in stage.toy.jobs.values() if one.state is PilotState.WAITING]
+            await stage.until(lambda: long.isdisjoint(waiting), "in place of those that are too long")
+            assert stage.toy.count(PilotState.RUNNING) == 1, "the one that runs may go on"
+
+    play(test())
+
+
+def test_limits_are_read_again_after_a_submission_that_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Slurm refuses jobs that are longer than the partition allows (EnforcePartLimits)."""
+    monkeypatch.setattr("bftrain.live.schedulers.pilot_policy._WAITS_S", dict.fromkeys(Trouble, (0.01, 0.01)))
+
+    async def test() -> None:
+        stage = PilotStage(tmp_path, "n1", lengths_s=(86_400.0,))
+        async with stage:
+            await stage.until(lambda: stage.toy.count(PilotState.RUNNING) == 1, "one runs")
+            await stage.until(lambda: stage.toy.count(PilotState.WAITING) == 2, "the stock is there")
+            stage.toy.allowed, stage.toy.refused_s = PilotLimits(longest_s=3600.0), 3600.0
+            stage.toy.take("n1")
+            stage.toy.nodes.append("n1")  # a waiting one starts there, and another one is to wait
+            await stage.until(lambda: stage.toy.orders[-1].seconds == 3600.0, "shorter ones are submitted")
 
     play(test())
 
