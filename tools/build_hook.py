@@ -6,28 +6,43 @@ import runpy
 import subprocess
 import sysconfig
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path("solvers", "bftrain_solvers", "knapsack")
+FOLDER = Path("bftrain_solvers", "knapsack")
 
 
 class KnapsackBuildHook(BuildHookInterface[Any]):
     """Puts the library into the wheel, beside its sources; an editable installation has it in the checkout."""
 
+    _folder: TemporaryDirectory[str] | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and tag the wheel with the platform; the library does not depend on the version of Python."""
-        compile_library = runpy.run_path(str(Path(self.root, FOLDER, "library_file.py")))["compile_library"]
+        """Compile, and tag the wheel with the platform; the library does not depend on the version of Python.
+
+        For a wheel it is compiled elsewhere than in the checkout, which may be read-only, or in use by another build.
+        """
+        script = Path(self.root, "solvers", FOLDER, "library_file.py")
         try:
-            library = compile_library()
-        except (OSError, subprocess.CalledProcessError) as error:
+            compile_library = runpy.run_path(str(script))["compile_library"]
+            if version == "editable":
+                compile_library()
+                return
+            self._folder = TemporaryDirectory(prefix="bftrain-compiled-")
+            library = compile_library(Path(self._folder.name))
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
             words = getattr(error, "stderr", "") or str(error)
-            self.app.display_warning(f"exact will use numpy only, and be slower: no C compiler works here ({words})")
-            return
-        if version == "editable":
+            self.app.display_warning(f"exact will use numpy only, and be slower: its C code was not compiled ({words})")
+            self.finalize(version, build_data, "")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
-        build_data["artifacts"].append(f"/{library.relative_to(self.root)}")
+        build_data["force_include"][str(library)] = str(FOLDER / "compiled" / library.name)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
+        """Delete what was compiled for the wheel."""
+        if self._folder is not None:
+            self._folder.cleanup()

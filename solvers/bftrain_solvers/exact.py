@@ -14,7 +14,7 @@ from bftrain.values.table import ValueTable
 from bftrain.version import __version__
 from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
 from bftrain_solvers.knapsack.best_sizes import best_sizes
-from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack
+from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack, why_numpy
 from bftrain_solvers.knapsack.numpy_knapsack import LastPrice
 
 
@@ -40,9 +40,8 @@ class ExactSolver:
         """Return that it is always available, and whether it has compiled code."""
         if compiled_knapsack() is not None:
             return Availability(ok=True, version=__version__)
-        reason = "numpy only: it takes longer without compiled code"
-        fix = "install a C compiler (cc) and then bftrain from its source once more"
-        return Availability(ok=True, version=__version__, reason=reason, fix=fix)
+        reason, fix = why_numpy()
+        return Availability(ok=True, version=__version__, reason=f"numpy only, so it takes longer: {reason}", fix=fix)
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task."""

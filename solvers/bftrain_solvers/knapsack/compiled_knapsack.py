@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from bftrain_solvers.arrays import Floats
-from bftrain_solvers.knapsack.library_file import library_file
+from bftrain_solvers.knapsack.library_file import library_file, other_libraries
 
 NO_COMPILED: Final = "BFTRAIN_NO_COMPILED"
 _ROOM: Final = 2**22  # 32 MiB of addresses, of which memory is used only as far as a problem needs it
@@ -71,3 +71,14 @@ def compiled_knapsack() -> CompiledKnapsack | None:
         return CompiledKnapsack(ctypes.PyDLL(str(library_file())))
     except OSError:
         return None
+
+
+def why_numpy() -> tuple[str, str]:
+    """Return why there is no compiled knapsack, and what to do about it."""
+    if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
+        return f"{NO_COMPILED} is set", f"unset {NO_COMPILED}"
+    if library_file().exists():
+        return "its compiled code cannot be loaded here", "install bftrain from its source once more, on this machine"
+    if other_libraries():
+        return "its C code was changed after it was compiled", "run pip install -e . in the checkout once more"
+    return "it has no compiled code", "install a C compiler (cc) and then bftrain from its source once more"

@@ -5,8 +5,10 @@ Only the standard library is imported, so that the build of a package can use it
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -26,24 +28,43 @@ def library_file() -> Path:
     return SOURCES / f"knapsack-{sysconfig.get_platform()}-{digest}.so"
 
 
-def compile_library() -> Path:
-    """Compile the sources if that is not done; raise ``OSError`` or ``CalledProcessError`` where it cannot be done.
+def compile_library(folder: Path | None = None) -> Path:
+    """Compile the sources; raise ``OSError``, ``ValueError`` or ``CalledProcessError`` where it cannot be done.
 
-    ``CC`` in the environment names the compiler. The file appears whole; those of other sources are deleted.
+    ``CC`` in the environment names the compiler. Without a ``folder`` the library is put beside its sources, unless one
+    is there that can be loaded. It appears whole, and those of other sources are deleted.
     """
     library = library_file()
-    if library.exists():
+    if folder is not None:
+        library = folder / library.name
+    elif _loads(library):
         return library
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    with tempfile.TemporaryDirectory(dir=SOURCES, prefix=".compiling-") as place:
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    sources = _files(".c")
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=".compiling-") as place:
         made = Path(place, library.name)
-        command = [*compiler, *_FLAGS, "-o", str(made), *map(str, _files(".c")), "-lm"]
+        command = [*compiler, *_FLAGS, "-o", str(made), *map(str, sources), "-lm"]
         subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - the user's own compiler
+        shutil.copymode(sources[0], made)  # all who can read the sources can load it
         made.replace(library)
-    for other in SOURCES.glob("knapsack-*.so"):
-        if other != library and other.name.startswith(library.name.rpartition("-")[0]):
-            other.unlink(missing_ok=True)
+    for other in other_libraries() if folder is None else ():
+        other.unlink(missing_ok=True)
     return library
+
+
+def other_libraries() -> list[Path]:
+    """Return the libraries of other sources for this machine."""
+    library = library_file()
+    return [file for file in SOURCES.glob(f"{library.name.rpartition('-')[0]}-*.so") if file != library]
+
+
+def _loads(library: Path) -> bool:
+    """Return whether a library is there and can be loaded: it may come from another C library or compiler."""
+    try:
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
 
 
 def _files(ending: str) -> list[Path]:

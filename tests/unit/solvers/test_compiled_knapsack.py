@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bftrain_solvers.knapsack import library_file
-from bftrain_solvers.knapsack.compiled_knapsack import CompiledKnapsack, compiled_knapsack
+from bftrain_solvers.knapsack.compiled_knapsack import CompiledKnapsack, compiled_knapsack, why_numpy
 from bftrain_solvers.knapsack.numpy_knapsack import best_sizes_with_numpy
 from tests.helpers.knapsack_problems import KnapsackProblem, random_problem
 
@@ -119,22 +119,39 @@ def test_the_environment_can_switch_it_off(
     assert compiled is not None
     monkeypatch.setenv("BFTRAIN_NO_COMPILED", value)
     assert (compiled_knapsack.__wrapped__() is not None) == used
+    assert (why_numpy() == ("BFTRAIN_NO_COMPILED is set", "unset BFTRAIN_NO_COMPILED")) != used
 
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    copied = Path(shutil.copytree(library_file.SOURCES, tmp_path / "compiled", ignore=shutil.ignore_patterns("*.so")))
-    monkeypatch.setattr(library_file, "SOURCES", copied)
-    return copied
+    """Return a folder of other sources, which are compiled at once."""
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    (folder / "knapsack.h").write_text("int bftrain_best_sizes(void);\n")
+    function = '__attribute__((visibility("default"))) int bftrain_best_sizes(void) { return 1; }'
+    (folder / "knapsack.c").write_text(f'#include "knapsack.h"\n{function}\n')
+    monkeypatch.setattr(library_file, "SOURCES", folder)
+    return folder
 
 
-def test_a_library_of_other_sources_is_never_used(sources: Path, compiled: CompiledKnapsack) -> None:
+def test_a_library_of_other_sources_is_never_used(
+    sources: Path, compiled: CompiledKnapsack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert compiled is not None
     before = library_file.compile_library()
     assert before == library_file.library_file()
-    assert before.stat().st_size > 10_000
+    before.write_text("no library")
+    assert compiled_knapsack.__wrapped__() is None
+    assert "cannot be loaded here" in why_numpy()[0]
+    library_file.compile_library()  # once more
+    assert compiled_knapsack.__wrapped__() is not None
     (sources / "knapsack.h").write_text((sources / "knapsack.h").read_text() + "\n/* changed */\n")
     assert compiled_knapsack.__wrapped__() is None
+    assert why_numpy() == (
+        "its C code was changed after it was compiled",
+        "run pip install -e . in the checkout once more",
+    )
+    monkeypatch.setenv("CC", "")  # as if there were none
     after = library_file.compile_library()
     assert after == library_file.library_file() != before
     assert list(sources.glob("*.so")) == [after]  # and nothing else is left
@@ -160,3 +177,4 @@ def test_a_compiler_that_fails_leaves_nothing(sources: Path, monkeypatch: pytest
         library_file.compile_library()
     assert {file.suffix for file in sources.iterdir()} == {".c", ".h"}
     assert compiled_knapsack.__wrapped__() is None
+    assert why_numpy()[0] == "it has no compiled code"
