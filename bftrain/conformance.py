@@ -93,10 +93,10 @@ def check_metric(metric: Callable[..., object], run: object) -> None:
     result = getattr(run, "result", run)
     name = str(getattr(metric, "name", None) or getattr(metric, "__name__", "metric"))
     try:
-        first, second = (measured([resolve_metric(name, metric)], result) for _ in range(2))
+        first, second = (measured(resolve_metric(name, metric), result) for _ in range(2))
     except BftrainError as error:
         raise Nonconformance(str(error)) from error
-    _require(first == second, "returns other numbers when called again")
+    _require(repr(first) == repr(second), "returns other numbers when called again")
 
 
 def _harvester(admission: Admission | ChoosingAdmission, placement: Placement) -> Harvester:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
@@ -259,10 +259,11 @@ class FunctionMetric(msgspec.Struct, frozen=True):
 
 
 class MeasuredFigures(NamedTuple):
-    """The numbers of a run, and the errors of failed metrics, whose numbers are ``None``."""
+    """The numbers of a run, the errors of failed metrics, and notes on all numbers that they made ``None``."""
 
     numbers: dict[str, float | None]
     broken: tuple[BrokenPlugin, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def metrics_of(said: str) -> tuple[Metric, ...]:
@@ -289,38 +290,36 @@ def resolve_metric(name: str, given: object = None) -> Metric:
     raise BrokenPlugin(what, where=where, fix="docs/adding/metric.md has an example")
 
 
-def measured(metrics: Iterable[Metric], run: object) -> dict[str, float | None]:
-    """Measure a run; unknown and infinite numbers become ``None``."""
-    found: dict[str, float | None] = {}
-    for metric in metrics:
-        where = f"metric '{metric.name}'"
-        try:
-            given = dict(metric.measure(run))
-            numbers = {name: _number(given.pop(name)) for name in metric.figures}
-        except Exception as error:
-            raise BrokenPlugin(raised(error), where=where) from error
-        if given:
-            raise BrokenPlugin(f"returned '{next(iter(given))}', which is not among its figures", where=where)
-        found |= numbers
-    return found
+def measured(metric: Metric, run: object) -> dict[str, float | None]:
+    """Measure a run; numbers may be infinite or NaN."""
+    where = f"metric '{metric.name}'"
+    try:
+        given = dict(metric.measure(run))
+        numbers = {name: _number(given.pop(name)) for name in metric.figures}
+    except Exception as error:
+        raise BrokenPlugin(raised(error), where=where) from error
+    if given:
+        raise BrokenPlugin(f"returned '{next(iter(given))}', which is not among its figures", where=where)
+    return numbers
 
 
 def measured_if_possible(metrics: Iterable[Metric], run: object) -> MeasuredFigures:
-    """Measure a run, and keep its result even if one of its metrics fails."""
+    """Measure a run, and keep its result even if one of its metrics fails; infinite numbers and NaN become ``None``."""
     numbers: dict[str, float | None] = {}
-    broken = []
+    broken, notes = [], []
     for metric in metrics:
         try:
-            numbers |= measured((metric,), run)
+            found = measured(metric, run)
         except BrokenPlugin as error:
-            numbers |= dict.fromkeys(metric.figures)
+            found = dict.fromkeys(metric.figures)
             broken.append(error)
-    return MeasuredFigures(numbers, tuple(broken))
-
-
-def notes_on_broken(broken: Iterable[BrokenPlugin]) -> Iterator[str]:
-    """Yield each error of a metric once, over all measured runs."""
-    return (f"{text}; its numbers are null" for text in dict.fromkeys(map(str, broken)))
+            notes.append(f"{error}; its numbers are null")
+        for name, number in found.items():
+            numbers[name] = number if number is None or isfinite(number) else None
+            if numbers[name] is not number:
+                what = f"metric '{metric.name}': '{name}' is {number}, which JSON cannot hold, so it is null"
+                notes.append(f"{what}; return None where it is unknown")
+    return MeasuredFigures(numbers, tuple(broken), tuple(notes))
 
 
 def figures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
@@ -334,5 +333,4 @@ def absolute_metrics(said: str, folder: Path | None = None) -> str:
 
 
 def _number(given: object) -> float | None:
-    number = None if given is None else float(given)  # type: ignore[arg-type]  # float() raises for other types
-    return number if number is not None and isfinite(number) else None
+    return None if given is None else float(given)  # type: ignore[arg-type]  # float() raises for other types

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -14,7 +14,6 @@ from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.node_stay import fixed_horizon_s
 from bftrain.errors import BrokenPlugin
 from bftrain.node_units import words_of
-from bftrain.parts import notes_on_broken
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
@@ -78,7 +77,7 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
         """The errors of requested metrics that gave no numbers."""
-        return tuple(_broken_metrics(self.result, self.baseline))
+        return tuple(error for each in (self.result, self.baseline) if each for error in each.broken_metrics)
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures of its short form."""
@@ -232,9 +231,5 @@ def _warnings(
         *odd_settings(main.settings, tasks, log.kind_names),
         *odd_decisions(made),
     )
-    return (*map(words_of(log.unit), odd), *notes_on_broken(_broken_metrics(main, simple)))
-
-
-def _broken_metrics(*results: ReplayResult | None) -> Iterator[BrokenPlugin]:
-    for each in results:
-        yield from each.broken_metrics if each is not None else ()
+    of_metrics = dict.fromkeys((*main.metric_notes, *(simple.metric_notes if simple else ())))
+    return (*map(words_of(log.unit), odd), *of_metrics)

@@ -220,7 +220,7 @@ class StudyPasses:
         result = result_of(done, settings)
         if settings.metrics:
             found = measured_if_possible(metrics_of(settings.metrics), result)
-            result = changed(result, metrics=found.numbers, broken_metrics=found.broken)
+            result = changed(result, metrics=found.numbers, broken_metrics=found.broken, metric_notes=found.notes)
         if answers is None:
             return result
         answers.check()

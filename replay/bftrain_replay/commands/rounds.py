@@ -181,7 +181,6 @@ def _simulate(
 
 
 def _warnings(result: RoundResult) -> Iterator[str]:
-    from bftrain.parts import notes_on_broken
     from bftrain_replay.results.input_warnings import odd_settings
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
@@ -196,7 +195,7 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     if settings.resources_of_nodes and not resources:
         yield "CPU cores and memory count for nothing: no task says how its speed depends on them (resources)"
     yield from result.remarks
-    yield from notes_on_broken(result.broken_metrics)
+    yield from result.metric_notes
     if summary.ended == "overload":
         days = summary.simulated_s / 86_400
         yield (

@@ -32,6 +32,7 @@ SLURM: Final = "slurm"
 LOCAL: Final = "local"
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
+_MOST_WARNINGS: Final = 8
 _MOST_REASONS: Final = 5
 # Columns of the table that are printed
 _PRINTED: Final = ("harvested", "coverage", "efficiency", "baseline_efficiency", "ceiling_efficiency", "makespan_s")
@@ -234,8 +235,10 @@ def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...
 
 def _show(done: SweepResult, out: Output, **counts: int) -> None:
     """Print the table; ``counts`` stand in its JSON, and ``to_do``, how many replays remain, above the table too."""
-    for words, passes in done.warnings.items():
+    for words, passes in list(done.warnings.items())[:_MOST_WARNINGS]:
         out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
+    if len(done.warnings) > _MOST_WARNINGS:
+        out.warn(f"{len(done.warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json")
     reasons: dict[str, PointRow] = {row.error: row for row in reversed(done.failed)}
     for reason, row in list(reversed(reasons.items()))[:_MOST_REASONS]:
         out.warn(f"failed: {row.point.words}: {reason}")

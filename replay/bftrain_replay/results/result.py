@@ -132,6 +132,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     warnings: tuple[str, ...] = ()
     metrics: Mapping[str, float | None] = msgspec.field(default_factory=dict)  # those that the settings ask for
     broken_metrics: tuple[BrokenPlugin, ...] = ()
+    metric_notes: tuple[str, ...] = ()  # on metrics that are broken, or gave an infinite number or NaN
     ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:

@@ -131,6 +131,11 @@ class RoundResult(ShortRepr):
         """The errors of requested metrics that gave no numbers."""
         return self._measured.broken
 
+    @property
+    def metric_notes(self) -> tuple[str, ...]:
+        """Notes on metrics that are broken, or gave an infinite number or NaN."""
+        return self._measured.notes
+
     @cached_property
     def _measured(self) -> MeasuredFigures:
         return measured_if_possible(metrics_of(self.settings.metrics), self)

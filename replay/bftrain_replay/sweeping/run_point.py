@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -169,7 +169,8 @@ def _replayed(
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
     odd = odd_inputs(part(result.simulated_s), passes.tasks, settings.racks)
-    warnings = (*odd, *odd_decisions({settings.solver: result}), *_partial(ended, left))
+    of_decisions = odd_decisions({settings.solver: result})
+    warnings = (*odd, *of_decisions, *_partial(ended, left), *_at_point(job, result.metric_notes))
     harvest = HarvestCurve(result).harvest_node_h(np.array(job.edges_s)).tolist() if job.edges_s else ()
     found = {"figures": figures, "timings": result.timings(), "ended": ended, "harvest_node_h": tuple(harvest)}
     return _done(job, perf_counter() - begun, warnings, **found)
@@ -181,7 +182,8 @@ def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Ta
     source = log if cluster is None else cluster
     done = simulate(source, tasks, settings, watch=lambda simulated_s, _: go_on(simulated_s / span_s))
     _refuse_broken(done.broken_metrics)
-    warnings = (*done.remarks, *_partial(done.ended, done.summary.measured - done.summary.measured_finished))
+    left = done.summary.measured - done.summary.measured_finished
+    warnings = (*done.remarks, *_partial(done.ended, left), *_at_point(job, done.metric_notes))
     rounds = InRounds(
         figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
     )
@@ -192,6 +194,11 @@ def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
     """Fail a pass whose metric is broken, so that ``--retry-failed`` measures it."""
     for error in metrics:
         raise error
+
+
+def _at_point(job: SweepPass, notes: Iterable[str]) -> Iterator[str]:
+    """Add the point of a pass to notes on its own numbers."""
+    return (f"{note} (at {job.words})" for note in notes)
 
 
 def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -73,6 +74,8 @@ def test_what_is_asked_for_stands_in_the_summary(tmp_path: Path, monkeypatch: py
     assert list(metrics)[:3] == ["first_end_s", "nothing", "longest"]
     assert metrics["first_end_s"] == min(record.finish_s or 0.0 for record in done.result.tasks)
     assert metrics["nothing"] is None
+    said = "metric 'ends': 'nothing' is nan, which JSON cannot hold, so it is null; return None where it is unknown"
+    assert [each for each in done.summary["warnings"] if "metric" in each] == [said]
     assert metrics["campaigns"] == 2
     assert set(done.summary["baseline"]["metrics"]) == set(metrics)
     assert done.summary["ceiling"]["metrics"] == {}  # a yardstick is not what was asked about
@@ -125,6 +128,19 @@ def test_a_point_of_a_sweep_whose_metric_is_broken_fails_and_can_be_done_again(t
     (first, second) = bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1).failed
     assert first.error == second.error
     assert "metric 'answer': raised IndexError" in first.error
+
+
+def test_a_sweep_names_points_whose_metric_is_infinite(tmp_path: Path) -> None:
+    save_log(LOG, tmp_path / "log.npz")
+    save_tasks(TASKS, tmp_path / "tasks.toml")
+    (tmp_path / "mine.py").write_text("def endless(run):\n    return float('inf') if run.settings.seed == 2 else 1\n")
+    text = 'log = "log.npz"\ntasks = "tasks.toml"\n[fixed]\nmetrics = "mine.py:endless"\n[grid]\nseed = [1, 2]\n'
+    (tmp_path / "sweep.toml").write_text(text)
+    swept = bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1)
+    said = "metric 'endless': 'endless' is inf, which JSON cannot hold, so it is null; return None where it is unknown"
+    assert f"{said} (at seed = 2)" in swept.warnings
+    assert not swept.failed
+    json.loads((tmp_path / "out" / "sweep.json").read_text(), parse_constant=pytest.fail)
 
 
 def test_the_suite_for_metrics() -> None:

@@ -131,7 +131,9 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
         "    assert len(run.users_frame()) and len(run.rounds_frame()) and len(run.over_time_frame()) == 1000\n"
         "    return sum(task.node_s for task in run.tasks) / 3600\n\n"
         "def decided(run):\n"
-        "    return len(run.decisions_frame())\n"
+        "    return len(run.decisions_frame())\n\n"
+        "def endless(run):\n"
+        "    return float('inf')\n"
     )
     done = run(metrics=f"{mine}:longest,{mine}:held,campaigns")
     found = done.summary.metrics
@@ -142,6 +144,8 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
     assert broken.summary.metrics == {"decided": None}
     (error,) = broken.broken_metrics
     assert re.match(r"metric 'decided': raised AttributeError: .*decisions_frame", str(error))
+    (note,) = run(metrics=f"{mine}:endless").metric_notes
+    assert note.startswith("metric 'endless': 'endless' is inf, which JSON cannot hold")
     with pytest.raises(BftrainError, match="no metric is called 'none'"):
         run(metrics="none")
 
