@@ -12,6 +12,7 @@ from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import decides, ignored_settings, name_of, settings_of
 from bftrain.errors import BadInput
+from bftrain.text_formats import counted
 
 if TYPE_CHECKING:
     from bftrain.deciding.harvester import Harvester
@@ -70,7 +71,7 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     with Journal.open(journal_path) as journal:
         journal.require_settings(settings)
         harvester = restore(journal)
-        out.say(f"{journal_path}: continuing after {len(journal):,} steps")
+        out.say(f"{journal_path}: continuing after {counted(len(journal), 'step')}")
         if journal.cut_off:
             _write_actions(harvester.owed)
             _decide(harvester, journal, out)

@@ -8,6 +8,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
+from bftrain.text_formats import counted
 from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output
 
 
@@ -54,5 +55,5 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
         "times_shifted": shift_times,
     }
     times = "begins at 0" if shift_times else "keeps its times (--shift-times moves them)"
-    nodes = in_words_of(hidden.unit, f"{len(hidden.node_names):,} nodes")
+    nodes = in_words_of(hidden.unit, counted(len(hidden.node_names), "node"))
     out.result(figures, lambda: f"{path}: {nodes} with new names; the log {times}")

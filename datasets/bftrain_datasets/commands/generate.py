@@ -31,12 +31,13 @@ def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start
 
     The same options give the same file.
     """
-    from bftrain.text_formats import percent
+    from bftrain.text_formats import counted, percent
     from bftrain_datasets.log.log_files import check_log_name, save_log
     from bftrain_datasets.log.log_generator import generate_log
 
     check_log_name(path)
     made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
     save_log(made, path)
-    words = f"{path}: {nodes:,} nodes, {len(made):,} events, {percent(made.idle_share)} of the node-time idle"
+    size = f"{counted(nodes, 'node')}, {counted(len(made), 'event')}"
+    words = f"{path}: {size}, {percent(made.idle_share)} of the node-time idle"
     out.result(figures_of(made, path), lambda: words)

@@ -14,6 +14,7 @@ from bftrain.cli.settings import DurationType
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadInput
 from bftrain.node_units import CORE, GPU, NODE, UNITS, words_of
+from bftrain.text_formats import counted
 from bftrain_datasets.commands.logfiles import InputFile, node_list
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def row_totals(made: Imported | NoUsableRecords) -> str:
     """Return the sum over all rows, as text."""
     rows = made.rows
     aside = sum(rows.aside.values())
-    return f"{made.format}: {rows.read:,} rows read = {rows.used:,} used + {aside:,} set aside"
+    return f"{made.format}: {counted(rows.read, 'row')} read = {rows.used:,} used + {aside:,} set aside"
 
 
 def refusal(made: Imported) -> Exception:
@@ -241,8 +242,9 @@ def refusal(made: Imported) -> Exception:
     from bftrain.errors import BadInput
 
     names = ", ".join(each.name for each in made.doubts)
-    kinds = "1 kind" if len(made.doubts) == 1 else f"{len(made.doubts)} kinds"
-    return BadInput(f"--strict: {kinds} of doubt: {names}", fix="see the options in the report above")
+    return BadInput(
+        f"--strict: {counted(len(made.doubts), 'kind')} of doubt: {names}", fix="see the options in the report above"
+    )
 
 
 class FindingsTable:

@@ -42,7 +42,7 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, lead_s
     Nodes keep the order of the log. The part begins with the states at the begin of the window.
     """
     from bftrain.node_units import in_words_of
-    from bftrain.text_formats import duration, percent
+    from bftrain.text_formats import counted, duration, percent
     from bftrain_datasets.log.edits import chosen_nodes, chosen_window, leave_earlier, places_of
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 
@@ -60,7 +60,7 @@ def command(log: Path, path: Path, nodes: str | None, window: str | None, lead_s
     save_log(part, path)
     words = in_words_of(
         part.unit,
-        f"{len(part.node_names):,} of {len(whole.node_names):,} nodes, {duration(part.span_s)} of "
+        f"{len(part.node_names):,} of {counted(len(whole.node_names), 'node')}, {duration(part.span_s)} of "
         f"{duration(whole.span_s)}, {percent(part.idle_share)} of the node-time idle",
     )
     out.result(figures_of(part, path), lambda: f"{path}: {words}")

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
+from bftrain.text_formats import counted
 from bftrain_datasets.commands import tasks_import, tasks_profiles
 from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
 
@@ -133,7 +134,7 @@ def generate(
     last_s = max(task.submit_s for task in made)
     figures = {"file": str(path), "tasks": count, "kind": kind, "last_submit_s": last_s}
     arriving = f", the last at {last_s:,.0f} s" if arrivals_per_hour else ""
-    out.result(figures, lambda: f"{path}: {count:,} tasks{arriving}")
+    out.result(figures, lambda: f"{path}: {counted(count, 'task')}{arriving}")
 
 
 def _mix_or_trials(

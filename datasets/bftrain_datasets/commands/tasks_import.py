@@ -9,6 +9,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
+from bftrain.text_formats import counted
 from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
 from bftrain_datasets.commands.records import findings_data
 
@@ -156,7 +157,7 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
         "refused": found.refused,
         "sources": found.sources,
     }
-    out.result(figures, lambda: f"{path}: {len(found.tasks):,} tasks\n" + "\n".join(words))
+    out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
 
 
 def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload:
@@ -191,7 +192,7 @@ def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator
     if any(task.deadline_s is not None for task in found.tasks):
         yield f"deadlines are multiples of the duration on {found.reference}"
     aside = sum(found.rows.aside.values())
-    yield f"{found.rows.read:,} rows read = {found.rows.used:,} tasks + {aside:,} set aside"
+    yield f"{counted(found.rows.read, 'row')} read = {counted(found.rows.used, 'task')} + {aside:,} set aside"
 
 
 def _warnings(found: TrainingWorkload) -> Iterator[str]:
@@ -208,7 +209,7 @@ def _warnings(found: TrainingWorkload) -> Iterator[str]:
             yield f"{finding.count:,} {finding.name}{first}: {hazard.says}; {finding.done}{option}"
     early = sum(task.submit_s < 0 for task in found.tasks)
     if early:
-        yield f"{early:,} tasks are handed in before the time that submit_s counts from"
+        yield f"{counted(early, 'task')} handed in before the time that submit_s counts from"
 
 
 def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bool, out: Output) -> None:
@@ -238,8 +239,8 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bo
     if found.unused:
         out.warn(f"not used: {', '.join(found.unused)}")
     if min(moments) < 0:
-        out.warn(f"{sum(moment < 0 for moment in moments):,} tasks are handed in before the log begins")
-    out.result(figures, lambda: f"{path}: {len(found.tasks):,} tasks\n" + "\n".join(words))
+        out.warn(f"{counted(sum(moment < 0 for moment in moments), 'task')} handed in before the log begins")
+    out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
 
 
 def _published_words(found: PublishedTasks) -> Iterator[str]:

@@ -211,6 +211,8 @@ def import_files(
     """
     if not paths:
         raise BadInput("no file to read", fix="name a file, or - for standard input")
+    if [str(path) for path in paths].count(STDIN) > 1:
+        raise BadInput("named more than once, and it can be read only once", where="stdin", fix="name - once")
     intake = RecordIntake(options)
     for text, _ in options.node_units_of:
         for node in expand(text):

@@ -31,11 +31,13 @@ _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
 _UNPACK: Final = "unpack it first, for example into standard input"
 _UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
+_NO_FILE: Final = ("an archive without a file in it", "pass the file that should be read")
 _PAGES: Final = (b"<!doctype html", b"<html")
 _BOOKS: Final = ("xl/", "content.xml")  # members of the files of spreadsheet programs
 _UNREADABLE: Final = {
     b"\x1f\x9d": ("packed with compress", _UNPACK),
     b"7z\xbc\xaf": ("packed with 7z", _UNPACK),
+    b"PK\x05\x06": _NO_FILE,  # a zip archive of no members
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
 }
@@ -43,6 +45,7 @@ _LOOK_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZIP: Final = b"PK\x03\x04"
+_ENCRYPTED: Final = 0x1  # a flag of a member of a zip archive
 _LOG_MEMBER: Final = ".npy"  # of a bftrain log, which is a zip archive too
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
@@ -340,12 +343,15 @@ def _zipped(
     except zipfile.BadZipFile:
         archive, members = None, []
     if archive is not None and not members:
-        raise BadInput("an archive without a file in it", where=where, fix="pass the file that should be read")
+        raise BadInput(_NO_FILE[0], where=where, fix=_NO_FILE[1])
     if any(member.filename.startswith(_BOOKS) for member in members):
         raise BadInput("a workbook of a spreadsheet program", where=where, fix="save its sheet as CSV")
     if archive is None or members[0].filename.endswith(_LOG_MEMBER):
         copy.seek(0)
         return closing.enter_context(io.BufferedReader(cast("io.RawIOBase", copy), _BLOCK_BYTES)), None
+    if members[0].flag_bits & _ENCRYPTED:
+        what = f"{tellable(members[0].filename)!r} in it is encrypted"
+        raise BadInput(what, where=where, fix="unpack it with its password first")
     try:
         content = closing.enter_context(archive.open(members[0]))
     except (RuntimeError, NotImplementedError) as error:
@@ -363,4 +369,4 @@ def _first_member(
         if file is not None:
             content = _ResumedStream(b"", cast("_Buffered", file), check, damage, _MEMBER_BYTES)
             return io.BufferedReader(content, _BLOCK_BYTES), archive
-    raise BadInput("an archive without a file in it", where=where, fix="pass the file that should be read")
+    raise BadInput(_NO_FILE[0], where=where, fix=_NO_FILE[1])

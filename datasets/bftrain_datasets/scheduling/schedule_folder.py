@@ -15,6 +15,7 @@ from typing import Any, Final
 from bftrain import config, summaries
 from bftrain.files import whole_file, write_text
 from bftrain.result_folder import ResultKind
+from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain.version import __version__
 from bftrain_datasets.log.log_files import save_log
@@ -37,7 +38,7 @@ def _swf_lines(result: ScheduleResult) -> Iterator[str]:
     yield f"; Note: derived: bftrain {__version__} simulated the main scheduler ({summary.policy})"
     yield f"; Note: from {workload.source.name}, SHA-256 {workload.source.sha256}"
     if len(started) < len(jobs):
-        yield f"; Note: {len(jobs) - len(started)} jobs that did not start are omitted"
+        yield f"; Note: without {counted(len(jobs) - len(started), 'job')} that did not start"
     first_s = float(jobs.fields[0][swf.SUBMIT])
     for job in started:
         fields = list(jobs.fields[job])

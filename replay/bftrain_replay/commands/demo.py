@@ -79,7 +79,8 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
         if written:
             early.complete(study)
             demo.replace(write_demo)
-    title = f"{len(log.node_names):,} nodes, {text_formats.duration(log.span_s)}, {len(tasks):,} tasks"
+    nodes, span = text_formats.counted(len(log.node_names), "node"), text_formats.duration(log.span_s)
+    title = f"{nodes}, {span}, {text_formats.counted(len(tasks), 'task')}"
     show(study, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
     exit_if_interrupted(study, folder / _REPLAY, written=written)

@@ -26,12 +26,13 @@ from bftrain.cli.output import Output, prints_results
 def command(folder: Path, form: str, path: Path, out: Output) -> None:
     """Write what a replay left in DIR in the format of another tool."""
     from bftrain.files import check_replaceable, whole_file
+    from bftrain.text_formats import counted
     from bftrain_replay.output import batsim, perfetto
     from bftrain_replay.output.read_folder import SavedReplay
 
-    module, things = (batsim, "jobs") if form == "batsim" else (perfetto, "events")
+    module, thing = (batsim, "job") if form == "batsim" else (perfetto, "event")
     check_replaceable(path, module.is_own)
     saved = SavedReplay(folder)
     with whole_file(path) as file:
         count = module.export(saved, file)
-    out.result({"file": str(path), things: count}, lambda: f"{path}: {count:,} {things}")
+    out.result({"file": str(path), f"{thing}s": count}, lambda: f"{path}: {counted(count, thing)}")

@@ -11,6 +11,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput
+from bftrain.text_formats import counted
 
 if TYPE_CHECKING:
     from bftrain.journal_steps import JournalStep
@@ -79,7 +80,7 @@ def show(
             return
         rows = [_row(step) for step in found]
         cluster = last_cluster(journal)
-        count = f"{len(journal):,} steps" + (f" on cluster {cluster}" if cluster else "")
+        count = counted(len(journal), "step") + (f" on cluster {cluster}" if cluster else "")
     title = f"{path}: {count}" if wanted == StepFilter() and last is None else f"{path}: {len(rows):,} of {count}"
     out.result(None, lambda: table(title, ("step", "time", "what", "pool", "used"), rows, left=(1, 2)))
 
@@ -130,7 +131,7 @@ def verify(path: Path, out: Output) -> None:
     }
     if not found:
         since = f" from step {first + 1:,} on; those before are in no file any more" if first else ""
-        out.result(report, lambda: f"{steps:,} steps, every decision the same{since}")
+        out.result(report, lambda: f"{counted(steps, 'step')}, every decision the same{since}")
         return
     if out.json:
         out.result(report, str)
@@ -150,7 +151,7 @@ def repair(path: Path, target: Path, out: Output) -> None:
     from bftrain.live.tasks.journal_repair import repair as repaired
 
     found = repaired(path, target)
-    lines = [f"{found.journal}: {found.steps:,} steps"]
+    lines = [f"{found.journal}: {counted(found.steps, 'step')}"]
     lines += [f"they end where the damage begins: {found.stopped}"] if found.stopped else ["no step is damaged"]
     lines += [f"not copied: {text}" for text in found.lost]
     out.result(found, lambda: "\n".join(lines))

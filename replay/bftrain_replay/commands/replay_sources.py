@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bftrain.cli.output import Output
 from bftrain.cli.settings import option_of
 from bftrain.errors import BadInput, BadValue, Interrupted, UsageError
+from bftrain.text_formats import counted
 from bftrain_replay.commands import replay_run
 from bftrain_replay.commands.sensitivity import SensitivityTable
 
@@ -193,7 +194,7 @@ def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> 
     if folder is not None:
         out.say(f"result: {folder}")
     exit_on_differences(done.differences, done.steps, path, out)
-    out.say(f"{done.steps:,} steps, every decision the same")
+    out.say(f"{counted(done.steps, 'step')}, every decision the same")
 
 
 def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float]:

@@ -188,10 +188,11 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     spread = sum(spec.spread is not None for spec in gangs.specs)
     if spread and not result.engine.knows_hosts:
         unknown = "which nodes lie together is not known: they count for nothing"
-        yield f"{spread:,} tasks have speeds by hosts, and {unknown}"
+        yield f"{text_formats.counted(spread, 'task')} with speeds by hosts, and {unknown}"
     resources = sum(spec.resources is not None for spec in gangs.specs)
     if resources and not settings.resources_of_nodes:
-        yield f"{resources:,} tasks have speeds by CPU cores or memory, and neither --cpus nor --memory-gb limits them"
+        of_tasks = f"{text_formats.counted(resources, 'task')} with speeds by CPU cores or memory"
+        yield f"{of_tasks}, and neither --cpus nor --memory-gb limits them"
     if settings.resources_of_nodes and not resources:
         yield "CPU cores and memory count for nothing: no task says how its speed depends on them (resources)"
     yield from result.remarks

@@ -147,7 +147,8 @@ def _words(result: ScheduleResult, name: str) -> RenderableType:
     from rich.console import Group
 
     summary, log = result.summary, result.log
-    title = f"{name}: {summary.policy}, estimates {summary.estimates}, {summary.nodes:,} nodes"
+    nodes = text_formats.counted(summary.nodes, "node")
+    title = f"{name}: {summary.policy}, estimates {summary.estimates}, {nodes}"
     idle_h, share = text_formats.count(log.idle_node_s / 3600), text_formats.percent(log.idle_share)
     idle = f"{idle_h} node-hours, {share} of the node-time"
     return Group(

@@ -15,6 +15,7 @@ from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import overwrite_option
 from bftrain.cli.value_completion import TOML_FILES
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
+from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import no_cache_option
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
         )
     words = words_of(done.unit)
     columns = [*swept, *(words(metric.short_title) for metric in metrics), *(["status"] if with_states else [])]
-    title = f"{done.spec.title}: {len(done.rows):,} points"
+    title = f"{done.spec.title}: {counted(len(done.rows), 'point')}"
     if len(rows) < len(done.rows):
         title += f", the first {len(rows)} of them"
     if to_do is not None:

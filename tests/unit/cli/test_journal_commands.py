@@ -135,7 +135,7 @@ def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: P
     day = time.strftime("%Y-%m-%d", time.localtime(at_s))
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
     assert clock in bftrain("journal", "show", tmp_path / "live.db", "--since", day).out
-    assert "0 of 1 steps on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", day).out
+    assert "0 of 1 step on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", day).out
 
 
 def test_show_as_json_gives_every_step_whole(bftrain: CommandLine, journal: Path) -> None:

@@ -121,7 +121,7 @@ def test_gavels_speeds_on_several_hosts(bftrain: CommandLine, tmp_path: Path) ->
         assert rows(table_of / "tasks.csv")[2]["finish_s"] == str(took_s)
         assert figures["lost_spread_samples"] == lost_samples
     assert "lost to spreading " in bftrain(*replay, *more).out
-    assert "1 tasks have speeds by hosts, and which nodes lie together is not known" in bftrain(*replay).err
+    assert "1 task with speeds by hosts, and which nodes lie together is not known" in bftrain(*replay).err
     refused = bftrain(*replay, "--placement", "scattered")
     assert (refused.code, "--per-host" in refused.err) == (3, True)
 

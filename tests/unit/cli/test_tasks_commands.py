@@ -102,7 +102,7 @@ def test_what_is_refused_is_reported_by_name_and_strict_ends_there(bftrain: Comm
         "warning: 9 too_large, first at jobs:3: jobs that so many nodes can never hold; row set aside: refused; "
         in ended.err
     )
-    assert "10 rows read = 1 tasks + 9 set aside" in ended.out
+    assert "10 rows read = 1 task + 9 set aside" in ended.out
     made.unlink()
     strict = bftrain("tasks", "import", path, "-o", made, "--nodes", 2, "--strict")
     assert (strict.code, strict.out) == (3, "")
@@ -134,7 +134,7 @@ def test_what_submit_s_counts_from(bftrain: CommandLine, tmp_path: Path) -> None
     ended = bftrain("tasks", "import", philly, "-o", made, "--log", log)
     begin_s = load_log(log).start_s
     assert load_tasks(made)[0].submit_s == 1_507_338_000 - begin_s
-    assert "1 tasks are handed in before the time that submit_s counts from" in ended.err
+    assert "1 task handed in before the time that submit_s counts from" in ended.err
     assert bftrain("tasks", "import", blox, "-o", made, "--log", log).code == 3
 
 

@@ -151,7 +151,7 @@ def test_a_quiet_import_prints_no_findings(tmp_path: Path) -> None:
     loud, quiet = (run("import", records, "-o", tmp_path / "log.npz", *flag) for flag in ((), ("-q",)))
     assert "nodes_inferred" in loud.stdout
     assert "nodes_inferred" not in quiet.stdout
-    assert "1 rows read" in quiet.stdout
+    assert "1 row read" in quiet.stdout
 
 
 def test_import_takes_downtime_of_nodes(tmp_path: Path) -> None:

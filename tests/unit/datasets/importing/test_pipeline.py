@@ -103,6 +103,8 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch, tmp_path:
     piped = import_files([Path("-")], ImportOptions())
     assert piped.log.sha256 == imported(tmp_path, MONDAY).log.sha256
     assert piped.log.provenance.sources[0].name == "stdin"
+    with pytest.raises(BadInput, match=r"stdin: named more than once, and it can be read only once .name - once"):
+        import_files([Path("-"), Path("-")], ImportOptions())
 
 
 def test_progress_adds_up_to_the_size_of_the_files(tmp_path: Path) -> None:

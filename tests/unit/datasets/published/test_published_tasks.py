@@ -172,7 +172,7 @@ def test_the_command_warns_of_what_a_task_file_cannot_hold(tmp_path: Path) -> No
     said = run(first, second, "-o", tmp_path / "tasks.csv", "--log", log).stderr
     assert "warning: Os is neither samples/s nor speedup" in said
     assert "warning: not used: more" in said
-    assert "warning: 1 tasks are handed in before the log begins" in said
+    assert "warning: 1 task handed in before the log begins" in said
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_the_schedule_read_again_leaves_as_many_nodes_idle(log: Path, tmp_path: 
     assert changes(counted) == ours
     text = (folder / "schedule.swf").read_text()
     assert "; Note: derived: bftrain" in text
-    assert "; Note: 1 jobs that did not start are omitted" in text
+    assert "; Note: without 1 job that did not start" in text
     again = schedule(folder / "schedule.swf", policy="conservative")
     assert again.schedule.start_s == result.schedule.start_s[:-1]  # all but the refused one
 
