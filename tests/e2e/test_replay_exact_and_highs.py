@@ -1,6 +1,8 @@
-"""Two solvers that are both exact, on the shipped sample: the same decisions, and where plans tie the same values."""
+"""Two exact solvers on the shipped sample, and ``exact`` with and without compiled code: the same plans."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +18,8 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.simulation.engine import run
+from bftrain_solvers.knapsack import best_sizes
+from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack
 
 HOURS = 12
 HOW = Settings(max_tasks=6)
@@ -37,6 +41,11 @@ def each_of_its_own(tasks: tuple[TaskSpec, ...]) -> list[TaskSpec]:
         )
         for number, spec in enumerate(tasks)
     ]
+
+
+def decisions(tasks: Sequence[TaskSpec], how: Settings) -> list[tuple[object, ...]]:
+    """Return times, pools, used nodes, competing tasks and sizes of all decisions of a replay."""
+    return [(row[:5], row[-1]) for row in run(log(), tasks, build_harvester(how)).decisions.rows()]
 
 
 class Both:
@@ -67,9 +76,18 @@ def test_every_decision_is_worth_the_same() -> None:
 
 def test_where_no_two_plans_tie_the_decisions_are_the_same() -> None:
     tasks = each_of_its_own(sample_tasks())
-    exact, highs = (run(log(), tasks, build_harvester(replace(HOW, solver=solver))) for solver in ("exact", "highs"))
-    without_solver = [
-        [(row[:5], row[-1]) for row in done.decisions.rows()] for done in (exact, highs)
-    ]  # time, pool, used, competing, and the sizes
-    assert len(without_solver[0]) > 200
-    assert without_solver[0] == without_solver[1]
+    exact, highs = (decisions(tasks, replace(HOW, solver=solver)) for solver in ("exact", "highs"))
+    assert len(exact) > 200
+    assert exact == highs
+
+
+@pytest.mark.parametrize(("objective", "max_tasks"), [("throughput", 20), ("deadline", 20), ("max-min", 6)])
+def test_compiled_code_makes_the_same_decisions_as_numpy(
+    monkeypatch: pytest.MonkeyPatch, objective: str, max_tasks: int
+) -> None:
+    if compiled_knapsack() is None:
+        pytest.skip("bftrain was installed without a C compiler")
+    how = Settings(objective=objective, max_tasks=max_tasks)
+    compiled = decisions(sample_tasks(), how)
+    monkeypatch.setattr(best_sizes, "compiled_knapsack", lambda: None)
+    assert decisions(sample_tasks(), how) == compiled
