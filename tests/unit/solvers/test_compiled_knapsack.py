@@ -91,6 +91,21 @@ def test_no_table_takes_long(compiled: CompiledKnapsack) -> None:
     assert process_time() - started < 0.5  # it takes 0.005 s
 
 
+def test_rows_are_distinguished_as_fast_by_any_numbers(compiled: CompiledKnapsack) -> None:
+    rows = 20_000
+    values = np.stack([np.zeros(rows), np.arange(1.0, rows + 1)], axis=1)
+
+    def shortest_time(apart: int) -> float:
+        times = []
+        for _ in range(3):
+            started = process_time()
+            assert compiled.best_sizes(values, [0] * rows, rows // 2, range(0, rows * apart, apart)) is not None
+            times.append(process_time() - started)
+        return min(times)
+
+    assert shortest_time(2**44) < 20 * shortest_time(1)  # it is 1.5 times as long
+
+
 def test_what_does_not_fit_together_is_refused(compiled: CompiledKnapsack) -> None:
     with pytest.raises(ValueError, match="2 rows, but 1 present sizes"):
         compiled.best_sizes(np.zeros((2, 3)), [0], 1)

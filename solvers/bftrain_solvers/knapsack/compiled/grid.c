@@ -70,7 +70,8 @@ Outcome find_kinds(
         return DECLINED;
     memset(slots, 0, (size_t)count * sizeof *slots);
     for (i64 row = 0; row < rows; row++) {
-        uint64_t hash = (hash_of(&table, row) + (uint64_t)present[row]) * FACTOR;
+        uint64_t hash = hash_of(&table, row) + (uint64_t)present[row] * FACTOR;
+        hash = (hash ^ hash >> 32) * FACTOR; /* numbers may differ in their first bits only */
         i64 slot = (i64)(hash >> 20) & (count - 1), kind;
         for (;; slot = (slot + 1) & (count - 1)) {
             kind = slots[slot] - 1;
