@@ -149,9 +149,10 @@ class AllocationState:
 
     def process_events(self, events: tuple[Event, ...]) -> tuple[Action, ...]:
         """Process events of one moment, departures first, then in order; return the actions required immediately."""
-        left_last = {
-            node: number for number, event in enumerate(events) if isinstance(event, NodesLeft) for node in event.nodes
-        }
+        left_last: dict[str, int] = {}  # node -> the last event with which it left
+        for number, event in enumerate(events):
+            if isinstance(event, NodesLeft):
+                left_last.update(dict.fromkeys(event.nodes, number))
         actions = self._depart(left_last) if left_last else []
         for number, event in enumerate(events):
             if isinstance(event, NodesJoined):

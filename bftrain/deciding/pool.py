@@ -117,10 +117,8 @@ class NodePool:
 
     def leave(self, nodes: Iterable[str]) -> dict[str, int]:
         """Remove nodes that the main scheduler reclaimed; return those that were in the pool, with their group."""
-        gone = {node: self._group[node] for node in nodes if node in self._group}
-        self._drop_free([node for node in gone if node in self._free])
-        for node in gone:
-            del self._group[node]
+        gone = {node: group for node in nodes if (group := self._group.pop(node, None)) is not None}
+        self._drop_free(self._free.intersection(gone), gone)
         if self._kind:
             self._count.subtract([self._kind.pop(node) for node in gone if node in self._kind])
         return gone
@@ -128,7 +126,7 @@ class NodePool:
     def take(self, nodes: Iterable[str]) -> dict[str, int]:
         """Mark free nodes as held by a task; return node -> group."""
         taken = {node: self._group[node] for node in nodes}
-        self._drop_free(taken)
+        self._drop_free(taken, taken)
         return taken
 
     def give_back(self, nodes: Iterable[str]) -> None:
@@ -146,8 +144,8 @@ class NodePool:
             for node in of_kind:
                 groups.setdefault(self._group[node], {})[node] = None
 
-    def _drop_free(self, nodes: Collection[str]) -> None:
-        """Remove free nodes of the pool."""
+    def _drop_free(self, nodes: Collection[str], group_of: Mapping[str, int]) -> None:
+        """Remove free nodes of these groups."""
         self._free.difference_update(nodes)
         for kind, of_kind in self._by_kind(nodes):
             if self._position is not None:
@@ -155,10 +153,10 @@ class NodePool:
                 continue
             groups = self._by_group[kind]
             for node in of_kind:
-                members = groups[self._group[node]]
+                members = groups[group_of[node]]
                 del members[node]
                 if not members:
-                    del groups[self._group[node]]
+                    del groups[group_of[node]]
 
     def _by_kind(self, nodes: Collection[str]) -> Iterable[tuple[str, Collection[str]]]:
         if not self._kind:

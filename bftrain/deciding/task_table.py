@@ -225,6 +225,7 @@ class TaskTable:
         for task, lost in losses.items():
             member = self._members[task]
             member.advance_to(self.now_s)
+            held = member.held
             for node in lost:
-                del member.held[node]
+                del held[node]
         return losses
