@@ -132,7 +132,8 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
         pieces = slots.spans(begin_s, end_s, intake)
     else:
         order = _node_order(intake)
-        names = [intake.node_names[place] for place in order.tolist()]
+        unordered = intake.node_names
+        names = [unordered[place] for place in order.tolist()]
         place_of = np.empty(len(names), dtype=np.int32)
         place_of[order] = np.arange(len(names), dtype=np.int32)
         pieces = spans_by_node(jobs, keep, begin_s, end_s, len(names))

@@ -235,6 +235,8 @@ class NodeOutages:
 
     def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
         """Return the log with nodes down where they are out and idle."""
+        if not self._reports:
+            return log
         names = {name: {name} if log.unit == NODE else {name, node_of(name)} for name in log.node_names}
         known = {each for several in names.values() for each in several}
         strange = [name for name in self._reports if name not in known and self.spans(name)]

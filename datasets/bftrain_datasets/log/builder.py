@@ -153,7 +153,8 @@ def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
     order = np.lexsort((times, nodes))  # stable: keeps the order of insertion for one node at one time
-    same = (nodes[order][1:] == nodes[order][:-1]) & (times[order][1:] == times[order][:-1])
+    node, time_s = nodes[order], times[order]
+    same = (node[1:] == node[:-1]) & (time_s[1:] == time_s[:-1])
     last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))
     order = order[last]
     state, node = states[order], nodes[order]

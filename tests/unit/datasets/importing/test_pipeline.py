@@ -107,6 +107,20 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch, tmp_path:
         import_files([Path("-"), Path("-")], ImportOptions())
 
 
+def test_the_names_of_a_large_machine_are_listed_a_few_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A list of a million names takes as long as they are many: one for each node would take an hour."""
+    listed: list[int] = []
+
+    def node_names(intake: RecordIntake) -> tuple[str, ...]:
+        listed.append(intake.size)
+        return tuple(intake.machine.places)
+
+    monkeypatch.setattr(RecordIntake, "node_names", property(node_names))
+    made = imported(tmp_path, HEADER + job(1, 0, 100, "n[1-500]") + job(2, 200, 300, "n[2-500]"))
+    assert len(made.log.node_names) == 500
+    assert 0 < len(listed) < 10
+
+
 def test_progress_adds_up_to_the_size_of_the_files(tmp_path: Path) -> None:
     imported(tmp_path, MONDAY, TUESDAY)
     read_bytes: list[int] = []
