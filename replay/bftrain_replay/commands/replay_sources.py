@@ -158,7 +158,9 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     study, written = replay_run.run_into(
         folder, source, origin_of(cluster.log(), specs, settings, baseline), run, asked, out
     )
-    replay_run.show(study, source, out, title=f"{cluster.text} nodes with {task_file}")
+    replay_run.show(
+        study, source, out, title=f"{cluster.text} {'node' if cluster.text == '1' else 'nodes'} with {task_file}"
+    )
     if written:
         out.say(f"result: {folder}")
     replay_run.exit_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)

@@ -110,7 +110,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
         where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else "of idle nodes"
         return f"{len(comparison.sides)} replays {where}, over {text_formats.duration(most)} at most."
     log = first.log
-    nodes_over = f"{text_formats.count(len(log.node_names))} nodes over {text_formats.duration(log.span_s)}"
+    nodes_over = f"{text_formats.counted(len(log.node_names), 'node')} over {text_formats.duration(log.span_s)}"
     text = f"{len(comparison.sides)} replays of {nodes_over}"
     if TimeAxis(log.start_s, log.span_s).on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"

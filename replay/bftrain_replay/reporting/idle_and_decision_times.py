@@ -36,7 +36,7 @@ def idle_pieces(material: ReportData) -> ChartFigure | None:
     half_s = median_of(length_s, count)
     long = float(total_s[length_s > SECONDS_AN_HOUR].sum() / total_s.sum())
     says = (
-        f"Nodes were idle {text_formats.count(int(count.sum()))} times, half of these for less than "
+        f"Nodes were idle {text_formats.counted(int(count.sum()), 'time')}, half of these for less than "
         f"{text_formats.duration(half_s)}. "
         f"Times longer than an hour hold {text_formats.percent(long)} of the idle node-time."
     )
@@ -96,8 +96,8 @@ def decision_times(material: ReportData) -> ChartFigure | None:
     if not bins:
         return None
     said = (
-        f"Of {text_formats.count(summary['decisions'])} decisions by the solver '{summary['solver']}' half took less "
-        f"than {text_formats.milliseconds(spread['p50'])}, 99 in 100 less than "
+        f"Of {text_formats.counted(summary['decisions'], 'decision')} by the solver '{summary['solver']}' half took "
+        f"less than {text_formats.milliseconds(spread['p50'])}, 99 in 100 less than "
         f"{text_formats.milliseconds(spread['p99'])}, the longest {text_formats.milliseconds(spread['max'])}."
     )
     rows = [

@@ -110,7 +110,7 @@ def _ranked(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColu
 
 
 def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
-    total = f"{len(swept.rows):,} points"
+    total = text_formats.counted(len(swept.rows), "point")
     still = sum(row.state is sweep_table.PointState.OPEN for row in swept.rows)
     if still:
         yield f"{still:,} of {total} are still to be done."
@@ -142,8 +142,16 @@ def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None
     found = [value for row in done if main and (value := main.of(row)) is not None]
     if main is None or not found:
         return
-    yield FigureCard(name=f"{main.title}, highest", figure=main.format(max(found)), note=f"of {len(found):,} points")
-    yield FigureCard(name=f"{main.title}, lowest", figure=main.format(min(found)), note=f"of {len(found):,} points")
+    yield FigureCard(
+        name=f"{main.title}, highest",
+        figure=main.format(max(found)),
+        note=f"of {text_formats.counted(len(found), 'point')}",
+    )
+    yield FigureCard(
+        name=f"{main.title}, lowest",
+        figure=main.format(min(found)),
+        note=f"of {text_formats.counted(len(found), 'point')}",
+    )
     others = [name for name in varied(done) if name != SEED]
     if SEED in varied(done):
         width, kind = max((one.ends[1] - one.ends[0], one.kind) for one in spreads(done, main, others).values())
