@@ -6,8 +6,9 @@ on which it is fastest with what is still free there. The equal-share rules do n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from math import inf
 from time import perf_counter
 from typing import Final
@@ -23,6 +24,7 @@ from bftrain_solvers.arrays import Floats, Integers, Mask
 SizeRule = Callable[[Sequence[Sequence[int]], int], list[int]]  # the allowed sizes of every task, the pool
 
 _MOST_SETS: Final = 1_000  # of kinds that are looked at together
+_ROWS_AT_ONCE: Final = 64  # between two looks at the clock
 
 
 class FreeNodes:
@@ -81,6 +83,13 @@ class FreeNodes:
         if not runs.size:
             return 0
         return int(runs[np.lexsort((-speeds[runs], self._nodes[runs]))[0]])
+
+
+def _allowed_sizes(values: Floats) -> Iterator[list[int]]:
+    """Return the allowed sizes of each row, looked up in all rows at once."""
+    rows, sizes = np.nonzero(values > -np.inf)
+    ends, found = rows.searchsorted(np.arange(len(values) + 1)).tolist(), sizes.tolist()
+    return (found[begin:end] for begin, end in pairwise(ends))
 
 
 def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int], stop_at: float = inf) -> list[int]:
@@ -287,8 +296,10 @@ def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
     def divide(table: ValueTable, stop_at: float) -> list[int]:
         if table.columns.several:
             return _by_kind(table, rule, stop_at)
+        blocks = in_time(range(0, len(table.values), _ROWS_AT_ONCE), stop_at)
         return rule(
-            [np.flatnonzero(row > -np.inf).tolist() for row in in_time(table.values, stop_at)], table.problem.pool
+            [sizes for first in blocks for sizes in _allowed_sizes(table.values[first : first + _ROWS_AT_ONCE])],
+            table.problem.pool,
         )
 
     capabilities = SolverCapabilities(any_coupling=True, node_kinds=kinds)
