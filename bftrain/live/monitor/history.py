@@ -259,12 +259,12 @@ class EventFeed:
         self.last = 0  # the number of the last entry
         self._folded: dict[int, str] = {}  # number of an entry -> its nodes in words
 
-    def on_event(self, event: Event, pool: int, number_of: Callable[[str], int]) -> None:
-        """Add an event after which there are ``pool`` nodes."""
+    def on_event(self, event: Event, pool: int, number_of: Callable[[str], int], *, given_back: bool = False) -> None:
+        """Add an event after which there are ``pool`` nodes; those that left may have been ``given_back`` by us."""
         match event:
             case NodesJoined() | NodesLeft() if event.nodes:
                 kind = "joined" if isinstance(event, NodesJoined) else "left"
-                self._add(event.time_s, kind, nodes=event.nodes, pool=pool)
+                self._add(event.time_s, kind, nodes=event.nodes, pool=pool, what="given back" if given_back else "left")
             case TaskSubmitted():
                 self._add(event.time_s, "task", task=number_of(event.spec.name), what="submitted")
             case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskEdited() | TaskFailed():
@@ -291,7 +291,7 @@ class EventFeed:
 
     def _words(self, entry: _Entry, name_of: Callable[[int], str | None]) -> str:
         if entry.nodes:
-            became = "became idle" if entry.kind == "joined" else "left"
+            became = "became idle" if entry.kind == "joined" else entry.what
             unit = word_of(unit_of(entry.nodes))
             pool = f"{entry.pool} {unit}" if entry.pool == 1 else f"{entry.pool} {unit}s"
             if entry.number not in self._folded:  # a node set; of many sets only how many nodes

@@ -104,7 +104,9 @@ class StatusStream:
                     self._left.pop(node, None)
                     if isinstance(event, NodesLeft):
                         self._left[node] = event.time_s
-            self.feed.on_event(event, self._daemon.harvester.pool_size, lambda name: self._numbers.get(name, 0))
+            given_back = isinstance(event, NodesLeft) and not self._daemon.node_manager.preempted(event.nodes)
+            pool = self._daemon.harvester.pool_size
+            self.feed.on_event(event, pool, lambda name: self._numbers.get(name, 0), given_back=given_back)
         if any(isinstance(event, NodesLeft) for event in events):  # by which sizes change at once
             self._seen.append(self._sample())
 
