@@ -296,11 +296,12 @@ def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
     def divide(table: ValueTable, stop_at: float) -> list[int]:
         if table.columns.several:
             return _by_kind(table, rule, stop_at)
-        blocks = in_time(range(0, len(table.values), _ROWS_AT_ONCE), stop_at)
-        return rule(
-            [sizes for first in blocks for sizes in _allowed_sizes(table.values[first : first + _ROWS_AT_ONCE])],
-            table.problem.pool,
-        )
+        allowed: list[list[int]] = []
+        for first in range(0, len(table.values), _ROWS_AT_ONCE):
+            allowed += _allowed_sizes(table.values[first : first + _ROWS_AT_ONCE])
+            if perf_counter() > stop_at:
+                raise DeadlinePassed
+        return rule(allowed, table.problem.pool)
 
     capabilities = SolverCapabilities(any_coupling=True, node_kinds=kinds)
     return RuleSolver(name, "speeds and costs not looked at", divide, capabilities)
