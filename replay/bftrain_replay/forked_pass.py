@@ -14,11 +14,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
 from bftrain_elastic.agent.process_tree import die_with
+from bftrain_replay.accounting.column_file import ColumnFile
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import KeepGoing
 
@@ -161,5 +161,10 @@ def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, pa
         found = run(keep_going)
     except Exception:  # noqa: BLE001 - the parent replays by itself what failed here, and says what is wrong
         return
-    with suppress(OSError):  # the parent may have ended
+    ColumnFile.names_its_file = True
+    try:
         to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen
+    except OSError:  # the parent has ended, or the disk is full
+        return
+    while True:  # until the parent has opened the files, and kills this process
+        signal.pause()

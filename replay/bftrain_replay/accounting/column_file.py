@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from array import array
 from collections.abc import Iterator, Mapping
 from tempfile import SpooledTemporaryFile
-from typing import Any, Final
+from typing import IO, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ BLOCK_ROWS: Final = 1 << 16
 _MEMORY_BYTES: Final = 1 << 22  # before blocks go to a file
 _TURNED_AT_ONCE: Final = 256  # rows: to turn many into columns takes half the time of one by one
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"d": np.dtype(np.float64), "i": np.dtype(np.int32)}
+# The columns with the block in hand, rows of the blocks in the file, and its content or name
+_State: TypeAlias = "tuple[dict[str, array[Any]], list[int], bytes | str]"
 
 
 class ColumnFile:
@@ -26,27 +29,39 @@ class ColumnFile:
 
     __slots__ = ("__weakref__", "_file", "_lengths", "_new", "last")
 
+    # Whether a pickled one names the file, instead of holding all of it: for a child of a fork that lives until its
+    # parent has read it. The file has no name in a folder, so nothing is left behind whatever ends first
+    names_its_file: ClassVar[bool] = False
+
     def __init__(self, columns: Mapping[str, str]) -> None:
         self.last: dict[str, array[Any]] = {name: array(kind) for name, kind in columns.items()}
         self._new: list[tuple[float, ...]] = []  # rows that are still to be turned into columns
         self._lengths: list[int] = []  # rows of the blocks in the file
-        self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
+        self._file: IO[bytes] = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
         weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         return sum(self._lengths) + self._waiting + len(self._new)
 
-    def __getstate__(self) -> tuple[dict[str, str], list[dict[str, NDArray[Any]]]]:
-        """Return what is pickled: the types of the columns, and all rows."""
-        return {name: column.typecode for name, column in self.last.items()}, list(self.blocks())
+    def __getstate__(self) -> _State:
+        """Return what is pickled: the columns with the block in hand, and the file, by name or as its content."""
+        self._turn()
+        if not self._lengths or not self.names_its_file:
+            self._file.seek(0)
+            return self.last, self._lengths, self._file.read()
+        self._file.flush()
+        return self.last, self._lengths, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
 
-    def __setstate__(self, state: tuple[dict[str, str], list[dict[str, NDArray[Any]]]]) -> None:
-        """Store the rows in a file of this process."""
-        ColumnFile.__init__(self, state[0])
-        for block in state[1]:
-            for name, column in block.items():
-                self.last[name].frombytes(column.tobytes())
-            self.add_block_if_full()
+    def __setstate__(self, state: _State) -> None:
+        """Go on with the file of the other process, or with a new one of the same content."""
+        self.last, self._lengths, file = state
+        self._new = []
+        if isinstance(file, str):
+            self._file = open(file, "r+b")  # noqa: SIM115, PTH123 - open as long as this lives; a path would be resolved
+        else:
+            self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
+            self._file.write(file)
+        weakref.finalize(self, self._file.close)
 
     @property
     def _waiting(self) -> int:

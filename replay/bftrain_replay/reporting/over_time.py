@@ -287,13 +287,22 @@ def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _I
     stays about the same.
     """
     none, never = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32 if step_s else np.float64)
-    found, count = [(none, never, never, none)], 0
+    found: tuple[list[NDArray[Any]], ...] = [none], [never], [never], [none]
+    count = 0
     for node, begin_s, end_s, task in parts:
         begin, end = ((np.round(each / step_s).astype(np.int32) if step_s else each) for each in (begin_s, end_s))
         some = end > begin
-        found.append((node[some], begin[some], end[some], task[some]))
-        count += found[-1][0].size
+        for column, values in zip(found, (node, begin, end, task), strict=True):
+            column.append(values[some])
+        count += found[0][-1].size
         if most is not None and count > most:
             return None
-    nodes, begins, ends, tasks = zip(*found, strict=True)
-    return np.concatenate(nodes), np.concatenate(begins), np.concatenate(ends), np.concatenate(tasks)
+    nodes, begins, ends, tasks = map(_joined, found)
+    return nodes, begins, ends, tasks
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join arrays into one, and drop them: two copies of all columns would take as much again."""
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole

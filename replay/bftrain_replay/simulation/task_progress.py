@@ -60,10 +60,15 @@ class LossTimes:
 
     def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the node-seconds lost to a cause between consecutive edges."""
-        times, node_s = (self._rows[loss].column(name) for name in ("time_s", "node_s"))
+        # Few arrays at once: a year of a large machine has millions of losses
+        times = self._rows[loss].column("time_s")
         order = np.argsort(times, kind="stable")  # tasks are settled late, and not in order of time
-        lost = np.concatenate(([0.0], np.cumsum(node_s[order])))
-        return np.diff(lost[np.searchsorted(times[order], edges_s, side="right")])
+        ended = np.searchsorted(times[order], edges_s, side="right")
+        del times
+        lost = self._rows[loss].column("node_s")[order]
+        del order
+        np.cumsum(lost, out=lost)
+        return np.diff(np.where(ended > 0, lost[ended - 1], 0.0)) if lost.size else np.zeros(len(edges_s) - 1)
 
 
 # Losses of every task; SPREAD is there only of those that were spread

@@ -54,3 +54,24 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> 
         tracemalloc.stop()
     assert len(made) == 30_000
     assert max(held, peak) < 120_000  # of 0.36 MB
+
+
+def test_the_file_itself_can_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(ColumnFile, "names_its_file", True)
+    made, other = filled(10), ColumnFile.__new__(ColumnFile)
+    state = made.__getstate__()
+    assert isinstance(state[2], str)  # and not the content
+    other.__setstate__(state)
+    del made  # the first process has ended
+    for number in range(10, 20):
+        other.add(number / 4, number)
+    assert other.column("n").tolist() == list(range(20))
+    assert other.column("x").tolist() == [number / 4 for number in range(20)]
+
+
+def test_what_was_never_written_to_a_file_is_handed_over_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColumnFile, "names_its_file", True)
+    other = ColumnFile.__new__(ColumnFile)
+    other.__setstate__(filled(3).__getstate__())
+    assert other.column("n").tolist() == [0, 1, 2]

@@ -19,6 +19,7 @@ from bftrain.result_folder import DRAFT, REPORT_FILE
 from bftrain.values.problem import CompetingTask
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import forked_pass, replay_folder, study_passes
+from bftrain_replay.accounting.column_file import ColumnFile
 from bftrain_replay.commands.replay_run import ReplayRequest, run_into
 from bftrain_replay.forked_pass import ForkedPass, PassesBeside
 from bftrain_replay.provenance import InputSource
@@ -92,6 +93,17 @@ def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch,
         return ceiling(passes)
 
     monkeypatch.setattr(StudyPasses, "ceiling", dying)
+    assert study_files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+
+
+@pytest.mark.parametrize("method", ["__getstate__", "__setstate__"])
+@pytest.mark.usefixtures("beside")
+def test_a_pass_whose_columns_cannot_be_handed_over_is_done_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    """The disk is full as the child writes, or its files cannot be opened here."""
+    whole = study_files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
+    monkeypatch.setattr(ColumnFile, method, Mock(side_effect=OSError(28, "No space left on device")))
     assert study_files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
 
 
