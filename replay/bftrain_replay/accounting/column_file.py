@@ -30,7 +30,7 @@ class ColumnFile:
     __slots__ = ("__weakref__", "_file", "_lengths", "_new", "last")
 
     # Whether a pickled one names the file, instead of holding all of it: for a child of a fork that lives until its
-    # parent has read it. The file has no name in a folder, so nothing is left behind whatever ends first
+    # parent has read it. The file has no name in a folder, so it is gone when both processes have ended
     names_its_file: ClassVar[bool] = False
 
     def __init__(self, columns: Mapping[str, str]) -> None:
