@@ -38,7 +38,7 @@ def _allox(columns: ShareColumns) -> tuple[Floats, float]:
     times_s = work[waiting, None] * market.nodes[waiting, None] / np.where(able, market.speeds[waiting], 1.0)
     longest_s = float(np.where(able, times_s, 0.0).max())
     times_s = np.where(able, times_s, _NOWHERE * longest_s)
-    task, node, behind = _places(times_s[:, kind_of])
+    task, node, behind = _places(times_s, kind_of)
     delays_s = times_s[task, kind_of[node]] * (behind + 1)
     for one in np.lexsort((delays_s, -behind)).tolist():
         place, kind = waiting[task[one]], kind_of[node[one]]
@@ -49,14 +49,18 @@ def _allox(columns: ShareColumns) -> tuple[Floats, float]:
     return shares, float(delays_s.sum() / waiting.size)
 
 
-def _places(times_s: Floats) -> tuple[Any, Any, Any]:
-    """Return task, node and number of followers of each place in the best assignment of ``times_s[task, node]``."""
+def _places(times_s: Floats, kind_of: Integers) -> tuple[Any, Any, Any]:
+    """Return task, node and number of followers of each place in the best assignment of ``times_s[task, kind]``.
+
+    Nodes of a kind are alike, so the lengths of their queues differ by one at most, as a task in a longer queue would
+    cost less in a shorter one: no longer queues are looked at.
+    """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
 
-    count, nodes = times_s.shape
-    costs = (times_s[:, None, :] * np.arange(1, count + 1)[None, :, None]).reshape(count, -1)
-    task, place = linear_sum_assignment(costs)
-    return task, place % nodes, place // nodes
+    longest = -(-len(times_s) // np.bincount(kind_of)[kind_of])  # by node
+    behind, node = np.nonzero(np.arange(longest.max())[:, None] < longest)
+    task, place = linear_sum_assignment(times_s[:, kind_of[node]] * (behind + 1))
+    return task, node[place], behind[place]
 
 
 def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
