@@ -124,7 +124,7 @@ async def fill(service: LiveService, tasks: int, largest: int) -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "tasks", "most", "limit_s", "busy_s"),
-    [(8, 3, 2, 0.020, 0.002), (MANY, 100, 100, 0.100, 0.004)],
+    [(8, 3, 2, 0.020, 0.002), (MANY, 100, 100, 0.100, 0.0025)],
     ids=["eight", "many"],
 )
 @in_a_loop
@@ -139,7 +139,7 @@ async def test_from_an_event_to_the_orders(
         times = await follow(feed, daemon, EVENTS, most)
         times.add_to(figures, f"{nodes:,} nodes, {tasks} tasks")
         assert np.percentile(times.clock, 99) < limit_s
-        assert np.percentile(times.busy, 50) < busy_s, "2.1 ms was measured of many, beside a load of 15"
+        assert np.percentile(times.busy, 50) < busy_s, "0.94 ms was measured of many on an idle machine"
 
 
 @in_a_loop

@@ -164,7 +164,7 @@ def test_a_year_of_ten_thousand_nodes(figures: Figures, folder: Path, tmp_path: 
     figures.add("an event, as a multiple of one of a fortnight of 4,734 nodes", ratio)
     assert year.events > 1_000_000 * share
     assert year.finished < year.tasks - 35
-    assert year.core_s < 600.0 * share
+    assert year.core_s < 300.0 * share
     assert ratio < 1.3
 
 

@@ -13,13 +13,7 @@ from bftrain.live.schedulers.pilot_backend import ALIVE, PilotLimits, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from tests.helpers.pilot_stage import PilotStage, play
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No breath between two looks, and no waiting for a scheduler that is away."""
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._MOST_AWAY_S", 0.02)
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._QUIET_S", 0.0)
+pytestmark = pytest.mark.usefixtures("quick_pilots")
 
 
 def test_idle_nodes_are_filled_and_reported_and_so_is_their_end(tmp_path: Path) -> None:

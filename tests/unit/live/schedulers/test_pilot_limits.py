@@ -10,13 +10,7 @@ import pytest
 from bftrain.live.schedulers.pilot_backend import Pilot, PilotLimits, PilotState, Trouble, blocked
 from tests.helpers.pilot_stage import PilotStage, play
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No breath between two looks, and no waiting for a scheduler that is away."""
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._MOST_AWAY_S", 0.02)
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._QUIET_S", 0.0)
+pytestmark = pytest.mark.usefixtures("quick_pilots")
 
 
 def test_a_limit_is_found_and_used_up(tmp_path: Path) -> None:
