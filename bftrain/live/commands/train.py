@@ -37,7 +37,9 @@ def takes_a_script(function: F) -> F:
     """Add the arguments of a script and a launcher to a command."""
     for decorate in (
         click.option(
+            "--launcher",
             "--backend",
+            "backend",
             metavar="NAME",
             default="native",
             show_default=True,
@@ -259,7 +261,7 @@ def trial(
     make = load("launcher", backend)
     found = make.available() if hasattr(make, "available") else None
     if found is not None and not found.ok:
-        raise NotAvailable(found.reason, where=f"--backend {backend}", fix=found.fix)
+        raise NotAvailable(found.reason, where=f"--launcher {backend}", fix=found.fix)
     try:
         with (
             _hangup_stops(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,6 +12,10 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
 
+_PARSED_BYTES: Final = 262_144  # a longer file without .py and a #! line passes unparsed
+_SHELL_SUFFIXES: Final = frozenset(
+    {".sh", ".bash", ".csh", ".ksh", ".zsh", ".fish", ".slurm", ".sbatch", ".pbs", ".lsf"}
+)
 _LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that could not run, or were killed
 
 
@@ -73,6 +79,22 @@ class LauncherJob:
         except TypeError as error:
             raise BadJob(str(error), where="job") from error
 
+    def require_python(self, launcher: str) -> None:
+        """Raise ``BadJob`` if ``argv`` names a file or command that is not Python; an unreadable file passes."""
+        name = self.argv[0]
+        path = Path(self.cwd, name)
+        command = name if "/" in name else f"./{name}"
+        try:
+            kind = _other_kind(path)
+        except FileNotFoundError:
+            kind, command = ("a command" if "/" not in name and shutil.which(name) else ""), name
+        except OSError:
+            kind = ""
+        if kind:
+            executable = kind == "a command" or os.access(path, os.X_OK)
+            fix = f"use --launcher process {command}" + ("" if executable else f" after chmod +x {command}")
+            raise BadJob(f"is {kind}, but the {launcher} launcher runs only Python scripts", where=name, fix=fix)
+
     @property
     def finish_path(self) -> str:
         """The absolute path of ``finish_file``; "" if there is none."""
@@ -82,3 +104,25 @@ class LauncherJob:
     def logs(self) -> Path:
         """The folder of workers' output."""
         return Path(self.folder) / "logs"
+
+
+def _other_kind(path: Path) -> str:
+    """Return the kind of a file that Python cannot run; "" for a Python script, or a folder with ``__main__.py``."""
+    if path.is_dir():
+        return "" if (path / "__main__.py").is_file() else "a folder"
+    with path.open("rb") as file:
+        content = file.read(_PARSED_BYTES)
+    if content.startswith(b"\x7fELF"):
+        return "a compiled program"
+    if content.startswith(b"#!"):
+        line = content[2:].partition(b"\n")[0].decode(errors="replace").strip()
+        return "" if "py" in line else f"a script for {line}"
+    if path.suffix in _SHELL_SUFFIXES:
+        return "a shell script"
+    if path.suffix in {".py", ".pyc", ".pyz"} or len(content) == _PARSED_BYTES:
+        return ""
+    try:
+        ast.parse(content)
+    except (SyntaxError, ValueError):
+        return "no Python script"
+    return ""

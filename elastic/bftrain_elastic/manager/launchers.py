@@ -24,6 +24,7 @@ from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
+_FOR_PYTHON: Final = frozenset({"native", "horovod", "torchrun"})
 _CLOSING_S: Final = 30.0
 
 
@@ -50,6 +51,8 @@ class AgentLauncher:
     def add(self, task: str, job: Mapping[str, Any] | LauncherJob) -> None:
         """Register the job of ``task``."""
         what = job if isinstance(job, LauncherJob) else LauncherJob.read(job)
+        if self.name in _FOR_PYTHON:
+            what.require_python(self.name)
         lifecycle = self._new_lifecycle(task, what)
         Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; others may come meanwhile
         if task in self._names:

@@ -10,7 +10,8 @@ import pytest
 
 from bftrain.live.model.callers import ourselves
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_thread import LiveThread
+from tests.helpers.live_inside import World
+from tests.helpers.live_thread import LiveThread, live_thread
 
 ME = ourselves().user
 
@@ -174,3 +175,22 @@ def test_what_cannot_be_handed_in_is_said(
     assert (ended.code, ended.out) == (code, ""), ended.err
     assert said in ended.err
     assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
+
+
+@pytest.mark.parametrize("words", [("./x.sh",), ("one.toml",), ("x.sh",), ("echo",)])
+def test_a_launcher_for_python_rejects_other_programs(
+    words: tuple[str, ...], bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.sh").write_text("echo hello\n")
+    (tmp_path / "x.sh").chmod(0o700)
+    (tmp_path / "one.toml").write_text('script = "x.sh"\nnodes = "1"\n')
+    monkeypatch.chdir(tmp_path)
+    with live_thread(tmp_path / "run", World(agents=True)) as run:
+        monkeypatch.setenv("BFTRAIN_LIVE", run.socket)
+        ended = bftrain("submit", *words, "--nodes", "1", "--launcher", "native")
+        assert (ended.code, ended.out) == (3, "")
+        kind = "a command" if words == ("echo",) else "a shell script"
+        assert f"is {kind}, but the native launcher runs only Python scripts (use --launcher process" in ended.err
+        assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
+        fixed = ended.err.rpartition("--launcher process ")[2].rstrip(")\n")
+        assert bftrain("submit", fixed, "--nodes", "1", "--launcher", "process").code == 0

@@ -314,6 +314,18 @@ def test_a_backend_that_is_not_here_is_reported(
     assert "no port is free" in ended.err
 
 
+@pytest.mark.parametrize("command", [("train",), ("elastic", "check")])
+def test_a_shell_script_is_rejected_before_agents_start(
+    command: tuple[str, ...], bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launchers, "native", replace(launchers.native, available=nothing))
+    (tmp_path / "x.sh").write_text("#!/bin/sh\necho hello\n")
+    ended = bftrain(*command, tmp_path / "x.sh")
+    assert (ended.code, ended.out) == (3, "")
+    assert "x.sh: is a script for /bin/sh, but the native launcher runs only Python scripts" in ended.err
+    assert "use --launcher process" in ended.err
+
+
 def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "_TAIL_BYTES", 8)
     (tmp_path / "logs").mkdir()

@@ -12,6 +12,7 @@ import pytest
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import launchers
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.tryout.local_stage import LocalStage
 from bftrain_elastic.tryout.try_script import ScriptTrial
 
@@ -26,12 +27,45 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert set(threading.enumerate()) <= before
 
 
-def test_a_script_that_its_launcher_refuses(tmp_path: Path) -> None:
-    script = tmp_path / "run.sh"
-    script.touch()
-    trying = ScriptTrial(launchers.torchrun, [str(script)], nodes=1)
-    with pytest.raises(BadJob, match="torchrun starts Python scripts"), trying:
+@pytest.mark.parametrize("make", [launchers.native, launchers.horovod, launchers.torchrun])
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("run.sh", b"set -e\n", "a shell script"),
+        ("run", b"#!/bin/bash -l\nmpirun ./a.out\n", "a script for /bin/bash -l"),
+        ("run.py", b"#!/usr/bin/env bash\n", "a script for /usr/bin/env bash"),
+        ("a.out", b"\x7fELF\x02", "a compiled program"),
+        ("job.yaml", b"steps: [1, 2]\nname: it's\n", "no Python script"),
+        ("picture", b"\x89PNG\0\0", "no Python script"),
+    ],
+)
+def test_what_is_not_python_is_rejected(
+    make: launchers.LauncherFactory, name: str, content: bytes, kind: str, tmp_path: Path
+) -> None:
+    script = tmp_path / name
+    script.write_bytes(content)
+    fix = f"use --launcher process {script} after chmod [+]x {script}"
+    words = f"{script}: is {kind}, but the {make.name} launcher runs only Python scripts [(]{fix}[)]"
+    with pytest.raises(BadJob, match=words), ScriptTrial(make, [str(script)], nodes=1):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("train", b"#!/usr/bin/env python3\n"), ("train", b"import os\n"), ("train.py", b"import\n"), ("absent.py", None)],
+)
+def test_python_by_any_name_passes(name: str, content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    LauncherJob(argv=(name,), folder="f", cwd=str(tmp_path)).require_python("native")
+
+
+def test_only_a_folder_with_a_main_module_passes(tmp_path: Path) -> None:
+    job = LauncherJob(argv=(str(tmp_path),), folder="f")
+    with pytest.raises(BadJob, match="is a folder"):
+        job.require_python("native")
+    (tmp_path / "__main__.py").touch()
+    job.require_python("native")
 
 
 def test_a_stage_whose_launcher_cannot_be_made() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from bftrain_elastic.errors import BadJob
-from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.process import GroupProcess, ProcessLifecycle
 from bftrain_elastic.starters import torchrun
 
@@ -18,11 +15,6 @@ class TorchrunLifecycle(ProcessLifecycle):
     """
 
     launcher: ClassVar = "torchrun"
-
-    def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
-        if not job.argv[0].endswith(".py"):
-            raise BadJob("torchrun starts Python scripts", where="argv", fix="use the process launcher")
-        super().__init__(task, job, context)
 
     def _slots(self, node: str) -> int:  # noqa: ARG002 - torchrun itself starts one worker a slot
         return 1
