@@ -70,7 +70,7 @@ def test_sections_are_named_as_everywhere() -> None:
         ("docs/nothing.md", "no such file"),
         ("docs/events.md#actions", ""),
         ("docs/events.md#nothing", "no such section, or not by this name everywhere"),
-        ("#where-to-read-on", ""),
+        ("#further-reading", ""),
         ("../..", "no such file (a folder)"),
         ("https://example.org/a?b#c", ""),
         ("http://example.org", "no address"),

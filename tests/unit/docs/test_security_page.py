@@ -38,6 +38,7 @@ def test_every_row_names_what_shows_it() -> None:
     ]
     assert len(rows) > 25
     assert {row[0] for row in rows if "`test_" not in row[-1]} == UNSHOWN
+    assert [row for row in rows for other in rows if row is not other and row[0].startswith(f"{other[0]};")] == []
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
