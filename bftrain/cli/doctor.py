@@ -17,6 +17,7 @@ from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BftrainError, NotAvailable
 from bftrain.version import __version__
+from bftrain_elastic.errors import install_hint
 
 if TYPE_CHECKING:
     from bftrain.registry import RegisteredPart
@@ -29,9 +30,9 @@ _NEEDED: Final = {("solver", "exact"), ("solver", "highs")}
 # module -> (its package, its purpose, the command that installs it)
 _EXTRAS: Final = {
     "vl_convert": ("vl-convert-python", "pages and pictures of replays", "pip install vl-convert-python"),
-    "pyarrow": ("pyarrow", "Parquet files", "pip install 'bftrain[parquet]'"),
-    "distributed": ("distributed", "sweeps on a Dask cluster", "pip install 'bftrain[dask]'"),
-    "torch": ("torch", "training", "pip install 'bftrain[torch]'"),
+    "pyarrow": ("pyarrow", "Parquet files", install_hint("parquet")),
+    "distributed": ("distributed", "sweeps on a Dask cluster", install_hint("dask")),
+    "torch": ("torch", "training", install_hint("torch")),
 }
 # scheduler -> (test command, how to install it, advice if it does not answer, full name)
 _SCHEDULERS: Final = {

@@ -7,6 +7,11 @@ from typing import Final
 OWN_ERROR: Final = f"{__name__}."  # how the last line of a traceback begins for the errors of this file
 
 
+def install_hint(extra: str) -> str:
+    """Return the command that installs an extra of bftrain, which is on no package index."""
+    return f"pip install '.[{extra}]' in the checkout, or with the path of a wheel for '.'"
+
+
 class ElasticError(Exception):
     """Base class. ``what`` is wrong, ``where`` it was found, and ``fix`` is what the reader can do."""
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from bftrain.ports import Availability
 from bftrain.values.solution import Limits, Termination
+from bftrain_elastic.errors import install_hint
 from bftrain_solvers.library_process import LibraryProcess
 from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import LATE, MilpSolver, RawAnswer
 
 _MISSING: Final = "the package mip is not installed"
-_HOW_TO_INSTALL: Final = "pip install 'bftrain[cbc]'"
 _TERMINATIONS: Final = {  # names of python-mip's OptimizationStatus
     "OPTIMAL": Termination.OPTIMAL,
     "FEASIBLE": Termination.TIME_LIMIT,
@@ -38,7 +38,7 @@ class CbcSolver(MilpSolver):
         try:
             return Availability(ok=True, version=f"python-mip {version('mip')}")
         except PackageNotFoundError:
-            return Availability(ok=False, reason=_MISSING, fix=_HOW_TO_INSTALL)
+            return Availability(ok=False, reason=_MISSING, fix=install_hint("cbc"))
 
     def run(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Maximise."""

@@ -11,11 +11,11 @@ import numpy as np
 
 from bftrain.ports import Availability
 from bftrain.values.solution import Limits, Termination
+from bftrain_elastic.errors import install_hint
 from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import LATE, MilpSolver, RawAnswer
 
 _MISSING: Final = "the package gurobipy is not installed"
-_HOW_TO_INSTALL: Final = "pip install 'bftrain[gurobi]'"
 _TOO_LARGE: Final = 10010  # GRB.Error.SIZE_LIMIT_EXCEEDED
 _INFINITY: Final = 1e100  # GRB.INFINITY
 # Gurobi's status codes, all of them: what is not named here is a failure
@@ -43,7 +43,7 @@ class GurobiSolver(MilpSolver):
     def available(self) -> Availability:
         """Return whether gurobipy is installed and has a licence."""
         if find_spec("gurobipy") is None:
-            return Availability(ok=False, reason=_MISSING, fix=_HOW_TO_INSTALL)
+            return Availability(ok=False, reason=_MISSING, fix=install_hint("gurobi"))
         import gurobipy  # noqa: PLC0415 - an extra
 
         try:

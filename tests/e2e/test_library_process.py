@@ -18,7 +18,7 @@ import pytest
 
 from bftrain_solvers.worker_loop import WorkerReply
 
-pytest.importorskip("mip", reason="needs: pip install 'bftrain[cbc]'")
+pytest.importorskip("mip", reason="needs: pip install '.[cbc]'")
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings

@@ -17,7 +17,7 @@ NEEDS = {"highs": "scipy", "cbc": "mip", "gurobi": "gurobipy"}
 
 @pytest.mark.parametrize("name", NEEDS)
 def test_agrees_with_exact(name: str) -> None:
-    pytest.importorskip(NEEDS[name], reason=f"needs: pip install 'bftrain[{name}]'")
+    pytest.importorskip(NEEDS[name], reason=f"needs: pip install '.[{name}]'")
     solver = registry.load("solver", name)
     worst = 0.0
     for seed in range(PROBLEMS):

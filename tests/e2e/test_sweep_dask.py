@@ -16,7 +16,7 @@ import pytest
 from tests.helpers.program import bftrain, environment, start
 from tests.helpers.sweeping import SPEC, at_work, outcomes, prepare, release, repeatable, wait_until
 
-distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'bftrain[dask]'")
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
 
 HERE = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
 SLOW = SPEC.replace('["gate.py:free", "gate.py:held"]', '["gate.py:slow"]').replace("[1, 3]", "[1, 2, 3]")

@@ -15,7 +15,7 @@ from tests.helpers.program import bftrain, start
 from tests.helpers.slurm import Slurm
 from tests.helpers.sweeping import SPEC, at_work, prepare, release, repeatable, wait_until
 
-pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed: pip install 'bftrain[dask]'")
+pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed: pip install '.[dask]'")
 pytestmark = pytest.mark.slurm
 
 SWEEP = ("sweep", "sweep.toml", "-o", "out", "--dask", "slurm", "--jobs", "2")

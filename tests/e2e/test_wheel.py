@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+HOW_TO = (
+    (ROOT / "docs" / "dependencies.md").read_text().partition("## A wheel for compute nodes")[2].partition("\n## ")[0]
+)
+BUILD, INSTALL = re.findall(r"```sh\n(.*)\n```", HOW_TO)
 PACKAGES = ("bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", "bftrain_elastic")
 
 
@@ -27,16 +33,27 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory that holds the source archive and the wheel built from it."""
+    """Return the directory that holds the source archive."""
     place = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", place, ROOT, cwd=place)
+    run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", place, ROOT, cwd=place)
     return place
 
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    (found,) = built.glob("bftrain-*.whl")
+    """Return a wheel that the command of the page builds, without a download of the build tools."""
+    (archive,) = built.glob("bftrain-*.tar.gz")
+    with tarfile.open(archive) as source:
+        source.extractall(built, filter="data")
+    checkout = built / archive.name.removesuffix(".tar.gz")
+    run(sys.executable, "-m", *shlex.split(BUILD), "--no-build-isolation", cwd=checkout)
+    (found,) = (checkout / "dist").glob("bftrain-*.whl")
     return found
+
+
+def test_the_page_names_the_wheel_as_it_is_called(wheel: Path) -> None:
+    name = re.sub(r"none-.+[.]whl", "none-linux_x86_64.whl", wheel.name)
+    assert f"pip install './{name}[torch]'" in HOW_TO
 
 
 def test_the_wheel_holds_compiled_code_for_any_python_of_its_platform(wheel: Path) -> None:
@@ -92,17 +109,8 @@ def test_the_source_archive_holds_what_is_needed_to_test_it(built: Path) -> None
 def test_installed_in_an_empty_environment_it_works_from_any_directory(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     bin_dir = tmp_path / "venv" / "bin"
-    run(
-        bin_dir / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--disable-pip-version-check",
-        wheel,
-        cwd=tmp_path,
-    )
+    quick = {"PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1"}
+    run("sh", "-c", f"{shlex.quote(str(bin_dir))}/{INSTALL}", cwd=wheel.parent, **quick)
     place = tmp_path / 'it\'s a "dir"\t[red]of ünïts & $HOME;'
     place.mkdir()
     bftrain = bin_dir / "bftrain"
@@ -111,6 +119,7 @@ def test_installed_in_an_empty_environment_it_works_from_any_directory(wheel: Pa
     assert run(bin_dir / "python", "-m", "bftrain", "--version", cwd=place) == f"bftrain {version}\n"
     assert ("numpy only" in run(bftrain, "doctor", cwd=place)) == (shutil.which("cc") is None)
     assert "numpy only" in run(bftrain, "doctor", cwd=place, BFTRAIN_NO_COMPILED="1")
+    assert "'.[torch]' in the checkout, or with the path of a wheel" in run(bftrain, "doctor", "--json", cwd=place)
     said = run(bftrain, "demo", "-o", "my first demo", cwd=place)
     assert "equal-share" in said
     assert (place / "my first demo" / "report.html").stat().st_size > 10_000

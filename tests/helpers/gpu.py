@@ -23,7 +23,7 @@ def lacking() -> str:
     if not visible_gpus():
         return "no NVIDIA GPU is here"
     if find_spec("torch") is None:
-        return "PyTorch is not installed; install it with: pip install 'bftrain[torch]'"
+        return "PyTorch is not installed; install it with: pip install '.[torch]'"
     import torch  # noqa: PLC0415 - slow, and most machines have no GPU
 
     return "" if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA"

@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.helpers.pages import ROOT
 
-_INSTALL: Final = "pip install 'bftrain[docs]'"
+_INSTALL: Final = "pip install '.[docs]'"
 # What a browser fetches by itself; where an <a> leads is up to the reader
 _FETCHED: Final = {
     "audio": ("src",),

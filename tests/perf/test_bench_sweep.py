@@ -76,7 +76,7 @@ def test_a_hundred_points_on_two_processes(figures: Figures, folder: Path, one: 
 
 def test_the_same_through_dask(figures: Figures, folder: Path, one: Swept) -> None:
     if find_spec("distributed") is None:
-        pytest.skip("Dask is not installed: pip install 'bftrain[dask]'")
+        pytest.skip("Dask is not installed: pip install '.[dask]'")
     from distributed import LocalCluster  # noqa: PLC0415 - it may not be there
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:

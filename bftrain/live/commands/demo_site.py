@@ -29,6 +29,7 @@ from bftrain.nodesets import natural_order
 from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished
+from bftrain_elastic.errors import install_hint
 from bftrain_elastic.tryout import demo_training
 
 _TIMETABLE: Final = "2@0,4@12,1@24,3@32,4@40,2@52"
@@ -47,7 +48,7 @@ def require_torch() -> None:
         raise NotAvailable(
             "the demo trains with PyTorch, which is not installed",
             where="bftrain live --demo",
-            fix="pip install 'bftrain[torch]', or look at replays first: bftrain demo",
+            fix=f"look at replays first: bftrain demo; or {install_hint('torch')}",
         )
 
 

@@ -24,6 +24,7 @@ from bftrain.errors import BadInput, NotAvailable
 from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, head_of
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.provenance import ProvenanceSource, tellable
+from bftrain_elastic.errors import install_hint
 
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
@@ -319,7 +320,7 @@ class _Zstd(io.RawIOBase):
         try:
             import pyarrow as pa  # noqa: PLC0415 - optional
         except ImportError as error:
-            fix = f"pip install 'bftrain[parquet]', or {_UNPACK}"
+            fix = f"{_UNPACK}, or {install_hint('parquet')}"
             raise NotAvailable("packed with zstd, which needs pyarrow to unpack", fix=fix) from error
         self._inner = pa.CompressedInputStream(stream, "zstd")
 

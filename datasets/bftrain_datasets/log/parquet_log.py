@@ -18,13 +18,14 @@ from bftrain_datasets.log import table_log
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog
 from bftrain_datasets.log.log_columns import epochs, first_mentioned
+from bftrain_elastic.errors import install_hint
 
 KIND: Final = "Parquet"
 FORMAT_KEY: Final = b"bftrain.format"
 END_KEY: Final = b"bftrain.end_s"
 CHECKSUM_KEY: Final = b"bftrain.sha256"
 PROVENANCE_KEY: Final = b"bftrain.provenance"
-INSTALL: Final = "pip install 'bftrain[parquet]'"
+INSTALL: Final = install_hint("parquet")
 _TAIL_BYTES: Final = 8  # length of the metadata, and the end mark
 _ROWS_AT_ONCE: Final = 1 << 16
 _GROUP_ROWS: Final = 1 << 18

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-_TORCH: Final = "pip install 'bftrain[torch]'"
+from bftrain_elastic.errors import install_hint
+
 _HOROVOD: Final = "make horovod (in a checkout of bftrain)"
 
 
@@ -31,7 +32,7 @@ def nothing() -> LauncherAvailability:
 def torch() -> LauncherAvailability:
     """Return whether torch is installed."""
     if find_spec("torch") is None:
-        return LauncherAvailability(ok=False, reason="torch is not installed", fix=_TORCH)
+        return LauncherAvailability(ok=False, reason="torch is not installed", fix=install_hint("torch"))
     return LauncherAvailability(ok=True, version=f"torch {_version('torch')}")
 
 

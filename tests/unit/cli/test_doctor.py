@@ -101,8 +101,9 @@ def test_a_needed_part_that_breaks_stays_needed(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_extra_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)  # noqa: ARG005 - nothing is there
+    fix = "pip install '.[torch]' in the checkout, or with the path of a wheel for '.'"
     assert found("extra", "torch") == DoctorFinding(
-        kind="extra", name="torch", state=PartState.ABSENT, detail="for training", fix="pip install 'bftrain[torch]'"
+        kind="extra", name="torch", state=PartState.ABSENT, detail="for training", fix=fix
     )
 
 

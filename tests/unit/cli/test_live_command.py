@@ -224,7 +224,7 @@ def test_the_demo_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_site, "find_spec", lambda _: None)
     with pytest.raises(NotAvailable, match="which is not installed") as error:
         demo_site.require_torch()
-    assert "pip install 'bftrain[torch]'" in str(error.value.fix)
+    assert "pip install '.[torch]'" in str(error.value.fix)
     monkeypatch.setattr(demo_site, "find_spec", lambda _: object())
     demo_site.require_torch()
 

@@ -54,7 +54,7 @@ def test_all_solvers_agree_on_the_examples(bftrain: CommandLine, file: Path) -> 
             assert solution["value"] == pytest.approx(best, rel=1e-9)
             assert solution["bound"] == pytest.approx(best, rel=1e-9)
         else:
-            assert f"pip install 'bftrain[{name}]'" in solution["solver_words"]
+            assert f"pip install '.[{name}]'" in solution["solver_words"]
     assert solutions["exact"]["value"] == pytest.approx(best, rel=1e-9)
 
 

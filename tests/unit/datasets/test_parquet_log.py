@@ -208,7 +208,7 @@ def test_without_pyarrow_the_error_says_how_to_get_it(tmp_path: Path, monkeypatc
     save_log(small_log(), path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for call in (lambda: load_log(path), lambda: save_log(small_log(), path), lambda: check_log_name(path)):
-        with pytest.raises(NotAvailable, match=r"need pyarrow.*pip install 'bftrain\[parquet\]'"):
+        with pytest.raises(NotAvailable, match=r"need pyarrow.*pip install '.\[parquet\]'"):
             call()
     check_log_name(tmp_path / "log.npz")
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrain import registry
+from bftrain_elastic.errors import install_hint
 from bftrain_elastic.manager import availability
 
 
@@ -67,7 +68,7 @@ def test_horovod_fits_the_torch_that_is_here_or_is_to_be_built_again(
 def test_what_is_not_here_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(availability, "find_spec", lambda _: None)
     assert availability.horovod().fix == "make horovod (in a checkout of bftrain)"
-    assert availability.torch().fix == "pip install 'bftrain[torch]'"
+    assert availability.torch().fix == install_hint("torch")
     for name in ("native", "torchrun", "horovod"):
         assert not registry.load("launcher", name).available().ok
     assert registry.load("launcher", "process").available().ok

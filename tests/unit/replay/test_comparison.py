@@ -271,7 +271,7 @@ def test_the_course_over_time_is_the_same_from_a_folder(make: Callable[..., Path
 
 
 def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     found = compare(make("csv"), make("parquet", tables="parquet"))
     for figure in found.figures:
         if not figure.name.startswith(("decide_ms", "wall_s")):

@@ -76,7 +76,7 @@ def test_names_with_commas_are_read_too(tmp_path: Path) -> None:
 def test_parquet_is_read_in_batches_with_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dictionaries: bool
 ) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     pa = parquet_tables.pyarrow()
     monkeypatch.setattr(parquet_tables, "BLOCK_ROWS", 2)
     monkeypatch.delattr(parquet_tables, "rows")

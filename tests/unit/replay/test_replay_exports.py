@@ -36,7 +36,7 @@ def done() -> ReplayStudy:
 @pytest.fixture(params=["csv", "parquet"])
 def folder(request: pytest.FixtureRequest, done: ReplayStudy, tmp_path: Path) -> Path:
     if request.param == "parquet":
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     replay_folder.write(done, tmp_path, tables=request.param)
     return tmp_path
 
@@ -186,7 +186,7 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_results_from_before_a_column_was_added_are_read(form: str, done: ReplayStudy, tmp_path: Path) -> None:
     if form == "parquet":
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     replay_folder.write(done, tmp_path, tables=form)
     rows = list(SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))
     path = tmp_path / f"tasks.{form}"
@@ -204,7 +204,7 @@ def test_results_from_before_a_column_was_added_are_read(form: str, done: Replay
 
 
 def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayStudy, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     replay_folder.write(done, tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(BadInput, match=r"tasks.parquet: not the table it should be"):

@@ -123,7 +123,7 @@ def test_allocations_are_quoted_like_everything_else(tmp_path: Path) -> None:
 
 
 def test_parquet_holds_the_same(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install '.[parquet]'")
     whole = study(LOG, TASKS, Settings(max_tasks=2))
     replay_folder.write(whole, tmp_path)
     read = {name: csv_rows(tmp_path / f"{name}.csv") for name in tables.TABLES}
@@ -149,7 +149,7 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
 
 
 def test_parquet_files_have_the_same_bytes_again(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'bftrain[parquet]'")
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     for place in ("one", "two"):
         replay_folder.write(study(LOG, TASKS, Settings(max_tasks=2)), tmp_path / place, tables="parquet")
     for name in tables.TABLES:
@@ -160,7 +160,7 @@ def test_parquet_files_have_the_same_bytes_again(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_names_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        NotAvailable, match=r"need pyarrow, which is not installed \(pip install 'bftrain\[parquet\]'\)"
+        NotAvailable, match=r"need pyarrow, which is not installed \(pip install '.\[parquet\]' in the checkout"
     ):
         replay_folder.check_tables("parquet")
     replay_folder.check_tables("csv")

@@ -13,6 +13,7 @@ import pytest
 
 from bftrain.values.solution import Limits, Quality, Termination
 from bftrain.values.table import ValueTable
+from bftrain_elastic.errors import install_hint
 from bftrain_solvers import cbc, gurobi
 from tests.helpers.tables import table_of
 
@@ -33,7 +34,7 @@ def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbc, "version", not_installed)
     solver = cbc.CbcSolver()
     state = solver.available()
-    assert (state.ok, state.fix) == (False, "pip install 'bftrain[cbc]'")
+    assert (state.ok, state.fix) == (False, install_hint("cbc"))
     solution = solver.solve(SMALL, Limits())
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
     assert solution.solver_words == "the package mip is not installed"
@@ -43,12 +44,12 @@ def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gurobipy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
     state = gurobi.solver.available()
-    assert (state.ok, state.fix) == (False, "pip install 'bftrain[gurobi]'")
+    assert (state.ok, state.fix) == (False, install_hint("gurobi"))
     assert gurobi.solver.solve(SMALL, Limits()).solver_words == "the package gurobipy is not installed"
 
 
 def test_gurobi_has_no_licence() -> None:
-    pytest.importorskip("gurobipy", reason="needs: pip install 'bftrain[gurobi]'")
+    pytest.importorskip("gurobipy", reason="needs: pip install '.[gurobi]'")
     code = (
         "from bftrain_solvers.gurobi import solver; from bftrain.values.solution import Limits;"
         "from tests.helpers.tables import table_of;"
@@ -66,7 +67,7 @@ def test_gurobi_has_no_licence() -> None:
 
 
 def test_a_problem_too_large_for_the_licence_is_a_failure_with_its_size() -> None:
-    pytest.importorskip("gurobipy", reason="needs: pip install 'bftrain[gurobi]'")
+    pytest.importorskip("gurobipy", reason="needs: pip install '.[gurobi]'")
     solution = gurobi.solver.solve(rough(60), Limits())
     if solution.termination is Termination.OPTIMAL:
         pytest.skip("the licence here has no limit")

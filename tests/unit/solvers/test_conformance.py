@@ -25,7 +25,7 @@ SOLVERS = [
     pytest.param(
         name,
         marks=pytest.mark.skipif(
-            name in NEEDS and find_spec(NEEDS[name]) is None, reason=f"needs: pip install 'bftrain[{name}]'"
+            name in NEEDS and find_spec(NEEDS[name]) is None, reason=f"needs: pip install '.[{name}]'"
         ),
     )
     for name, part in registry.parts("solver").items()

@@ -24,6 +24,7 @@ from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import npz_log
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_elastic.errors import install_hint
 from bftrain_replay.sweeping.run_point import PassStopped, Stopping, Tell, WorkerActivity, failed, work
 from bftrain_replay.sweeping.sweep_inputs import InputCache, InputSlot, SweepLog, TaskFile, Tasks
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
@@ -92,7 +93,7 @@ def _unpacked_log(log: bytes) -> EventLog:
 Client = Any
 Future = Any
 
-INSTALL: Final = "pip install 'bftrain[dask]'"
+INSTALL: Final = install_hint("dask")
 _LOOK_EVERY_S: Final = 0.1
 _LOOK_AT_WORKERS_EVERY_S: Final = 0.5
 _ATTEMPTS: Final = 3  # workers come and go; but one that dies of a pass takes others along

@@ -71,7 +71,7 @@ def test_what_is_not_done_has_empty_cells(tmp_path: Path) -> None:
 
 
 def test_the_same_in_both_forms_and_as_a_frame(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow.parquet", reason="pip install 'bftrain[parquet]'")
+    pyarrow = pytest.importorskip("pyarrow.parquet", reason="pip install '.[parquet]'")
     found = swept(grid={"decision_latency_s": [0, "measured"], "max_tasks": [1, 2]})
     found.write(tmp_path)
     rows = list(csv.reader((tmp_path / "table.csv").read_text().splitlines()))
