@@ -127,7 +127,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "slurm-nodes": "bftrain.live.schedulers.slurm:make_nodes",
         "pbs": "bftrain.live.schedulers.pbs:make",
         "pbs-nodes": "bftrain.live.schedulers.pbs:make_nodes",
-        "lsf": "bftrain.live.schedulers.lsf:make",
         "flux": "bftrain.live.schedulers.flux:make",
     },
     "sharing": {

@@ -48,12 +48,6 @@ _SCHEDULERS: Final = {
         "see that the PBS server runs and that PBS_DEFAULT names its host",
         "PBS",
     ),
-    "lsf": (
-        ("lsid",),
-        "run this where the scheduler's commands are installed",
-        "see that LSF runs and that LSF_ENVDIR names the folder of its lsf.conf",
-        "LSF",
-    ),
     "flux": (
         ("flux", "uptime"),
         "run this where the scheduler's commands are installed",

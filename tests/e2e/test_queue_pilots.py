@@ -1,4 +1,4 @@
-"""Pilots under a PBS and an LSF that are made up, with commands that behave like the real ones and jobs that run."""
+"""Pilots under a stand-in for PBS: its commands behave like the real ones, and its jobs run."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ from pathlib import Path
 import pytest
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers import lsf, pbs
+from bftrain.live.schedulers import pbs
 from bftrain.live.schedulers.hook_spool import READER
 from bftrain.live.schedulers.port import Allowed
 from tests.helpers.fake_batch import FakeBatch, Job
-from tests.helpers.fake_lsf import FakeLsf
 from tests.helpers.fake_pbs import FakePbs
 from tests.helpers.fake_pbs_module import run_hook
 from tests.helpers.pilots import SchedulerRunner
 from tests.helpers.slurm import wait_until
 
 NODES = ("n1", "n2", "n3")
-MAKE = {FakePbs: pbs.make, FakeLsf: lsf.make}
-both = pytest.mark.parametrize("kind", [FakePbs, FakeLsf], ids=["pbs", "lsf"])
 
 
 def keeper(server: FakeBatch, folder: Path, *, patience_s: float = 30.0, **settings: object) -> SchedulerRunner:
     known = {"queue": "idle", "pending": 1, "poll_s": 0.5, "lengths_s": [3600], **settings}
-    return SchedulerRunner(MAKE[type(server)], known, folder, environment(server), patience_s=patience_s)
+    return SchedulerRunner(pbs.make, known, folder, environment(server), patience_s=patience_s)
 
 
 def environment(server: FakeBatch) -> dict[str, str]:
@@ -37,9 +34,8 @@ def mark(job: Job) -> str:
     return job.mark or job.variables["BFTRAIN_PILOT"]
 
 
-@both
-def test_free_nodes_become_ours_and_a_stock_waits(kind: type[FakeBatch], tmp_path: Path) -> None:
-    with kind(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
+def test_free_nodes_become_ours_and_a_stock_waits(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         wait_until(lambda: len(server.of("Q")) >= 1, "a stock waits for more", pilots.tell)
         assert pilots.remarks() == ""
@@ -54,10 +50,9 @@ def test_free_nodes_become_ours_and_a_stock_waits(kind: type[FakeBatch], tmp_pat
         assert server.free() == list(NODES)
 
 
-@both
 @pytest.mark.parametrize("preempt", ["D", "R", "S"])
-def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, kind: type[FakeBatch], tmp_path: Path) -> None:
-    with kind(*NODES, preempt=preempt) as server, keeper(server, tmp_path / "site") as pilots:
+def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, tmp_path: Path) -> None:
+    with FakePbs(*NODES, preempt=preempt) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         job = server.submit("sleep 600", 2)
         wait_until(lambda: [one.id for one in server.of("R", queue=server.main)] == [job], "it runs", pilots.tell)
@@ -68,9 +63,8 @@ def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, kind: type[
         pilots.wait_for(NODES, "they come back")
 
 
-@both
-def test_a_server_that_is_down_changes_nothing(kind: type[FakeBatch], tmp_path: Path) -> None:
-    with kind(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
+def test_a_server_that_is_down_changes_nothing(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         server.shut()
         wait_until(lambda: "does not answer" in pilots.remarks(), "operators are warned", pilots.tell)
@@ -82,9 +76,8 @@ def test_a_server_that_is_down_changes_nothing(kind: type[FakeBatch], tmp_path: 
         assert len(server.of("R")) == 3
 
 
-@both
-def test_limits_and_refusals(kind: type[FakeBatch], tmp_path: Path) -> None:
-    with kind(*NODES) as server:
+def test_limits_and_refusals(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server:
         server.most = 2
         with keeper(server, tmp_path / "site", pending=4) as pilots:
             wait_until(lambda: len(pilots.agents()) == 2, "as many as are allowed", pilots.tell)
@@ -118,9 +111,8 @@ def test_a_server_that_is_slow_is_waited_for(tmp_path: Path) -> None:
             assert pilots.remarks() == ""
 
 
-@both
-def test_reserve_is_left_free(kind: type[FakeBatch], tmp_path: Path) -> None:
-    with kind(*NODES) as server, keeper(server, tmp_path / "site", reserve=1) as pilots:
+def test_reserve_is_left_free(tmp_path: Path) -> None:
+    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site", reserve=1) as pilots:
         wait_until(lambda: len(pilots.agents()) == 2, "all but one are used", pilots.tell)
         assert len(server.free()) == 1
         server.submit("sleep 600", 1)

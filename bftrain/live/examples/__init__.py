@@ -11,7 +11,7 @@ from typing import Final
 
 from bftrain.errors import BadInput, suggestion
 
-SITES: Final = ("slurm", "pbs", "lsf", "flux", "local", "slurm-nodes", "pbs-nodes")
+SITES: Final = ("slurm", "pbs", "flux", "local", "slurm-nodes", "pbs-nodes")
 UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
 NAMES: Final = SITES + UNITS
 

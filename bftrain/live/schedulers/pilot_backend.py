@@ -241,17 +241,9 @@ _OPTIONS: Final = (
     "SACCTMGR_",
     "PBS_",
     "QSUB_",
-    "LSB_",
-    "LSF_",
-    "BSUB_",
     "BFTRAIN_",
 )
-_KEPT: Final = frozenset(
-    {
-        *("SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC"),
-        *("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR"),
-    }
-)
+_KEPT: Final = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC"})
 
 
 class CommandRunner:

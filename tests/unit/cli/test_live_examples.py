@@ -23,7 +23,6 @@ from bftrain.live.model.notify_settings import Notify
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.schedulers.flux import FluxSettings
 from bftrain.live.schedulers.local import LocalSettings
-from bftrain.live.schedulers.lsf import LsfSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
 from bftrain.live.schedulers.slurm import SlurmNodesSettings
 from bftrain.live.schedulers.slurm_settings import SlurmSettings
@@ -35,7 +34,6 @@ SCHEDULERS: dict[str, type[msgspec.Struct]] = {
     "slurm-nodes": SlurmNodesSettings,
     "pbs": PbsSettings,
     "pbs-nodes": PbsNodesSettings,
-    "lsf": LsfSettings,
     "flux": FluxSettings,
     "local": LocalSettings,
 }

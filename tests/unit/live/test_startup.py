@@ -147,7 +147,7 @@ def test_a_state_that_cannot_be_written_is_reported(world: World, tmp_path: Path
         ({"launcher": "none-such"}, UnknownName, "none-such"),
         ({"launchers": ("fake",)}, BadInput, "'inside' is none of the launchers that tasks may choose"),
         ({"launchers": ("inside", "fakes")}, UnknownName, "fakes"),
-        ({"scheduler": {"name": "sge"}}, UnknownName, "sge"),
+        ({"scheduler": {"name": "lsf"}}, UnknownName, "no scheduler is called 'lsf' (known: flux, inside, local, pbs"),
         ({"deciding": Settings(solver="none")}, UnknownName, "none"),
         ({"deciding": Settings(objective="nowhere.py:f")}, BftrainError, "nowhere.py"),
     ],
