@@ -7,8 +7,8 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from bftrain.errors import Fault, Interrupted
@@ -18,11 +18,9 @@ from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.run.notifier import Notifier
 from bftrain.live.run.startup import LiveResources, open_site
 
 _GOODBYE_S: Final = 2.0
-_LAST_NOTES_S: Final = 5.0  # for notifications that are due at the end
 _MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -95,23 +93,9 @@ class LiveProcess:
             if before := self._daemon.run_before:
                 self._say(before)
             loop.set_exception_handler(self._on_internal_error)
-            with self._notifying(loop):
-                await self._live(opened)
+            await self._live(opened)
         finally:
             opened.close()
-
-    @contextmanager
-    def _notifying(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        def remark(text: str) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._daemon.remark, text)
-
-        notifier = Notifier(self._site.notify, self._site.name, remark)
-        self._daemon.task_manager.on_over = notifier.over
-        try:
-            yield
-        finally:
-            notifier.close(0.0 if self._now.is_set() else _LAST_NOTES_S)
 
     def _signalled(self, number: int) -> None:
         self._signals += 1

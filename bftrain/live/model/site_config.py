@@ -19,7 +19,6 @@ from bftrain.errors import BadConfig, BadValue, BftrainError
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.node_kinds import NodeRates, by_node
-from bftrain.live.model.notify_settings import Notify
 from bftrain.live.schedulers import port
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.values import checks, wire
@@ -165,7 +164,6 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     agents: Agents = Agents()
     api: Api = Api()
     times: Times = Times()
-    notify: Notify = Notify()
     usage: Usage = Usage()
     keep: KeepSettings = KeepSettings()
 
@@ -274,10 +272,12 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "agents": Agents,
     "api": Api,
     "times": Times,
-    "notify": Notify,
     "usage": Usage,
     "keep": KeepSettings,
 }
+
+# Tables of earlier versions, and what replaces them
+_REMOVED: Final = {"notify": "leave it out; to hear of an end, run a command after bftrain submit --wait"}
 
 
 def default_state() -> Path:
@@ -293,6 +293,9 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
+    for name, fix in _REMOVED.items():
+        if name in data:
+            raise BadConfig(f"[{name}] was removed", where=f"{path}:{line_of(text, (name,))}", fix=fix)
     for name, kind in _TABLES.items():
         if name in data:  # each by itself, so that an unknown key is found with its line and the nearest known one
             if not isinstance(data[name], dict):
@@ -309,7 +312,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     if settings.api.mode != "600" and not {"objective", "solver"}.intersection(data.get("deciding", {})):
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
         settings = msgspec.structs.replace(settings, deciding=fair)
-    return msgspec.structs.replace(settings, notify=settings.notify.under(base), **placed)
+    return msgspec.structs.replace(settings, **placed)
 
 
 def _check_kinds(given: object, path: Path, text: str) -> None:

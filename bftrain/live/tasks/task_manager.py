@@ -40,8 +40,6 @@ class TaskManager:
         self.tracks: dict[str, TaskProgressTrack] = {}  # of all unfinished tasks
         self._counted: set[str] = set()  # tasks whose hours were counted since it was written down how far they came
         self._ended: list[str] = []  # tasks whose launchers still know them
-        self._over: list[LiveTaskRecord] = []  # tasks whose end is not written yet
-        self.on_over: Callable[[LiveTaskRecord], None] = lambda _: None  # called when it is
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of those that have to be done before
         self._attempts: dict[str, asyncio.Future[None]] = {}  # for launchers to register tasks; each may hang
@@ -180,7 +178,6 @@ class TaskManager:
         self.ledger.forget(record.number)
         record = replace(record, state=state, progress=track.progress, ended_s=now, reason=reason or record.reason)
         self._task_store.change(record)
-        self._over.append(record)
         self.progress(())
 
     def _count(self, track: TaskProgressTrack, held: Collection[str]) -> None:
@@ -189,11 +186,9 @@ class TaskManager:
         self._counted.add(track.record.name)
 
     def written(self) -> None:
-        """Let launchers forget finished tasks, and report their end, which is now on disk."""
+        """Let launchers forget finished tasks, whose end is now on disk."""
         while self._ended:
             self._launcher_pool.drop(self._ended.pop())
-        while self._over:
-            self.on_over(self._over.pop(0))
 
     def _failed(self, name: str, reason: str) -> None:
         record, track = self._task_store.get(name), self.tracks.get(name)

@@ -19,7 +19,6 @@ from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain.live import examples
 from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.model.notify_settings import Notify
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.schedulers.flux import FluxSettings
 from bftrain.live.schedulers.local import LocalSettings
@@ -38,15 +37,7 @@ SCHEDULERS: dict[str, type[msgspec.Struct]] = {
     "local": LocalSettings,
 }
 POOL_KEYS = {"slurm": {"name", "unit"}}  # of what all schedulers have, those that an example names
-TABLES = {
-    "agents": Agents,
-    "deciding": Settings,
-    "api": Api,
-    "times": Times,
-    "usage": Usage,
-    "keep": KeepSettings,
-    "notify": Notify,
-}
+TABLES = {"agents": Agents, "deciding": Settings, "api": Api, "times": Times, "usage": Usage, "keep": KeepSettings}
 # What stands there to show how it is written, and is another on every machine
 SHOWN = {"python", "state"}
 _KEY = re.compile(r"(?P<off>#?)(?P<key>\w+) = (?P<value>.*?)(?P<why>  # .+| # .+)?")

@@ -53,7 +53,7 @@ async def test_a_members_settings_are_the_sites_without_what_is_private(tmp_path
         found = inside.service.members.settings()
         assert found["scheduler"] == [{"name": "inside"}]
         assert found["agents"].keys().isdisjoint({"port", "python"})
-        assert found.keys().isdisjoint({"api", "state", "folder", "deciding", "notify"})
+        assert found.keys().isdisjoint({"api", "state", "folder", "deciding"})
     async with live_inside(tmp_path / "other", Idle()) as inside:
         with pytest.raises(NotNow, match="takes no members"):
             inside.service.members.settings()
