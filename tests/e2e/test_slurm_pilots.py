@@ -103,17 +103,17 @@ def test_main_jobs_wait_hardly_longer(cluster: Slurm, tmp_path: Path) -> None:
 def test_a_node_that_an_administrator_drains_is_given_back_until_it_is_resumed(cluster: Slurm, tmp_path: Path) -> None:
     with Pilots(cluster, tmp_path / "site", plan_poll_s=0.5) as pilots:
         pilots.wait_for(cluster.nodes)
-        (node, *others), off_hours = cluster.nodes, pilots.scheduler.off_hours  # type: ignore[attr-defined]  # of pilots
+        (node, *others), to_leave = cluster.nodes, pilots.scheduler.to_leave  # type: ignore[attr-defined]  # of pilots
         cluster.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=new disk")
         try:
-            wait_until(lambda: off_hours() == {node}, "it is to be left", pilots.tell)
+            wait_until(lambda: to_leave() == {node}, "it is to be left", pilots.tell)
             assert f"slurm drains {node} (draining, new disk)" in pilots.remarks()
-            pilots.ask(pilots.scheduler.give_back(off_hours()))
+            pilots.ask(pilots.scheduler.give_back(to_leave()))
             pilots.wait_for(others)
         finally:
             cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         pilots.wait_for(cluster.nodes, "a pilot starts there again")
-        assert off_hours() == set()
+        assert to_leave() == set()
 
 
 def test_a_pilot_that_a_user_cancels_is_replaced(cluster: Slurm, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two partitions of a real Slurm side by side, as two pools of one live run: limits, kinds, hours."""
+"""Two partitions of a real Slurm side by side, as two pools of one live run: limits and kinds."""
 
 from __future__ import annotations
 
@@ -40,11 +40,9 @@ def pool(name: str, site: Site, **more: object) -> SchedulerPool:
     return SchedulerPool(settings, slurm.make(settings.table, own))
 
 
-def test_two_partitions_give_nodes_within_their_limits_and_hours(
-    cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_partitions_give_nodes_within_their_limits(cluster: Slurm, tmp_path: Path) -> None:
     def make(_: Mapping[str, object], site: Site) -> SchedulerPools:
-        return SchedulerPools((pool("left", site, max_nodes=1, kind="v100"), pool("right", site, when="always")))
+        return SchedulerPools((pool("left", site, max_nodes=1, kind="v100"), pool("right", site)))
 
     left, right = (set(cluster.nodes[:2]), set(cluster.nodes[2:]))
     with SchedulerRunner(make, {}, tmp_path / "site", cluster.env) as keeper:
@@ -57,20 +55,14 @@ def test_two_partitions_give_nodes_within_their_limits_and_hours(
         assert jobs - {""} == {"left bftrain-test-left", "right bftrain-test-right"}
         assert pools.node_kinds == dict.fromkeys(left, "v100")
         assert pools.cluster == "test"
-        monkeypatch.setattr(SchedulerPool, "open", property(lambda self: self.settings.pool == "left"))
-        off_hours = keeper.ask(_asked(pools))
-        assert off_hours == right
-        keeper.ask(pools.give_back(off_hours))
-        keeper.wait_for(keeper.ours() & left, "right is left at the end of its hours")
+        keeper.do(lambda: pools.want(1))
+        keeper.ask(pools.give_back(right))
+        keeper.wait_for(keeper.ours() & left, "right is left")
         wait_until(
             lambda: not cluster.run("squeue", "-h", "-p", "right", "-o", "%i").stdout.strip(), "none of right waits"
         )
         keeper.ask(pools.leave())
     assert keeper.remarks() == ""
-
-
-async def _asked(pools: SchedulerPools) -> frozenset[str]:
-    return pools.off_hours()
 
 
 def test_a_pool_whose_partition_is_not_there_is_named(cluster: Slurm, tmp_path: Path) -> None:

@@ -21,17 +21,15 @@ def hooks(daemon: LiveDaemon) -> HooksView | None:
 
 
 def pools(daemon: LiveDaemon) -> dict[str, PoolView]:
-    """Return the pools, if the site has several or one with hours or a kind."""
+    """Return the pools, if the site has several or one with a name or a kind."""
     return {
-        one.settings.label: PoolView(
-            scheduler=one.settings.name, nodes=len(one.nodes), open=one.open, when=one.settings.when
-        )
+        one.settings.label: PoolView(scheduler=one.settings.name, nodes=len(one.nodes))
         for one in scheduler_pools(daemon)
     }
 
 
 def scheduler_pools(daemon: LiveDaemon) -> tuple[SchedulerPool, ...]:
-    """Return the pools of the scheduler, if it has several or one with hours or a kind."""
+    """Return the pools of the scheduler, if it has several or one with a name or a kind."""
     found: tuple[SchedulerPool, ...] = getattr(daemon.opened.scheduler, "pools", ())
     return found
 

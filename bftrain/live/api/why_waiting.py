@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bftrain.live.api.resource_status import scheduler_pools
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.node_units import word_of
 from bftrain.text_formats import counted
@@ -30,14 +29,10 @@ def _of_all_tasks(daemon: LiveDaemon) -> str:
     """Return the reason that keeps all tasks from nodes; "" if there is none."""
     if daemon.harvesting.paused:
         return "harvesting is paused by an operator"
-    pools = scheduler_pools(daemon)
     if daemon.decision_loop.stalled is not None:
         return "the journal cannot be written, so tasks get no more nodes"
     if daemon.state != "running":
         return f"the live run is {daemon.state}"
-    if pools and not any(pool.open for pool in pools):
-        hours = ", ".join(f"{pool.settings.label}: {pool.settings.when}" for pool in pools)
-        return f"it is outside of the hours of all pools ({hours})"
     unit = word_of(daemon.site.unit)
     return "" if daemon.harvester.pool_size else f"no {unit} is idle now that the live run may use"
 

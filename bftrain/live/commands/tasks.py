@@ -171,11 +171,10 @@ def kinds_in_words(status: StatusView) -> str:
 
 
 def pool_in_words(name: str, pool: PoolView) -> str:
-    """Return the nodes of a pool and its hours, as text."""
+    """Return the nodes of a pool, as text."""
     from bftrain.text_formats import counted
 
-    hours = f"; {'open' if pool.open else 'closed'}: {pool.when}" if pool.when else ""
-    return f"{name}: {counted(pool.nodes, 'node')} ours by {pool.scheduler}{hours}"
+    return f"{name}: {counted(pool.nodes, 'node')} ours by {pool.scheduler}"
 
 
 def hooks_in_words(status: StatusView) -> str:

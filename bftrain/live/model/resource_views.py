@@ -40,8 +40,6 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler: str
     nodes: Annotated[int, said("Nodes that are ours there.")]
-    open: Annotated[bool, said("Whether its hours are now.")]
-    when: Annotated[str, said("Its hours; empty: always.")] = ""
 
 
 class HooksView(msgspec.Struct, frozen=True, kw_only=True):

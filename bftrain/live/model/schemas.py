@@ -218,7 +218,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     used: Annotated[int, said("Nodes that tasks hold.")]
     kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = {}
     pools: Annotated[
-        Mapping[str, PoolView], said("The same by pool, where the site has several or one with hours.")
+        Mapping[str, PoolView], said("The same by pool, where the site has several, or one with a name or a kind.")
     ] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
     drained: Annotated[int, said("Nodes that must not be used.")]

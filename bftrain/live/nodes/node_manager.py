@@ -138,15 +138,15 @@ class NodeManager:
                 want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
 
-    def keep_hours(self) -> None:
-        """Leave nodes out of hours, drained by the scheduler or above our share, and use others; now and then."""
-        off_hours = getattr(self._scheduler, "off_hours", None)
-        if off_hours is None or self._closed:
+    def leave_drained(self) -> None:
+        """Leave nodes drained by the scheduler or above our share, and use other ones; called at intervals."""
+        to_leave = getattr(self._scheduler, "to_leave", None)
+        if to_leave is None or self._closed:
             return
-        off = off_hours()
+        off = to_leave()
         off |= self._above_share(off)
-        if off != self.node_tracker.off_hours:
-            self.node_tracker.off_hours = off
+        if off != self.node_tracker.to_leave:
+            self.node_tracker.to_leave = off
             self.leave(off)
 
     def _above_share(self, off: frozenset[str]) -> frozenset[str]:

@@ -45,9 +45,9 @@ class SharedScheduler:
         """Return how many of the held nodes are to be given back."""
         return 0 if self._share is None else max(0, held - self._share.nodes)
 
-    def off_hours(self) -> frozenset[str]:
-        """Return the nodes that must not be used now: by the hours of pools, or as the site says."""
-        inner: frozenset[str] = getattr(self._scheduler, "off_hours", frozenset)()
+    def to_leave(self) -> frozenset[str]:
+        """Return the nodes that must not be used now, because the scheduler or the site drains them."""
+        inner: frozenset[str] = getattr(self._scheduler, "to_leave", frozenset)()
         return inner | self._nodes.intersection(self._drained)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:

@@ -215,7 +215,7 @@ class LiveDaemon:
             self._share_again()
             if self.harvesting.apply():
                 self.want()
-            self.node_manager.keep_hours()
+            self.node_manager.leave_drained()
             self.housekeeping.apply()
             self.node_manager.rest(self.harvester.pool)
             self.node_manager.sweep()

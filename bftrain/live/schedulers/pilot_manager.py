@@ -124,7 +124,7 @@ class PilotJobs:
         """GPUs that a pilot asks for; 0 if that is not known."""
         return float(getattr(self._batch, "gpus", 0.0))
 
-    def off_hours(self) -> frozenset[str]:
+    def to_leave(self) -> frozenset[str]:
         """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
         return self._drains.among(self._announced)
 

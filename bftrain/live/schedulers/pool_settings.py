@@ -10,12 +10,12 @@ import msgspec
 
 from bftrain.config import from_mapping
 from bftrain.errors import BadConfig
-from bftrain.live.schedulers.week_hours import WeekHours
 from bftrain.node_units import GPU, NODE
 from bftrain.values import checks, wire
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _SCHEDULER: Final = "name"  # the key that names it
+_REMOVED: Final = ("when", "timezone")  # keys of earlier versions
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,8 +23,6 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     name: str  # of its scheduler
     pool: str = ""  # what the pool is called; a single one may have no name
-    when: str = ""  # the times of the week in which its nodes are used; "": always
-    timezone: str = ""  # of these; "": that of this machine
     kind: str = ""  # of its nodes that [kinds] does not name
     unit: str = NODE  # what tasks get: whole nodes, or single GPUs of nodes that others' jobs may share
     table: Mapping[str, Any] = {}
@@ -33,20 +31,14 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         checks.text(self, "name")
         if self.pool and not _NAME.fullmatch(self.pool):
             checks.reject(self, "pool", f"must be up to 40 letters, digits, '-' and '_', not {self.pool!r}")
-        _ = self.hours
         checks.one_of(self, "unit", (NODE, GPU))
         if self.kind:
             checks.text(self, "kind")
 
     @property
-    def hours(self) -> WeekHours:
-        """The times of the week in which its nodes are used."""
-        return WeekHours.parse(self.when, self.timezone)
-
-    @property
     def plain(self) -> bool:
         """Whether nothing is said that a scheduler alone would not do."""
-        return not (self.pool or self.when or self.kind)
+        return not (self.pool or self.kind)
 
     @property
     def label(self) -> str:
@@ -73,6 +65,9 @@ def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Po
         where = "[scheduler]" if isinstance(given, Mapping) else f"[[scheduler]] number {number}"
         if not isinstance(table.get(_SCHEDULER), str):
             raise BadConfig("has no name", where=where, fix='such as name = "slurm"')
+        if removed := [key for key in _REMOVED if key in table]:
+            fix = "run bftrain live pause and bftrain live resume from cron"
+            raise BadConfig(f"'{removed[0]}' was removed", where=where, fix=fix)
         own = {key: table[key] for key in table if key in _OWN}
         pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _OWN}}, PoolSettings)
         if any(pool.pool == other.pool for other in pools):

@@ -1,7 +1,6 @@
 """Several pools (partitions, QOS, clusters and schedulers) behind the interface of one scheduler.
 
-Each pool has its own limits, hours and kind of nodes. Outside of its hours no nodes are requested from a pool, and its
-nodes are vacated as planned.
+Each pool has its own limits and kind of nodes.
 """
 
 from __future__ import annotations
@@ -32,11 +31,6 @@ class SchedulerPool:
     scheduler: Scheduler
     nodes: set[str] = field(default_factory=set)
     heard: bool = False  # whether its scheduler was ever asked with success
-
-    @property
-    def open(self) -> bool:
-        """Whether the present time is within its hours."""
-        return time.time() in self.settings.hours
 
 
 class SchedulerPools:
@@ -119,14 +113,14 @@ class SchedulerPools:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Request from each open pool the nodes that the others lack, limited by the demand for its kind."""
+        """Request from each pool the nodes that the others lack, limited by the demand for its kind."""
         if self._wanted is None:
             return
         nodes, without = self._wanted
         held = sum(len(pool.nodes) for pool in self.pools)
         for pool in self.pools:
             most = min(nodes, self._by_kind.get(pool.settings.kind, nodes))
-            pool.scheduler.want(max(0, min(most, nodes - held + len(pool.nodes))) if pool.open else 0, without)
+            pool.scheduler.want(max(0, min(most, nodes - held + len(pool.nodes))), without)
 
     def hint(self) -> None:
         """Let all schedulers look soon."""
@@ -152,14 +146,10 @@ class SchedulerPools:
             return self.pools
         return tuple(pool for pool in self.pools if not pool.nodes.isdisjoint(nodes))
 
-    def off_hours(self) -> frozenset[str]:
-        """Return the nodes not to be used now: of pools outside of their hours, or drained by the scheduler.
-
-        Updates the demand of all pools.
-        """
-        self._share_out()
-        drained = (ask() for pool in self.pools if (ask := getattr(pool.scheduler, "off_hours", None)) is not None)
-        return frozenset().union(*drained, *(pool.nodes for pool in self.pools if not pool.open))
+    def to_leave(self) -> frozenset[str]:
+        """Return the nodes that the schedulers drain."""
+        drained = (ask() for pool in self.pools if (ask := getattr(pool.scheduler, "to_leave", None)) is not None)
+        return frozenset().union(*drained)
 
     @property
     def node_kinds(self) -> Mapping[str, str]:
@@ -168,8 +158,8 @@ class SchedulerPools:
         return {node: pool.settings.kind for pool, nodes in known for node in nodes}
 
     async def idle(self) -> int:
-        """Count the idle nodes of pools whose hours are now."""
-        return sum([await pool.scheduler.idle() for pool in self.pools if pool.open])  # type: ignore[attr-defined]
+        """Count the idle nodes of all pools."""
+        return sum([await pool.scheduler.idle() for pool in self.pools])  # type: ignore[attr-defined]
 
     def gpus_of(self, node: str) -> float:
         """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""

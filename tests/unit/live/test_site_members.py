@@ -114,7 +114,7 @@ async def test_a_member_takes_its_share_and_gives_back_what_is_above_it_unused_n
         assert service.status().share == 3
         share[0] = MemberShare(nodes=2, drained=("n4",) if used != "n4" else ("n3",))
         await reported(4)
-        daemon.node_manager.keep_hours()
+        daemon.node_manager.leave_drained()
         await decided(daemon)
         given = {node for nodes in world.asked("give_back") for node in nodes}
         assert used not in given
@@ -123,7 +123,7 @@ async def test_a_member_takes_its_share_and_gives_back_what_is_above_it_unused_n
         world.take(*given)
         share[0] = NotAvailable("it does not answer")
         await reported(2)
-        daemon.node_manager.keep_hours()
+        daemon.node_manager.leave_drained()
         assert world.asked("want")[-1][0] == 2
         assert daemon.harvester.pool_size == 2
         assert any("gives no share" in one.text for one in daemon.remarks.latest)

@@ -56,7 +56,7 @@ def test_a_drained_node_is_to_be_left_and_gets_no_pilot_until_it_is_resumed(
         async with stage:
             await stage.until(lambda: len(stage.idle_nodes()) == 3, "all are ours")
             drained.update(n1="draining, disk", n2="draining, disk", n9="drained, not ours")
-            await stage.until(lambda: stage.scheduler.off_hours() == {"n1", "n2"}, "they are to be left")
+            await stage.until(lambda: stage.scheduler.to_leave() == {"n1", "n2"}, "they are to be left")
             assert stage.remarks() == "toy drains n[1-2] (draining, disk): tasks leave, and it is given back"
             await stage.scheduler.give_back({"n1", "n2"})
             await stage.until(lambda: set(stage.idle_nodes()) == {"n3"}, "they are given back")
@@ -64,7 +64,7 @@ def test_a_drained_node_is_to_be_left_and_gets_no_pilot_until_it_is_resumed(
             assert set(stage.idle_nodes()) == {"n3"}, "none starts there"
             drained.clear()
             await stage.until(lambda: len(stage.idle_nodes()) == 3, "they are in service again")
-            assert stage.scheduler.off_hours() == set()
+            assert stage.scheduler.to_leave() == set()
             assert stage.remarks().count("drains") == 1
         assert all("n9" not in nodes for nodes in asked)
 
@@ -74,13 +74,13 @@ def test_a_drained_node_is_to_be_left_and_gets_no_pilot_until_it_is_resumed(
 @in_a_loop
 async def test_tasks_shrink_off_a_drained_node_before_it_is_given_back(tmp_path: Path) -> None:
     world, drained = World(vacates=False), set[str]()
-    world.off_hours = lambda: frozenset(drained)  # type: ignore[attr-defined]  # as of pilots
+    world.to_leave = lambda: frozenset(drained)  # type: ignore[attr-defined]  # as of pilots
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await submit(service, "a", 1, 2)
         world.lend("n1", "n2")
         await decided(daemon)
         drained.add("n1")
-        daemon.node_manager.keep_hours()
+        daemon.node_manager.leave_drained()
         order = world.orders()[-1]
         assert (order["action"], order["nodes"]) == ("shrink", ("n1",)), "it is not killed"
         assert world.asked("give_back") == []

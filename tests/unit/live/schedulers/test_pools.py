@@ -1,11 +1,9 @@
-"""Several pools side by side: what each is asked for, their hours and kinds, and one that breaks."""
+"""Several pools side by side: what each is asked for, their kinds, and one that breaks."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +20,7 @@ from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Remark, Site, Taken
 from bftrain.values.curve import SpeedCurve
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, until
 
 AGENT = AgentOrder(argv=("agent",))
 SITE = """
@@ -33,8 +31,6 @@ partition = "spare"
 name = "slurm"
 pool = "gpu"
 partition = "gpu"
-when = "nights and week-ends"
-timezone = "Europe/Zurich"
 kind = "v100"
 max_nodes = 4
 """
@@ -64,7 +60,6 @@ def test_a_list_of_schedulers_is_read_and_each_has_a_name_of_its_own(tmp_path: P
     assert second.table == {"partition": "gpu", "max_nodes": 4}
     assert [site.for_scheduler(one).name for one in site.pools] == ["bftrain", "bftrain-gpu"]
     assert site.scheduler_name == "slurm"
-    assert second.hours.zone is not None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +74,8 @@ def test_a_list_of_schedulers_is_read_and_each_has_a_name_of_its_own(tmp_path: P
             "another pool called 'a'",
         ),
         ('[[scheduler]]\npartition = "a"\n', "number 1: has no name"),
-        ('[scheduler]\nname = "slurm"\nwhen = "sometimes"\n', "'sometimes' is no time of the week"),
+        ('[scheduler]\nname = "slurm"\nwhen = "nights"\n', "'when' was removed .*bftrain live pause"),
+        ('[[scheduler]]\nname = "slurm"\ntimezone = "UTC"\n', "number 1: 'timezone' was removed"),
         ('[scheduler]\nname = "slurm"\npool = "a b"\n', "must be up to 40 letters"),
         ("scheduler = []\n", "names no scheduler"),
     ],
@@ -91,8 +87,7 @@ def test_pools_that_cannot_be_are_refused(text: str, words: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
-    [("wehn", "did you mean 'when'"), ("untis", "did you mean 'unit'"), ("zzz", "kind, loop_s, name, nodes, pool, ")],
+    ("key", "words"), [("untis", "did you mean 'unit'"), ("zzz", "kind, loop_s, name, nodes, pool, ")]
 )
 def test_an_unknown_key_of_a_scheduler_is_answered_with_the_keys_of_pools_too(key: str, words: str) -> None:
     with pytest.raises(BadConfig, match=rf"\[scheduler\]: unknown key '{key}'.*{words}"):
@@ -129,24 +124,10 @@ async def test_a_pool_with_a_kind_is_asked_for_what_tasks_can_use_of_it() -> Non
 
 
 @in_a_loop
-async def test_outside_of_its_hours_a_pool_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, right = World(), World()
-    pools, _, task = await running(pool(left), pool(right, pool="right", when="12:00-13:00", timezone="UTC"))
-    clock = [12.5 * 3600]
-    monkeypatch.setattr(pools_module, "time", SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic))
-    pools.want(4)
-    left.lend("n1")
-    right.lend("n2")
-    assert pools.off_hours() == frozenset()
-    clock[0] = 13.0 * 3600
-    assert pools.off_hours() == {"n2"}
-    assert wants(right) == 0
-    clock[0] = 36.0 * 3600
-    assert pools.off_hours() == frozenset()
-    assert wants(right) == 3
-    left.off_hours = lambda: frozenset({"n1"})  # type: ignore[attr-defined]  # drained by the scheduler
-    assert pools.off_hours() == {"n1"}
-    task.cancel()
+async def test_nodes_that_a_scheduler_drains_are_left() -> None:
+    left: Any = World()
+    left.to_leave = lambda: frozenset({"n1"})
+    assert SchedulerPools((pool(left), pool(World(), pool="right"))).to_leave() == {"n1"}
 
 
 @in_a_loop
@@ -213,34 +194,6 @@ async def test_one_that_can_never_work_is_named() -> None:
     right.check = check
     with pytest.raises(NotAvailable, match="pool 'right': partition 'gpu': Slurm has no such partition"):
         await SchedulerPools((pool(World()), pool(right, pool="right"))).check(AGENT)
-
-
-@in_a_loop
-async def test_a_live_run_leaves_the_nodes_of_a_pool_at_the_end_of_its_hours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, scheduler = World(), {"name": "inside", "when": "12:00-13:00", "timezone": "UTC"}
-    clock = [time.time() // 86400 * 86400 + 12.5 * 3600]
-    monkeypatch.setattr(pools_module, "time", SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic))
-    async with live_inside(tmp_path, world, scheduler=scheduler) as (daemon, service, _, _):
-        await submit(service, "a", 1, 2)
-        world.lend("n1", "n2")
-        await decided(daemon)
-        assert world.held["a"] == {"n1", "n2"}
-        assert service.status().pools["inside"].open
-        clock[0] += 3600
-        daemon.node_manager.keep_hours()
-        await decided(daemon)
-        assert world.held.get("a", set()) == set()
-        releases = [order for order in world.orders() if order["action"] == "release"]
-        assert releases == [], "it leaves in a planned way"
-        await until(lambda: world.asked("give_back"), "they are given back")
-        assert service.task(ourselves(), "a").waits == "it is outside of the hours of all pools (inside: 12:00-13:00)"
-        assert not service.status().pools["inside"].open
-        clock[0] += 23 * 3600
-        daemon.node_manager.keep_hours()
-        await decided(daemon)
-        assert world.held["a"] == {"n1", "n2"}
 
 
 @in_a_loop
