@@ -6,6 +6,7 @@ A replay reads the same task files: docs/formats.md lists the keys.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from contextlib import suppress
@@ -20,7 +21,6 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
 from bftrain.errors import BadInput, BadValue, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
-from bftrain.live.commands.task_variants import Values, read_curves, variants, vary
 from bftrain.live.commands.tasks import OVER, talks
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run, described
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bftrain.taskfiles.records import Profile
 
 _ASK_S: Final = 1.0
+_CURVE_POINT: Final = re.compile(r"\d{1,9}:\d+(\.\d*)?([eE]\d{1,2})?")
 _NAMED_OTHERWISE: Final = frozenset({"name", "launcher", "min_nodes", "max_nodes", "work_samples", "deadline_s"})
 
 
@@ -120,14 +121,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="In front of the command, such as 'apptainer exec --nv torch.sif'.",
 )
 @click.option("--python", metavar="PATH", help="The Python that runs the script, such as that of a venv.")
-@heading("Several tasks")
-@click.option(
-    "--grid",
-    multiple=True,
-    metavar="NAME=V,V",
-    help="A task for each combination; a value replaces {NAME} in ARGS, or is added as --NAME V.",
-)
-@click.option("--array", metavar="NUMBERS", help="A task for each, such as 0-9: {index} in ARGS and $BFTRAIN_INDEX.")
+@heading("Other tasks")
 @click.option(
     "--after",
     multiple=True,
@@ -135,7 +129,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="TASK",
     help="Run when this task is done; it is cancelled if that fails.",
 )
-@click.option("--wait", is_flag=True, help="Wait until all are over; 1 is the exit code if one is not done.")
+@click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all are done.")
 @heading("When it is over")
 @click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")
 @click.option(
@@ -179,12 +173,12 @@ def command(
     **given: Any,  # noqa: ANN401 - the other options
 ) -> None:
     """Hand WHAT to a live run, which trains it on idle nodes."""
-    values, wait = variants(given.pop("grid"), given.pop("array")), given.pop("wait")
-    options = read_curves(given.pop("speeds"))
+    wait = given.pop("wait")
+    options = _read_curves(given.pop("speeds"))
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
     options |= {"env": _environment(env)} if env else {}
-    tasks = _submit_all(_submissions(what, words, options, values, _learned(profiles)), client, out)
+    tasks = _submit_all(_submissions(what, words, options, _learned(profiles)), client, out)
     if not wait:
         out.result(tasks, lambda: "\n".join(map(_submitted, tasks)))
         return
@@ -243,7 +237,7 @@ def _learned(path: Path | None) -> Mapping[str, Profile]:
 
 
 def _submissions(
-    what: str, words: tuple[str, ...], options: dict[str, Any], values: list[Values], learned: Mapping[str, Profile]
+    what: str, words: tuple[str, ...], options: dict[str, Any], learned: Mapping[str, Profile]
 ) -> list[Submission]:
     if what.endswith(".toml"):
         records = records_of(Path(what))
@@ -255,21 +249,11 @@ def _submissions(
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
         base = Path(what).absolute().parent
-        return [
-            submission_of(one, where, base, learned) for where, record in records for one in _varied(record, values)
-        ]
+        return [submission_of(record, where, base, learned) for where, record in records]
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)
-    return [submission_of(one, "bftrain submit", Path.cwd(), learned) for one in _varied(record, values)]
-
-
-def _varied(record: dict[str, Any], values: list[Values]) -> list[dict[str, Any]]:
-    """Return the records of all tasks that one stands for."""
-    if not any(values):
-        return [record]
-    stem = Path(str(record.get("script") or record.get("command") or "task")).stem
-    return [vary(record, one, stem) for one in values]
+    return [submission_of(record, "bftrain submit", Path.cwd(), learned)]
 
 
 _OF_THE_RUN: Final = tuple(field.name for field in fields(Run))
@@ -376,6 +360,22 @@ def _deadline(record: dict[str, Any], where: str) -> dict[str, float]:
     if not isinstance(submit_s, int | float) or isinstance(submit_s, bool):
         raise BadInput("submit_s: must be a number", where=where)
     return {"deadline_s": time.time() + given - submit_s}
+
+
+def _read_curves(texts: Sequence[str]) -> dict[str, Any]:
+    """Read speeds by size, ``1:100,2:190``, or by kind of node, ``v100=1:310,4:1160``, as keys of a task."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    for text in texts:
+        kind, equals, points = text.rpartition("=")
+        matches = [_CURVE_POINT.fullmatch(point) for point in points.split(",")]
+        if bool(kind) != bool(equals) or kind in curves or (curves and "" in (kind, *curves)) or None in matches:
+            fix = "such as 1:100,2:190, or for each kind v100=1:310,4:1160"
+            raise UsageError(f"'{text}' is not NODES:SAMPLES_PER_SECOND,...", where="--curve", fix=fix)
+        pairs = [point.split(":") for point in points.split(",")]
+        curves[kind] = {"nodes": [int(nodes) for nodes, _ in pairs], "rate": [float(rate) for _, rate in pairs]}
+    if not curves:
+        return {}
+    return {"curve": curves[""]} if "" in curves else {"curves": curves}
 
 
 def _convert_curves(given: dict[str, Any], where: str) -> None:

@@ -1,4 +1,4 @@
-"""``bftrain submit``: several tasks out of one, their speeds, and waiting until they are over."""
+"""``bftrain submit``: several tasks of a file, their speeds, and waiting until they are over."""
 
 from __future__ import annotations
 
@@ -17,36 +17,8 @@ def kept(run: LiveThread) -> dict[str, Any]:
     return {one.name: one for one in run.do(lambda inside: inside.daemon.task_store.unfinished)}
 
 
-def test_a_grid_is_a_task_for_each_combination(bftrain: CommandLine, run: LiveThread) -> None:
-    words = ("cnn.py", "--nodes", "1:2", "--grid", "lr=0.1,1e-3", "--grid", "net=a/b", "--", "--out", "run-{lr}")
-    ended = bftrain("submit", *words)
-    assert (ended.code, ended.out) == (0, "cnn-lr0.1-neta-b: submitted as #1\ncnn-lr1e-3-neta-b: submitted as #2\n"), (
-        ended.err
-    )
-    tasks = kept(run)
-    assert tasks["cnn-lr1e-3-neta-b"].run.argv[1:] == ("--out", "run-1e-3", "--net", "a/b")
-    assert {task.spec.campaign for task in tasks.values()} == {"cnn"}
-
-
-def test_an_array_is_a_task_for_each_number(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
-    words = ("cnn.py", "--nodes", "1", "--name", "x", "--folder", "out", "--env", "A=1", "--array", "1-2,7")
-    assert bftrain("submit", *words, "--", "{index}", "{other}").code == 0
-    tasks = kept(run)
-    assert list(tasks) == ["x-1", "x-2", "x-7"]
-    assert tasks["x-7"].run.argv[1:] == ("7", "{other}")
-    assert dict(tasks["x-7"].run.env) == {"A": "1", "BFTRAIN_INDEX": "7"}
-    assert tasks["x-7"].run.folder == str(tmp_path / "out" / "x-7")
-
-
-def test_a_file_is_varied_too_and_keeps_its_own_environment(
-    bftrain: CommandLine, run: LiveThread, tmp_path: Path
-) -> None:
-    (tmp_path / "one.toml").write_text('script = "cnn.py"\nnodes = 1\nsetup = ["a"]\ncampaign = "c"\n')
-    assert bftrain("submit", "one.toml", "--grid", "seed=1,2").code == 0
-    tasks = kept(run)
-    assert list(tasks) == ["cnn-seed1", "cnn-seed2"]
-    assert (tasks["cnn-seed2"].run.setup, tasks["cnn-seed2"].spec.campaign) == (("a",), "c")
-    assert tasks["cnn-seed2"].run.argv[1:] == ("--seed", "2")
+def write_tasks(path: Path, *names: str) -> None:
+    path.write_text("".join(f'[[task]]\nname = "{name}"\nscript = "cnn.py"\nnodes = 1\n' for name in names))
 
 
 def test_a_task_runs_after_others(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
@@ -75,37 +47,30 @@ def test_speeds_are_given_by_nodes(bftrain: CommandLine, run: LiveThread) -> Non
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--grid", "lr"), "'lr' is not NAME=VALUE,VALUE"),
-        (("--grid", "lr=1,"), "is not NAME=VALUE,VALUE"),
-        (("--grid", "lr=1", "--grid", "lr=2"), "once for each name"),
-        (("--grid", "-x=1"), "is not NAME=VALUE,VALUE"),
-        (("--array", "3-1"), "'3-1' is no list of numbers"),
-        (("--array", "x"), "is no list of numbers"),
-        (("--array", "0-1000"), "1000 are the most"),
-        (("--array", "0-999999999"), "is no list of numbers"),
         (("--curve", "1:x"), "'1:x' is not NODES:SAMPLES_PER_SECOND"),
         (("--curve", "1:1", "--curve", "a=1:1"), "is not NODES:SAMPLES_PER_SECOND"),
         (("--curve", "=1:1"), "is not NODES:SAMPLES_PER_SECOND"),
         (("--curve", "2:1,1:1"), "must rise strictly"),
     ],
 )
-def test_what_is_no_grid_array_or_curve_is_refused(
-    bftrain: CommandLine, run: LiveThread, words: tuple[str, ...], says: str
-) -> None:
+def test_what_is_no_curve_is_refused(bftrain: CommandLine, run: LiveThread, words: tuple[str, ...], says: str) -> None:
     ended = bftrain("submit", "cnn.py", "--nodes", "1", *words)
     assert ended.code in {2, 3}
     assert says in ended.err
     assert kept(run) == {}
 
 
-def test_what_was_submitted_before_a_refusal_is_said(bftrain: CommandLine, run: LiveThread) -> None:
+def test_what_was_submitted_before_a_refusal_is_said(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
     assert bftrain("submit", "cnn.py", "--nodes", "1", "--name", "x-2").code == 0
-    ended = bftrain("submit", "cnn.py", "--nodes", "1", "--name", "x", "--array", "1-3")
+    write_tasks(tmp_path / "three.toml", "x-1", "x-2", "x-3")
+    ended = bftrain("submit", "three.toml")
     assert (ended.code, "1 of 3 tasks were submitted: the last is 'x-1'" in ended.err) == (3, True)
     assert list(kept(run)) == ["x-2", "x-1"]
 
 
-def test_it_waits_until_all_are_over_and_says_how_they_ended(bftrain: CommandLine, run: LiveThread) -> None:
+def test_it_waits_until_all_are_over_and_says_how_they_ended(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
     def end(inside: Any) -> None:  # noqa: ANN401 - an Inside
         inside.world.lend("n1", "n2")
 
@@ -120,7 +85,8 @@ def test_it_waits_until_all_are_over_and_says_how_they_ended(bftrain: CommandLin
 
     ending = threading.Thread(target=finish)
     ending.start()
-    ended = bftrain("submit", "cnn.py", "--nodes", "1", "--name", "x", "--array", "1-2", "--wait")
+    write_tasks(tmp_path / "two.toml", "x-1", "x-2")
+    ended = bftrain("submit", "two.toml", "--wait")
     over.set()
     ending.join()
     assert (ended.code, ended.out) == (1, "x-1: done\nx-2: cancelled\n")
