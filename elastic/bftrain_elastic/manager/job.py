@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import shutil
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -119,6 +120,8 @@ def _other_kind(path: Path) -> str:
         return "" if "py" in line else f"a script for {line}"
     if path.suffix in _SHELL_SUFFIXES:
         return "a shell script"
+    if b"\0" in content and path.suffix != ".pyc" and not zipfile.is_zipfile(path):
+        return "a binary file"
     if path.suffix in {".py", ".pyc", ".pyz"} or len(content) == _PARSED_BYTES:
         return ""
     try:

@@ -36,7 +36,7 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         ("run.py", b"#!/usr/bin/env bash\n", "a script for /usr/bin/env bash"),
         ("a.out", b"\x7fELF\x02", "a compiled program"),
         ("job.yaml", b"steps: [1, 2]\nname: it's\n", "no Python script"),
-        ("picture", b"\x89PNG\0\0", "no Python script"),
+        ("picture.png", b"\x89PNG\0\0" * 100_000, "a binary file"),
     ],
 )
 def test_what_is_not_python_is_rejected(
