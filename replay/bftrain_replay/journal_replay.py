@@ -21,8 +21,8 @@ from bftrain.values.events import Event, TaskFinished, TaskSubmitted
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.decision_log import DecisionColumns
 from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
+from bftrain_replay.journal_events import JournalEvents
 from bftrain_replay.results.result import result_of
-from bftrain_replay.resume.journal_events import JournalEvents
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules

@@ -19,7 +19,6 @@ from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.output import csv_tables, parquet_tables
 from bftrain_replay.provenance import FORMAT, LOG_FILE, InputSource
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.resume.solver_cache import BESIDE, beside
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import TABLES
 
@@ -28,15 +27,11 @@ if TYPE_CHECKING:
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
-UNFINISHED: Final = "unfinished.jsonl"  # the answers of a replay that runs or was interrupted
 KIND: Final = ResultKind(
     title="replay",
     form="bftrain replay",
     names=frozenset({"summary.json", "config.toml", LOG_FILE, REPORT_FILE})
     | {f"{name}{suffix}" for name in TABLES for suffix in (csv_tables.SUFFIX, parquet_tables.SUFFIX)},
-    records=dict.fromkeys(
-        (UNFINISHED, *(beside(Path(UNFINISHED), replay).name for replay in BESIDE)), b'{"format":"bftrain answers '
-    ),
 )
 
 

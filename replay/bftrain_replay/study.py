@@ -27,7 +27,6 @@ from bftrain_replay.results import headline
 from bftrain_replay.results.headline import HarvestHeadline, headline_of
 from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs, odd_settings
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.resume.solver_cache import AnswerFile
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
@@ -121,18 +120,17 @@ def study(
     baseline: str = "",
     objective: Objective | None = None,
     watch: Watch | None = None,
-    answers: AnswerFile | None = None,
     calls: StudyCalls | None = None,
 ) -> ReplayStudy:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as references.
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces that of the settings. Parts that were
     checked already replace all three. Once ``watch`` returns false, the present replay ends and the others are left
-    out; ``answers`` allow resuming it. Passes on a long log run side by side in processes of their own if there is
-    more than one processor, so that ``watch`` is called for each in turn.
+    out. Passes on a long log run side by side in processes of their own if there is more than one processor, so that
+    ``watch`` is called for each in turn.
     """
     parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
-    passes = StudyPasses(log, tasks, parts, watch, answers)
+    passes = StudyPasses(log, tasks, parts, watch)
     check_kinds(log, tasks)
     if calls is not None:
         for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
@@ -151,7 +149,6 @@ def cluster_study(
     *,
     baseline: str = "",
     watch: Watch | None = None,
-    answers: AnswerFile | None = None,
     ideally: bool = False,
 ) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
@@ -168,7 +165,7 @@ def cluster_study(
     parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline)
     horizon_s = fixed_horizon_s(known.horizon_s)
     fluid = FluidShares(advancing, cluster.nodes, parts.objective, horizon_s) if ideally else None
-    passes = StudyPasses(cluster.log(), tasks, parts, watch, answers, gauges=gauges)
+    passes = StudyPasses(cluster.log(), tasks, parts, watch, gauges=gauges)
     main = passes.main()
     simple = passes.baseline()
     found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None

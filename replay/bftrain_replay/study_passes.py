@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
 from msgspec.structs import replace as changed
 
-from bftrain.assembly import build_harvester, find_solver
+from bftrain.assembly import build_harvester
 from bftrain.deciding.goodput import by_progress
-from bftrain.deciding.harvester import Harvester
 from bftrain.errors import Fault
 from bftrain.parts import measured_if_possible, metrics_of
 from bftrain.values.task import TaskSpec
@@ -23,7 +22,6 @@ from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import IdealCluster, ideal
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
-from bftrain_replay.resume.solver_cache import BASELINE, BESIDE, DEDICATED, AnswerFile
 from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
@@ -34,6 +32,8 @@ from bftrain_replay.study_checks import ReplayParts
 Watch = Callable[[str, float, int], bool]
 
 IDEAL: Final = "ideal"
+DEDICATED: Final = "dedicated pool"
+BASELINE: Final = "baseline"
 _WORTH_A_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
 
 
@@ -46,7 +46,6 @@ class StudyPasses:
         tasks: Sequence[TaskSpec],
         parts: ReplayParts,
         watch: Watch | None = None,
-        answers: AnswerFile | None = None,
         *,
         gauges: Callable[[], QueueWatcher] | None = None,
     ) -> None:
@@ -59,7 +58,6 @@ class StudyPasses:
         self._parts, self._settings = parts, parts.settings
         self._ideal = ideally(parts.settings, parts.objective)
         self._watch = watch
-        self._answers = answers
         self._beside = PassesBeside(self._go_on)
         self.going = True
 
@@ -180,35 +178,14 @@ class StudyPasses:
         if not self.going:
             return None
 
-        with self._answers_of(name) as answers:
-            return self._replayed(name, chosen, tasks, settings, allocations, answers)
-
-    def _answers_of(self, name: str) -> AbstractContextManager[AnswerFile | None]:
-        """Return the file of the answers of a pass: one of its own if the pass may have a process of its own."""
-        name = BASELINE if name == self._parts.baseline else name
-        if self._answers is None or name not in BESIDE:
-            return nullcontext(self._answers)
-        return self._answers.beside(name)
-
-    def _replayed(
-        self,
-        name: str,
-        chosen: LogSelection,
-        tasks: Sequence[TaskSpec],
-        settings: ReplaySettings,
-        allocations: AllocationRecorder | None,
-        answers: AnswerFile | None,
-    ) -> ReplayResult:
         def keep_going(simulated_s: float, decisions: int) -> bool:
-            if answers is not None:
-                answers.check()
             self._beside.refresh()
             return self._go_on(name, simulated_s, decisions)
 
         done = run(
             chosen.log,
             tasks,
-            self._harvester(name, settings, answers),
+            self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=self._parts.objective),
             semantics=semantics_of(settings, chosen.event_times_s),
             pace=DecisionDelay.of(settings),
             keep_going=keep_going,
@@ -221,17 +198,4 @@ class StudyPasses:
         if settings.metrics:
             found = measured_if_possible(metrics_of(settings.metrics), result)
             result = changed(result, metrics=found.numbers, broken_metrics=found.broken, metric_notes=found.notes)
-        if answers is None:
-            return result
-        answers.check()
-        return changed(result, wall_s=result.wall_s + answers.repeated_s)
-
-    def _harvester(self, name: str, settings: ReplaySettings, answers: AnswerFile | None) -> Harvester:
-        """Return the decision core; its solvers repeat the answers from before an interruption."""
-        objective = self._parts.objective
-        if answers is None:
-            return self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=objective)
-        answers.begin(name)
-        solver = answers.through(find_solver(settings.solver))
-        fallback = answers.through(find_solver(settings.fallback)) if settings.fallback else None
-        return build_harvester(settings, solver=solver, fallback=fallback, objective=objective)
+        return result

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 
+from bftrain.result_folder import NAME as LOCK
 from tests.helpers.program import bftrain, start
+from tests.helpers.slurm import wait_until
 
 
 def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:
@@ -22,12 +23,7 @@ def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     again = (*command, "--max-tasks", "4", "--overwrite")
     with start(*again, cwd=tmp_path) as running:
-        unfinished = folder / "unfinished.jsonl"
-        deadline = time.monotonic() + 60.0
-        while time.monotonic() < deadline and running.poll() is None:
-            if unfinished.exists() and unfinished.read_bytes().count(b"\n") > 20:
-                break
-            time.sleep(0.02)
+        wait_until((folder / LOCK).exists, "the replay has begun")
         second = bftrain(*again, cwd=tmp_path)
         assert (second.code, second.out) == (2, "")
         assert second.err.startswith(f"bftrain: out: is in use by process {running.pid} on ")
@@ -35,8 +31,8 @@ def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:
         running.send_signal(signal.SIGKILL)
         assert running.wait(timeout=60) == -signal.SIGKILL
     assert {name: (folder / name).read_bytes() for name in before} == before
-    resumed = bftrain(*again, "--resume", cwd=tmp_path)
-    assert resumed.code == 0, resumed.err
+    third = bftrain(*again, cwd=tmp_path)
+    assert third.code == 0, third.err
     assert {path.name for path in folder.iterdir()} == before.keys()
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert (summary["complete"], summary["settings"]["max_tasks"]) == (True, 4)

@@ -68,7 +68,7 @@ CALLS: Final[dict[str, Call]] = {
     "compare": Call("{}/one {}/two -o {}/compared.html"),
     "report": Call("{}/one -o {}/report.html"),
     "sweep": Call("{}/sweep.toml -o {}/swept --jobs 1", long=True),
-    "export": Call("{}/one --to batsim -o {}/jobs.csv"),
+    "export": Call("{}/one -o {}/trace.json"),
     "solve": Call("{}/problem.json --solver all"),
     "decide": Call("{}/events.jsonl", lines=True),
     "train": Call("{}/script.py --backend process --nodes 1:1", long=True),

@@ -82,7 +82,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "bftrain replay log.npz --tasks tasks.toml --window last-2w -o fortnight",
     epilog="Without --tasks LOG is replayed against identical trials, more than its idle nodes can do. "
     "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
-    "docs/results.md explains them. Ctrl-C ends it early, keeps what is done by then, and --resume goes on.",
+    "docs/results.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
 )
 @click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
 @heading("Needed first")
@@ -113,7 +113,6 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @quick_option
 @no_cache_option
 @overwrite_option
-@click.option("--resume", is_flag=True, help="Go on with what was interrupted in DIR; all else must be as it was.")
 @heading("Rules of the replay")
 @with_options(OPTIONS)
 @heading("Time shared in rounds")
@@ -129,7 +128,7 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     if journal is not None:
         _of_journal(journal, asked, by_rounds, out)
     elif rounds.wanted(config, by_rounds):
-        more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline", "resume")}
+        more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline")}
         rounds.replay_in_rounds(asked, {**asked.given, **by_rounds, **more}, out)
     elif asked.cluster is not None:
         from bftrain_replay.commands.replay_sources import replay_cluster
@@ -149,7 +148,6 @@ def _of_journal(journal: Path, asked: ReplayRequest, by_rounds: Mapping[str, obj
         **asked.given,
         **by_rounds,
         **{name: getattr(asked, name) for name in ("log", "task_file", "config", *_OF_NODES)},
-        "resume": asked.resume or None,
     }
     for parameter in click.get_current_context().command.params:
         if others.get(parameter.name or "") is not None:

@@ -1,4 +1,4 @@
-"""Runs a replay for a command: an interrupted one is kept and can be resumed; results are printed."""
+"""Runs a replay for a command: the files of an interrupted one are kept; results are printed."""
 
 from __future__ import annotations
 
@@ -27,42 +27,29 @@ if TYPE_CHECKING:
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.replay_folder import EarlyFiles
     from bftrain_replay.results.result import ReplayResult
-    from bftrain_replay.resume.solver_cache import AnswerFile, AnswerOrigin
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import ReplayStudy
     from bftrain_replay.study_checks import ReplayParts
 
 
 def run_into(
-    folder: Path,
-    source: InputSource,
-    origin: AnswerOrigin,
-    run: Callable[[AnswerFile, Callable[[ReplayStudy], None]], ReplayStudy],
-    asked: ReplayRequest,
-    out: Output,
+    folder: Path, source: InputSource, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy], asked: ReplayRequest
 ) -> tuple[ReplayStudy, bool]:
-    """Run a replay of this ``origin`` and write it into ``folder``, or resume an interrupted one there.
+    """Run a replay and write it into ``folder``.
 
-    ``run`` gets the answers, and a function to call with a study of the main replay alone as soon as that is complete:
-    its files are written while the replays to compare with go on. Return the study, and whether its result was
-    written: a partial one does not replace a finished one.
+    ``run`` gets a function to call with a study of the main replay alone as soon as that is complete: its files are
+    written while the replays to compare with are still running. Return the study, and whether its result was written: a
+    partial one does not replace a finished one.
     """
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
-    from bftrain_replay.resume.solver_cache import AnswerFile
 
-    unfinished = folder / replay_folder.UNFINISHED
     with unterminated(), ResultFolder(folder, replay_folder.KIND, overwrite=asked.overwrite) as result:
-        if asked.resume and not unfinished.exists():
-            out.say(f"nothing was interrupted in {folder}: starting from the beginning")
-        with AnswerFile(unfinished, origin, resume=asked.resume) as answers:
-            early = EarlyWriter(result, source, asked.tables)
-            study = run(answers, early.write)
-            written = study.complete or not result.holds_finished
-            if written:
-                early.complete(study)
-            if study.complete:
-                answers.discard()
+        early = EarlyWriter(result, source, asked.tables)
+        study = run(early.write)
+        written = study.complete or not result.holds_finished
+        if written:
+            early.complete(study)
     return study, written
 
 
@@ -102,7 +89,6 @@ def replay(
     settings: Settings | ReplayParts,
     baseline: str,
     out: Output,
-    answers: AnswerFile | None = None,
     main_done: Callable[[ReplayStudy], None] = lambda _: None,
 ) -> ReplayStudy:
     """Replay a log with progress; print warnings at once, and call ``main_done`` as ``study`` does."""
@@ -116,7 +102,7 @@ def replay(
 
     with watched(out, log.span_s) as watch:
         calls = StudyCalls(warn=warn, main_done=main_done)
-        done = study(log, tasks, settings, baseline=baseline, watch=watch, answers=answers, calls=calls)
+        done = study(log, tasks, settings, baseline=baseline, watch=watch, calls=calls)
     print_warnings(done.result, out, shown)
     return done
 
@@ -139,10 +125,10 @@ def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **
     out.result(data, lambda: in_words(study, title))
 
 
-def exit_if_interrupted(study: ReplayStudy, folder: Path, advice: str = "", *, written: bool = True) -> None:
+def exit_if_interrupted(study: ReplayStudy, folder: Path, *, written: bool = True) -> None:
     """Exit as interrupted if it was."""
     if not study.complete:
-        raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}{advice}")
+        raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}")
 
 
 def exit_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
@@ -173,7 +159,6 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None
     baseline: str
     tables: str
-    resume: bool
     overwrite: bool
     config: Path | None
     given: Mapping[str, Any]

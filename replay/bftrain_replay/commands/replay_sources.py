@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from bftrain.rerun import Difference
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.resume.journal_events import JournalEvents
-    from bftrain_replay.resume.solver_cache import AnswerFile
+    from bftrain_replay.journal_events import JournalEvents
     from bftrain_replay.study import ReplayStudy
 
 
@@ -37,7 +36,6 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     from bftrain_replay import replay_folder
     from bftrain_replay.output.summary_json import workload_ran_dry
     from bftrain_replay.provenance import InputSource
-    from bftrain_replay.resume.solver_cache import origin_of
     from bftrain_replay.simulation.timeline import saturating_workload
     from bftrain_replay.study_checks import check_parts
 
@@ -66,12 +64,8 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     study, written = replay_run.run_into(
         folder,
         source,
-        origin_of(events, specs, settings, baseline),
-        lambda answers, main_done: table.added_to(
-            replay_run.replay(events, specs, parts, baseline, out, answers, main_done)
-        ),
+        lambda main_done: table.added_to(replay_run.replay(events, specs, parts, baseline, out, main_done)),
         asked,
-        out,
     )
     if workload is not None and workload_ran_dry(study):
         out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
@@ -82,7 +76,7 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
 
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
-    replay_run.exit_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    replay_run.exit_if_interrupted(study, folder, written=written)
     table.exit_if_interrupted(folder)
     replay_run.exit_if_broken(study.broken_metrics)
 
@@ -124,7 +118,6 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay import replay_folder
     from bftrain_replay.provenance import InputSource
-    from bftrain_replay.resume.solver_cache import origin_of
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
     from bftrain_replay.study import cluster_study
     from bftrain_replay.study_checks import check_cluster, check_parts
@@ -148,22 +141,20 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     options = ("--cluster", cluster.text, *until, *(("--ideal",) if asked.ideal else ()))
     source = InputSource(tasks=str(task_file), baseline=baseline, options=options)
 
-    def run(answers: AnswerFile, _: Callable[[ReplayStudy], None]) -> ReplayStudy:
+    def run(_: Callable[[ReplayStudy], None]) -> ReplayStudy:
         # The end is not known beforehand
         with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
-            done = cluster_study(cluster, specs, parts, watch=watch, answers=answers, ideally=bool(asked.ideal))
+            done = cluster_study(cluster, specs, parts, watch=watch, ideally=bool(asked.ideal))
         replay_run.print_warnings(done.result, out)
         return done
 
-    study, written = replay_run.run_into(
-        folder, source, origin_of(cluster.log(), specs, settings, baseline), run, asked, out
-    )
+    study, written = replay_run.run_into(folder, source, run, asked)
     replay_run.show(
         study, source, out, title=f"{cluster.text} {'node' if cluster.text == '1' else 'nodes'} with {task_file}"
     )
     if written:
         out.say(f"result: {folder}")
-    replay_run.exit_if_interrupted(study, folder, "; the same command with --resume goes on", written=written)
+    replay_run.exit_if_interrupted(study, folder, written=written)
     replay_run.exit_if_broken(study.broken_metrics)
 
 
@@ -172,9 +163,9 @@ def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> 
     from bftrain.journal import Journal
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
+    from bftrain_replay.journal_events import recorded
     from bftrain_replay.journal_replay import rerun
     from bftrain_replay.provenance import InputSource
-    from bftrain_replay.resume.journal_events import recorded
 
     folder, written = asked.folder, False
     replay_folder.check_tables(asked.tables)

@@ -39,7 +39,6 @@ QUIET = {  # command -> what is run with -q, one after the other
     "replay": [
         f"{REPLAY} out",
         f"{REPLAY} out --overwrite",
-        f"{REPLAY} out --resume --overwrite",
         "replay log.npz --quick -o trials",
         "replay --cluster 4 --tasks gang.toml -o cluster",
         "replay --cluster 4 --tasks gang.toml --round 60 -o rounds",
@@ -48,7 +47,7 @@ QUIET = {  # command -> what is run with -q, one after the other
     "explain": ["explain", f"{REPLAY} out", "explain rho --of out"],
     "report": [f"{REPLAY} out", "report out"],
     "compare": [f"{REPLAY} out", "compare out out --label a --label b -o both.html"],
-    "export": [f"{REPLAY} out", "export out --to batsim -o jobs.csv"],
+    "export": [f"{REPLAY} out", "export out -o trace.json"],
     "sweep": ["sweep one.toml --jobs 1 -o out", "sweep one.toml --jobs 1 -o out --dry-run"],
     "solve": [
         f"solve {PROBLEMS}/quickstart.json",

@@ -77,13 +77,6 @@ def test_kinds_of_the_nodes_of_a_log(bftrain: CommandLine, tmp_path: Path, tasks
     assert "--kinds" in (tmp_path / "out" / "config.toml").read_text().splitlines()[0]
 
 
-def test_an_interrupted_cluster_goes_on(bftrain: CommandLine, tmp_path: Path, tasks: Path) -> None:
-    given = ("replay", "--cluster", "fast=2,slow one=2", "--tasks", tasks, "-o", tmp_path / "out")
-    ended = bftrain(*given, "--resume")
-    assert ended.code == 0
-    assert "nothing was interrupted in" in ended.err
-
-
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

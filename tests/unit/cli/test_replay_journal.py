@@ -47,13 +47,7 @@ def test_decisions_that_differ_are_a_failure(bftrain: CommandLine, journal: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "where"),
-    [
-        (["--horizon", "3"], "--horizon"),
-        (["{journal}"], "LOG"),
-        (["--resume"], "--resume"),
-        (["--seed", "1"], "--seed"),
-    ],
+    ("words", "where"), [(["--horizon", "3"], "--horizon"), (["{journal}"], "LOG"), (["--seed", "1"], "--seed")]
 )
 def test_what_a_journal_says_itself_is_refused(
     words: list[str], where: str, bftrain: CommandLine, journal: Path

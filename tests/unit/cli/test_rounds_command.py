@@ -219,7 +219,6 @@ def test_a_policy_that_raises_leaves_an_older_result_as_it_was(
         (("--policy", "las"), "--policy: goes with --round"),
         (("--round", "360", "--solver", "greedy"), "--solver: means nothing in rounds"),
         (("--round", "360", "--baseline", "greedy"), "--baseline: means nothing in rounds"),
-        (("--round", "360", "--resume"), "--resume: means nothing in rounds"),
         (("--round", "360", "--ideal"), "--ideal: means nothing in rounds (leave it out, or replay without --round)"),
         (("--like", "gavel"), "--like: goes with --round"),
         (("--round", "0"), "--round: must be above 0, not 0"),

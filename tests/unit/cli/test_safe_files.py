@@ -60,18 +60,9 @@ def test_a_parquet_file(bftrain: CommandLine, place: Path) -> None:
     assert bftrain("generate", "log", "-o", "new.parquet").code == 3
 
 
-@pytest.mark.parametrize("form", ["batsim", "perfetto"])
-def test_an_export(bftrain: CommandLine, place: Path, form: str) -> None:
+def test_an_export(bftrain: CommandLine, place: Path) -> None:
     assert bftrain("replay", "log.npz", "--tasks", "tasks.toml", "-o", "out", "--quick").code == 0
-    check(bftrain, f"export out --to {form} -o new.x", place / "new.x")
-
-
-def test_a_table_of_batsim_itself_is_not_ours(bftrain: CommandLine, place: Path) -> None:
-    assert bftrain("replay", "log.npz", "--tasks", "tasks.toml", "-o", "out", "--quick").code == 0
-    assert bftrain("export", "out", "--to", "batsim", "-o", "jobs.csv").code == 0
-    header = (place / "jobs.csv").read_text().splitlines()[0]
-    (place / "jobs.csv").write_text(f"{header}\n1,w0,delay10,0,1\n")
-    assert bftrain("export", "out", "--to", "batsim", "-o", "jobs.csv").code == 3
+    check(bftrain, "export out --to perfetto -o new.x", place / "new.x")
 
 
 def test_another_archive_of_arrays_is_not_ours(bftrain: CommandLine, place: Path) -> None:

@@ -57,11 +57,10 @@ def test_a_finished_result_is_replaced_only_if_that_is_asked_for(
     words = command.split()
     assert bftrain(*words).code == 0
     before = content_of(place / "out")
-    for more in ((), ("--resume",)) if command == COMMANDS["replay"] else ((),):
-        ended = bftrain(*words, *more)
-        assert (ended.code, ended.out) == (2, "")
-        assert ended.err.startswith("bftrain: out: holds a finished ")
-        assert ended.err.endswith("(--overwrite replaces it, or name another folder)\n")
+    ended = bftrain(*words)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("bftrain: out: holds a finished ")
+    assert ended.err.endswith("(--overwrite replaces it, or name another folder)\n")
     assert content_of(place / "out") == before
     assert bftrain(*words, "--overwrite").code == 0
     assert content_of(place / "out").keys() == before.keys()
@@ -124,7 +123,7 @@ def test_a_page_is_not_drawn_into_a_folder_whose_result_is_being_replaced(bftrai
     assert {"report.html", "summary.json"} <= content_of(place / "out").keys()
 
 
-def test_an_interrupted_replay_leaves_the_finished_one_and_goes_on(
+def test_an_interrupted_replay_leaves_the_finished_one(
     bftrain: CommandLine, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = COMMANDS["replay"].split()
@@ -138,19 +137,9 @@ def test_an_interrupted_replay_leaves_the_finished_one_and_goes_on(
     monkeypatch.setattr(study, "study", press_and_study)
     ended = bftrain(*words, "--overwrite", "--max-tasks", "2")
     assert ended.code == 130
-    assert ended.err.endswith(
-        "interrupted; the finished result in out is as it was; the same command with --resume goes on\n"
-    )
+    assert ended.err.endswith("interrupted; the finished result in out is as it was\n")
     assert "result: out" not in ended.err
-    after = content_of(place / "out")
-    assert after.pop("unfinished.jsonl")
-    assert after == before
-    monkeypatch.undo()
-    monkeypatch.chdir(place)
-    assert bftrain(*words, "--overwrite", "--max-tasks", "2", "--resume").code == 0
-    summary = json.loads((place / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert (summary["complete"], summary["settings"]["max_tasks"]) == (True, 2)
-    assert not (place / "out" / "unfinished.jsonl").exists()
+    assert content_of(place / "out") == before
 
 
 def test_a_sweep_goes_on_and_one_with_nothing_in_common_is_refused(bftrain: CommandLine, place: Path) -> None:

@@ -15,7 +15,7 @@ from bftrain.live.model.schemas import Submission
 from bftrain.live.model.task_record import Run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.values.curve import SpeedCurve
-from bftrain_replay.resume.journal_events import recorded
+from bftrain_replay.journal_events import recorded
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
 
 KINDS = {"v100": ("v[1-2]",), "k80": "k1,k2"}

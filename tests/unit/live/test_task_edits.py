@@ -14,7 +14,7 @@ from bftrain.live.model.site_config import Api
 from bftrain.live.model.task_edit import TaskEdit
 from bftrain.rerun import Rerun
 from bftrain.values.curve import SpeedCurve
-from bftrain_replay.resume.journal_events import recorded
+from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside
 

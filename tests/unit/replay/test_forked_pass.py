@@ -25,15 +25,21 @@ from bftrain_replay.forked_pass import ForkedPass, PassesBeside
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.resume.solver_cache import DEDICATED, AnswerFile, origin_of
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, StudyCalls, study, study_of
 from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study_passes import StudyPasses
-from tests.unit.replay.cases import study_files
-from tests.unit.replay.test_solver_cache import LOG, TASKS
+from bftrain_replay.study_passes import DEDICATED, StudyPasses
+from tests.unit.replay.cases import log_of, study_files, task
 
+LOG = log_of(
+    (0.0, "abcde", ""), (70.0, "fg", "ab"), (140.0, "hi", "c"), (150.0, "", "hf"), (500.0, "ab", "de"), end_s=900.0
+)
+TASKS = [
+    task("x", rate=(10.0, 19.0, 25.0), work_samples=5000.0, grow_cost_s=5.0, shrink_cost_s=3.0),
+    task("y", rate=(11.3, 16.1, 22.7, 31.0), work_samples=9000.0, start_cost_s=4.0, grow_cost_s=2.0),
+    task("z", rate=(7.1, 15.3), submit_s=33.0, shrink_cost_s=8.0),
+]
 SETTINGS = ReplaySettings(max_tasks=2)
 GPU_LOG = replace(LOG, provenance=changed(LOG.provenance, unit="gpu"))
 
@@ -119,31 +125,6 @@ def test_what_fails_in_a_child_is_raised_here() -> None:
 
     with pytest.raises(BadObjective, match="no costs"):
         study(LOG, TASKS[:2], SETTINGS, objective=OnlyHere())  # type: ignore[arg-type]  # as careless people write them
-
-
-@pytest.mark.parametrize("beside", [2, 3], indirect=True)
-@pytest.mark.usefixtures("beside")
-def test_an_interrupted_study_goes_on_to_the_same_files(tmp_path: Path) -> None:
-    def replayed(stop_after: int | None) -> ReplayStudy:
-        asked = 0
-
-        def watch(_name: str, _simulated_s: float, _decisions: int) -> bool:
-            nonlocal asked
-            asked += 1
-            return stop_after is None or asked <= stop_after
-
-        origin = origin_of(LOG, TASKS, SETTINGS, "equal-share")
-        with AnswerFile(tmp_path / replay_folder.UNFINISHED, origin, resume=True) as file:
-            done = study(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch, answers=file)
-            if done.complete:
-                file.discard()
-        return done
-
-    assert not replayed(3).complete
-    assert {path.name for path in tmp_path.iterdir()} <= set(replay_folder.KIND.records)
-    whole = study(LOG, TASKS, SETTINGS, baseline="equal-share")
-    assert study_files(replayed(None), tmp_path / "again") == study_files(whole, tmp_path / "whole")
-    assert {path.name for path in tmp_path.iterdir()} == {"again", "whole"}
 
 
 @pytest.mark.usefixtures("beside")
@@ -248,14 +229,13 @@ def test_files_of_the_main_replay_can_be_written_before_the_others_end(tmp_path:
 def test_a_command_writes_tables_while_other_replays_go_on(tmp_path: Path) -> None:
     done, folder = study(LOG, TASKS, SETTINGS), tmp_path / "out"
 
-    def run(_: AnswerFile, main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
+    def run(main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
         main_done(done)
         assert (folder / DRAFT / "decisions.csv").exists()
         return done
 
-    asked = cast("ReplayRequest", Mock(overwrite=False, resume=False, tables=replay_folder.CSV))
-    origin = origin_of(LOG, TASKS, SETTINGS, "")
-    assert run_into(folder, InputSource(), origin, run, asked, Mock()) == (done, True)
+    asked = cast("ReplayRequest", Mock(overwrite=False, tables=replay_folder.CSV))
+    assert run_into(folder, InputSource(), run, asked) == (done, True)
     replay_folder.write(done, tmp_path / "late")
     assert (folder / "decisions.csv").read_bytes() == (tmp_path / "late" / "decisions.csv").read_bytes()
 

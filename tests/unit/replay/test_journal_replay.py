@@ -35,9 +35,9 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.accounting.node_time_ledger import PLAIN, UnusedReason
+from bftrain_replay.journal_events import recorded
 from bftrain_replay.journal_replay import process_steps, rerun
 from bftrain_replay.results.result import result_of
-from bftrain_replay.resume.journal_events import recorded
 from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules

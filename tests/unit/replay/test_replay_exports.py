@@ -13,8 +13,7 @@ import pytest
 from bftrain.config import Settings
 from bftrain.errors import BadInput
 from bftrain_replay import replay_folder
-from bftrain_replay.output import batsim, perfetto
-from bftrain_replay.output.batsim import intervals
+from bftrain_replay.output import perfetto
 from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
@@ -41,74 +40,12 @@ def folder(request: pytest.FixtureRequest, done: ReplayStudy, tmp_path: Path) ->
     return tmp_path
 
 
-def jobs(folder: Path) -> list[dict[str, str]]:
-    file = io.BytesIO()
-    count = batsim.export(SavedReplay(folder), file)
-    found = list(csv.DictReader(io.StringIO(file.getvalue().decode(), newline="")))
-    assert len(found) == count
-    return found
-
-
 def trace(folder: Path) -> list[dict[str, Any]]:
     file = io.BytesIO()
     count = perfetto.export(SavedReplay(folder), file)
     events: list[dict[str, Any]] = json.loads(file.getvalue())["traceEvents"]
     assert len(events) == count
     return events
-
-
-def numbers(text: str) -> set[int]:
-    parts = (part.split("-") for part in text.split(" "))
-    return {number for part in parts for number in range(int(part[0]), int(part[-1]) + 1)}
-
-
-def test_batsim_jobs_are_stretches_of_tasks(folder: Path) -> None:
-    first, second, third, *others = jobs(folder)
-    assert tuple(first) == batsim.COLUMNS
-    assert (first["job_id"], first["profile"], first["workload_name"]) == ('a "b", <c>.1', 'a "b", <c>', "bftrain")
-    assert (first["starting_time"], first["finish_time"], first["allocated_resources"]) == ("0.0", "100.0", "0-1")
-    assert (first["success"], first["final_state"]) == ("0", "COMPLETED_KILLED")
-    assert (second["job_id"], second["starting_time"], second["allocated_resources"]) == ('a "b", <c>.2', "100.0", "0")
-    assert third["submission_time"] == second["finish_time"]
-    assert {"u.1"} <= {job["job_id"] for job in others}
-    ended = [job for job in jobs(folder) if job["success"] == "1"]
-    assert [(job["profile"], job["final_state"]) for job in ended] == [('a "b", <c>', "COMPLETED_SUCCESSFULLY")]
-
-
-def test_batsim_jobs_keep_the_arithmetic_of_their_columns(folder: Path, done: ReplayStudy) -> None:
-    held, waited = 0.0, 0.0
-    for job in jobs(folder):
-        submitted, started, ended = (float(job[name]) for name in ("submission_time", "starting_time", "finish_time"))
-        assert submitted <= started < ended
-        assert float(job["execution_time"]) == ended - started
-        assert float(job["waiting_time"]) == started - submitted
-        assert float(job["turnaround_time"]) == ended - submitted
-        assert float(job["stretch"]) == (ended - submitted) / (ended - started)
-        nodes = numbers(job["allocated_resources"])
-        assert len(nodes) == int(job["requested_number_of_resources"])
-        assert nodes <= set(range(4))
-        held += len(nodes) * (ended - started)
-        waited += started - submitted
-    assert held == pytest.approx(done.result.used_node_s, rel=1e-12)
-    assert waited <= sum(record.waited_s for record in done.result.tasks)
-    assert len({job["job_id"] for job in jobs(folder)}) == len(jobs(folder))
-
-
-def test_no_node_works_for_two_jobs_at_once(folder: Path) -> None:
-    by_node: dict[int, list[tuple[float, float]]] = {}
-    for job in jobs(folder):
-        for node in numbers(job["allocated_resources"]):
-            by_node.setdefault(node, []).append((float(job["starting_time"]), float(job["finish_time"])))
-    for stretches in by_node.values():
-        stretches.sort()
-        assert all(stretches[place][1] <= stretches[place + 1][0] for place in range(len(stretches) - 1))
-
-
-@pytest.mark.parametrize(
-    ("given", "written"), [([], ""), ([3], "3"), ([5, 0, 1, 2], "0-2 5"), ([7, 8, 2, 4], "2 4 7-8"), ([1, 0], "0-1")]
-)
-def test_intervals(given: list[int], written: str) -> None:
-    assert intervals(given) == written
 
 
 def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: ReplayStudy) -> None:
@@ -143,16 +80,8 @@ def test_a_trace_has_nothing_that_a_viewer_could_not_draw(folder: Path) -> None:
             assert event["ph"] in {"M", "C"}
 
 
-def test_a_swap_of_nodes_is_another_job_but_the_same_bar(tmp_path: Path) -> None:
-    log = log_of((0.0, "a", ""), (50.0, "b", "a"), end_s=100.0)
-    replay_folder.write(study(log, [task("t", rate=(1.0,))], Settings()), tmp_path)
-    assert [job["allocated_resources"] for job in jobs(tmp_path)] == ["0", "1"]
-    assert [(event["ts"], event["dur"]) for event in trace(tmp_path) if event["ph"] == "X"] == [(0, 100_000_000)]
-
-
 def test_a_replay_in_which_nothing_ran_has_exports_too(tmp_path: Path) -> None:
     replay_folder.write(study(LOG, [], Settings()), tmp_path)
-    assert jobs(tmp_path) == []
     assert {event["ph"] for event in trace(tmp_path)} == {"M", "C"}
 
 
@@ -180,7 +109,7 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(BadInput, match=said):
-        jobs(tmp_path)
+        trace(tmp_path)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -208,7 +137,7 @@ def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayStudy, tmp_path
     replay_folder.write(done, tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(BadInput, match=r"tasks.parquet: not the table it should be"):
-        jobs(tmp_path)
+        trace(tmp_path)
     (tmp_path / "tasks.parquet").unlink()
     with pytest.raises(BadInput, match=r"holds no table of tasks"):
-        jobs(tmp_path)
+        trace(tmp_path)

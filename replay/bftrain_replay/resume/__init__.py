@@ -1,1 +1,0 @@
-"""Resuming: solver answers kept on disk, and the events of a journal."""
