@@ -77,7 +77,7 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
             if difference:
                 said = (said[0], *(figure.change(place) for place in range(1, len(said))))
             cells = [ReplayCell(words(text), place in figure.best) for place, text in enumerate(said)]
-            rows.append(FigureRow(words(figure.label), cells, figure.change(1) if change else ""))
+            rows.append(FigureRow(words(figure.short or figure.label), cells, figure.change(1) if change else ""))
         groups.append(RowGroup(words(group.title), rows))
     differences = [
         FigureRow(name.removeprefix("settings."), [ReplayCell(text_formats.setting(value)) for value in values])

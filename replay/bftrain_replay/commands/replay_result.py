@@ -16,7 +16,7 @@ from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup
 from bftrain_replay.output.summary_json import over_ideal, plain_figures
 from bftrain_replay.results import campaign_stretch
 from bftrain_replay.results.decider_counts import ceiling_label, sentence
-from bftrain_replay.results.headline import RAN_OUT, ran_out
+from bftrain_replay.results.headline import mark_of, ran_out
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.simulation.fixed_cluster import WORDS
@@ -103,7 +103,9 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
             rows[figure.name] = FigureRow(label, [ReplayCell(figure.text_in(each)) for each in summaries])
     if "efficiency" in rows:  # marked once, where there is room
         figure = FIGURE_OF["efficiency"]
-        label = f"{figure.label} ({RAN_OUT})" if ran_out(results[0].summary()) else figure.label
+        short = ran_out(results[0].summary())
+        marks = {mark_of(each.efficiency, tasks_ran_out=short) for each in results} - {""}
+        label = f"{figure.label} ({marks.pop()})" if len(marks) == 1 else figure.label
         rows["efficiency"] = FigureRow(label, [ReplayCell(figure.format(each.efficiency)) for each in results])
     if "completion_s.mean" in rows:
         rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))

@@ -17,7 +17,7 @@ from bftrain.node_units import NODE
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.comparing.settings_differences import SettingDifference
 from bftrain_replay.metrics.task_figures import TaskPercentiles
-from bftrain_replay.results.headline import RAN_OUT, ran_out
+from bftrain_replay.results.headline import mark_of, ran_out
 from bftrain_replay.results.summary_figures import (
     FIGURE_OF,
     FIGURES,
@@ -33,6 +33,8 @@ _SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
 # The parts of a spread that are compared: of times the median, of ratios the worst
 _OF_TIMES: Final = ("mean", "p50", "p95")
 _OF_RATIOS: Final = ("mean", "max", "p95")
+COMMON_TASKS: Final = "tasks_finished_by_all"
+_OF_COMMON_TASKS: Final = ("completion_s", "slowdown", "rho")
 
 
 class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     amounts: tuple[float | None, ...]
     best: tuple[int, ...] = ()
     marks: tuple[str, ...] = ()  # what stands behind each value, if anything
+    short: str = ""  # the label for a terminal, if the whole is too long there
     compares: bool = True  # otherwise no change is given, since the values do not measure the same
 
     @property
@@ -200,14 +203,14 @@ def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, Compa
     made: dict[str, ComparedFigure | None] = {}
     if not all(each.complete for each in summaries):
         made["simulated_s"] = _row(FIGURE_OF["simulated_s"], [each.simulated_s for each in summaries])
-    # Shares of what the same tasks do elsewhere: where tasks run out that depends on the tasks
+    # Shares of what the same tasks do elsewhere, which depends on the objective, and is little where tasks run out
     lacking = [ran_out(each) for each in summaries]
-    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling") if any(lacking) else ():
+    ranked = not any(lacking) and len({each.objective for each in summaries}) == 1
+    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         row = _read(FIGURE_OF[name], summaries)
         if row is not None:
-            known = [amount is not None for amount in row.amounts]
-            marks = tuple(RAN_OUT if without and there else "" for without, there in zip(lacking, known, strict=True))
-            made[name] = replace(row, compares=False, best=(), marks=marks)
+            marks = (mark_of(each, tasks_ran_out=short) for each, short in zip(row.amounts, lacking, strict=True))
+            made[name] = replace(row, marks=tuple(marks), compares=ranked, best=row.best if ranked else ())
     return made
 
 
@@ -220,7 +223,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
         # A task that is slow here and unfinished there would be held against those who finish it
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
-        made |= _shown("tasks_finished_by_all", [len(common)] * len(sides))
+        made |= _shown(COMMON_TASKS, [len(common)] * len(sides))
     made |= _spread("completion_s", _OF_TIMES, [each.completion_s for each in finished], name="time_to_finish_s")
     if len({each.tasks_unfinished for each in summaries}) == 1:
         made["completion_at_least_s"] = None
@@ -231,6 +234,12 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
     made |= _spread("rho", _OF_RATIOS, [each.rho for each in finished])
     counts = [(int((each.rho > 1.0).sum()), int((~np.isnan(each.rho)).sum())) for each in finished]
     made |= _shown("rho_over_1", [above / known if known else None for above, known in counts])
+    if comparable:
+        whole = f"of {text_formats.counted(len(common), 'task')} finished in all runs"
+        for name, row in made.items():
+            if row is not None and name.startswith(_OF_COMMON_TASKS):
+                definition = replace(row.definition, label=f"{row.label} {whole}")
+                made[name] = replace(row, definition=definition, short=f"{row.label} of these {len(common):,}")
     missed = [each.deadlines_missed for each in summaries] if any(each.deadlines for each in summaries) else []
     made |= _shown("deadlines_missed", missed)
     made |= _shown("cost", [each.cost if each.settings.get("prices") else None for each in summaries])

@@ -203,6 +203,13 @@ class ComparedRun:
         return TaskTimes(columns=TaskColumns.from_rows(rows), waits=sum(row["waits"] for row in rows))
 
     @cached_property
+    def work_of_tasks(self) -> dict[str, tuple[float, float]]:
+        """Return the samples and the node-hours of each task of a replay."""
+        return {
+            task: (samples, node_h) for task, samples, node_h in self.rows("tasks", "name", "done_samples", "node_h")
+        }
+
+    @cached_property
     def over_time(self) -> OverTime:
         """Return its course over time."""
         columns = [column.name for column in tables.OVER_TIME]

@@ -15,7 +15,7 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values import checks
 from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.comparing import settings_differences
-from bftrain_replay.comparing.compared_figures import ComparedReplays, groups_of
+from bftrain_replay.comparing.compared_figures import COMMON_TASKS, ComparedReplays, FigureGroup, groups_of
 from bftrain_replay.comparing.compared_run import (
     ComparedRun,
     RoundSummaryFigures,
@@ -24,7 +24,7 @@ from bftrain_replay.comparing.compared_run import (
     side_of_replayed,
 )
 from bftrain_replay.results.decider_counts import sentence
-from bftrain_replay.results.headline import ran_out
+from bftrain_replay.results.headline import NO_BOUND, ran_out, u_above_100
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -116,11 +116,12 @@ def compare(
             where=", ".join(side.label for side in sides),
             fix="--force compares them all the same",
         )
+    groups = groups_of(sides, comparable=not hindered and settings_differences.comparable(sides))
     return Comparison(
         sides=sides,
-        groups=groups_of(sides, comparable=not hindered and settings_differences.comparable(sides)),
+        groups=groups,
         making=settings_differences.making_of(sides),
-        notes=tuple(_notes(sides)),
+        notes=(*_notes(sides), *_notes_on_u(sides), *_few_common_tasks(sides, groups)),
         forced=hindered,
     )
 
@@ -183,6 +184,24 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     rules = settings_differences.rules_of(sides)
     if len(rules) > 1:
         yield f"they follow different rules ({', '.join(rules)}): what counts as done and lost differs"
+
+
+def _notes_on_u(sides: Sequence[ComparedRun]) -> Iterator[str]:
+    replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
+    if len({summary.objective for _, summary in replays}) > 1:
+        yield "they follow different objectives, each with a reference of its own: U is not ranked, harvests are"
+    above = [label for label, summary in replays if u_above_100(summary)]
+    if above:
+        yield f"{', '.join(above)}: {NO_BOUND}"
+
+
+def _few_common_tasks(sides: Sequence[ComparedRun], groups: Sequence[FigureGroup]) -> Iterator[str]:
+    """Warn if the times of tasks are of less than half of the tasks."""
+    common = next((row.amounts[0] for group in groups for row in group.figures if row.name == COMMON_TASKS), None)
+    tasks = len(sides[0].tasks.columns)
+    if common is not None and 2 * common < tasks and any(side.summary.tasks_finished for side in sides):
+        text = f"only {text_formats.count(common)} of {text_formats.counted(tasks, 'task')} finished in all runs"
+        yield f"{text}: completion times, slowdown and rho are of these alone"
 
 
 def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:

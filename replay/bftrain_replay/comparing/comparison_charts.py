@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from bftrain_replay.drawing.html_page import HtmlText
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
 from bftrain_replay.reporting.losses import CAUSES, IdleCause
+from bftrain_replay.results.headline import harvest_node_h
 from bftrain_replay.results.summary_figures import FIGURE_OF
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -26,7 +27,6 @@ _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink"
 _HUES: Final = ("@used", "@rescaling", "@good", "@start", "@preempted", "@unnoticed", "#7b61a8")
 _DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # for those who share a hue
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
-_WORTH_SAYING: Final = 0.001  # of the idle node-time
 _USEFUL: Final = "Work that counts"
 
 
@@ -295,14 +295,27 @@ def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
     return float(summary.unused_node_h.get(cause.key, 0.0))
 
 
-def main_difference(best: SummaryFigures, other: SummaryFigures) -> tuple[str, float, float] | None:
-    """Return the cause with the largest excess in the other replay, and its node-hours in both.
+class MainLoss(NamedTuple):
+    """A loss that explains most of the gap between two harvests, with its node-hours in the better and in the other."""
 
-    ``None`` without one.
-    """
-    found = [(cause.name, _hours(best, cause), _hours(other, cause)) for cause in CAUSES]
-    most = max(found, key=lambda each: each[2] - each[1])
-    return most if most[2] - most[1] > _WORTH_SAYING * other.idle_node_h else None
+    name: str
+    hours: tuple[float, float]
+
+
+def main_loss(best: SummaryFigures, other: SummaryFigures) -> MainLoss | None:
+    """Return the loss whose excess in ``other`` is more than half of what it harvested less; ``None`` without one."""
+    pace = best.harvested / harvest_node_h(best)  # samples by node-hour, of nodes that no task held
+
+    def excess(cause: IdleCause) -> float:
+        if not cause.lost:
+            return (_hours(other, cause) - _hours(best, cause)) * pace
+        here, there = (summary.lost.get(cause.key) for summary in (other, best))
+        return (here.samples if here else 0.0) - (there.samples if there else 0.0)
+
+    most = max(CAUSES, key=excess)
+    if excess(most) <= (best.harvested - other.harvested) / 2.0:
+        return None
+    return MainLoss(most.name, (_hours(best, most), _hours(other, most)))
 
 
 def _strength(cause: IdleCause) -> float:

@@ -22,16 +22,16 @@ from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
+_TASKS_NAMED: Final = 3  # in each direction
 _OF_NODE_TIME: Final = (
     "All idle node-hours of the log, each counted once. The same node-hours that count may be more or fewer samples: "
     "tasks differ in speed, and gain less from each further node."
 )
 _MARKS: Final = f"{BEST} marks the best of a row, where more or less of it is better. "
-_OF_ROUNDS: Final = "Times to finish, slowdown and rho are of the measured tasks that finished in all."
 _OF_HARVESTS: Final = (
     "Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a constant pool "
     "of their own; U without costs is the same if rescaling and preemption cost nothing. Losses are shares of the work "
-    "that the nodes in use could have done. Times to finish are of the tasks that finished in all."
+    "that the nodes in use could have done."
 )
 
 
@@ -79,7 +79,7 @@ def page(comparison: ComparedReplays) -> HtmlPage:
             *(when_done if in_rounds else ()),
             PageSection(heading="Over time", parts=over_time),
             *(() if in_rounds else when_done),
-            PageSection(heading="Figures", intro=_MARKS + (_OF_ROUNDS if in_rounds else _OF_HARVESTS), parts=(table,)),
+            PageSection(heading="Figures", intro=_MARKS + ("" if in_rounds else _OF_HARVESTS), parts=(table,)),
             PageSection(heading="How they were made", parts=tuple(_making(comparison))),
         ),
     )
@@ -139,18 +139,33 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
 
 
 def _why(best: ComparedRun, least: ComparedRun) -> str:
-    """Return the cause with the largest excess in the replay with the smallest harvest."""
+    """Return the loss that explains most of the gap between two harvests, or else the tasks that got the nodes."""
     if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
         return ""
-    found = comparison_charts.main_difference(best.summary, least.summary)
-    if found is None:
+    found = comparison_charts.main_loss(best.summary, least.summary)
+    if found is not None:
+        of_best, of_least = map(text_formats.count, found.hours)
+        return (
+            f" Most of the difference is <em>{escape(found.name.lower())}</em>: "
+            f"{of_least} node-hours with {escape(least.label)}, {of_best} with {escape(best.label)}."
+        )
+    more = [text for text in (_more_of_tasks(best, least), _more_of_tasks(least, best)) if text]
+    return f" No loss explains most of it, the choice of tasks does: {'; '.join(more)}." if more else ""
+
+
+def _more_of_tasks(side: ComparedRun, other: ComparedRun) -> str:
+    """Return the tasks of which a replay did most more than another, with samples and node-hours."""
+    here, there = side.work_of_tasks, other.work_of_tasks
+    more = {task: here[task][0] - there[task][0] for task in here.keys() & there.keys()}
+    tasks = sorted((task for task in more if more[task] > 0.0), key=lambda task: (-more[task], task))[:_TASKS_NAMED]
+    if not tasks:
         return ""
-    name, *hours = found
-    of_best, of_least = map(text_formats.count, hours)
-    return (
-        f" The largest part of the difference is <em>{escape(name.lower())}</em>: "
-        f"{of_least} node-hours with {escape(least.label)}, {of_best} with {escape(best.label)}."
-    )
+    said = [
+        f"<em>{escape(task)}</em> ({text_formats.large(more[task])} samples, "
+        f"{text_formats.count(here[task][1] - there[task][1])} node-hours)"
+        for task in tasks
+    ]
+    return f"more by {', '.join(said)} with {escape(side.label)}"
 
 
 def _soonest(comparison: ComparedReplays) -> HtmlText:

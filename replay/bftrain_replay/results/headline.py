@@ -40,6 +40,12 @@ RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
 _SEEN_IN_U: Final = 0.05  # of the nodes that were idle on average: the sentence says what U compares with
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
+ABOVE: Final = "above its reference"
+_ABOVE_FROM: Final = 1.0005  # less would be shown as 100.0 %
+NO_BOUND: Final = (
+    "U above 100 %: the reference pool is no upper bound, since it has a whole number of nodes and follows the same "
+    "objective"
+)
 
 
 class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +55,7 @@ class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
     then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
     ``decided`` says who decided in the solver's place where it had no plan, and is empty if it always had one.
     ``assumed`` says in few words how tasks keep their progress. ``caveats`` say what the log is, if it is not made of
-    records, and how much of its idle node-time is doubtful.
+    records, how much of its idle node-time is doubtful, and why U is above 100 %.
     """
 
     sentence: str
@@ -93,7 +99,7 @@ def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assume
         tasks_ran_out=ran_out(figures),
         assumed=assumed,
         doubtful_share=doubts.share if doubts is not None else None,
-        caveats=doubts.caveats if doubts is not None else (),
+        caveats=(*(doubts.caveats if doubts is not None else ()), *([NO_BOUND] if u_above_100(figures) else [])),
         decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
     words = words_of(doubts.unit if doubts is not None else NODE)
@@ -143,10 +149,25 @@ def summary_ran_out(summary: Mapping[str, Any]) -> bool:
     return bool(summary["tasks_finished"] == summary["tasks"] or without >= _LEAST_NO_TASK * idle_h)
 
 
+def mark_of(efficiency: float | None, *, tasks_ran_out: bool) -> str:
+    """Return what to write behind U, or U without costs, where it is no plain share of its reference; else ""."""
+    if efficiency is None:
+        return ""
+    return RAN_OUT if tasks_ran_out else ABOVE if efficiency >= _ABOVE_FROM else ""
+
+
+def u_above_100(summary: object) -> bool:
+    """Return whether U, or U without costs, is above 100 % although the tasks did not run out."""
+    known = [field_of(summary, name) for name in ("efficiency", "ceiling_efficiency")]
+    found = msgspec.to_builtins(summary)
+    return not summary_ran_out(found) and any(mark_of(each, tasks_ran_out=False) for each in known)
+
+
 def efficiency_text(summary: Mapping[str, Any]) -> str:
-    """Return U as text, marked where it only says that the tasks were done."""
+    """Return U as text, with its mark."""
+    mark = mark_of(summary["efficiency"], tasks_ran_out=summary_ran_out(summary))
     text = text_formats.percent(summary["efficiency"])
-    return f"{text} ({RAN_OUT})" if summary["efficiency"] is not None and summary_ran_out(summary) else text
+    return f"{text} ({mark})" if mark else text
 
 
 def _sentence(found: HarvestHeadline, pool: str) -> str:

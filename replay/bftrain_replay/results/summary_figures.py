@@ -283,7 +283,7 @@ FIGURES: Final = (
         text=lambda summary: f"{summary['tasks_finished']:,} of {summary['tasks']:,}",
     ),
     _counts(name="tasks_unfinished", label="tasks not finished", better=_LESS, topic=_TASKS, when=_DIFFERENT),
-    _counts(name="tasks_finished_by_all", label="tasks finished in all", topic=_TASKS, when=_KNOWN),
+    _counts(name="tasks_finished_by_all", label="tasks finished in all runs", topic=_TASKS, when=_KNOWN),
     *_parts(_times, "completion_s", "completion time", "mean", topic=_TASKS, places=_BOTH),
     *_parts(_times, "completion_s", "completion time", "p50", "p95", topic=_TASKS),
     *_parts(_times, "completion_s", "completion time", "max"),

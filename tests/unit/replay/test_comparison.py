@@ -79,6 +79,47 @@ def test_times_of_tasks_are_over_those_that_finish_everywhere(make: Callable[...
     assert values(found, "waits") == tuple(sum(int(row["waits"]) for row in table.values()) for table in tables)
 
 
+def test_figures_of_some_tasks_say_of_how_many(make: Callable[..., Path]) -> None:
+    tasks = [task("a", work_samples=900.0), *(task(name, work_samples=20000.0) for name in "bc")]
+    found = compare(make("exact", tasks=tasks), make("one", tasks=tasks, max_tasks=1))
+    labels = {figure.name: figure.label for figure in found.figures}
+    assert values(found, "tasks_finished_by_all") == (1, 1)
+    of = "of 1 task finished in all runs"
+    assert labels["time_to_finish_s.mean"] == f"completion time, mean {of}"
+    assert labels["rho.max"] == f"rho, max {of}"
+    assert labels["slowdown.p95"] == f"slowdown, p95 {of}"
+    assert labels["rho_over_1"] == f"rho above 1 {of}"
+    assert found.to_dict()["figures"]["time_to_finish_s.mean"]["label"] == labels["time_to_finish_s.mean"]
+    note = "only 1 of 3 tasks finished in all runs: completion times, slowdown and rho are of these alone"
+    assert note in found.notes
+    assert f"{note[:1].upper()}{note[1:]}." in page(found).warnings
+    few = compare(make("a", tasks=tasks[:1]), make("b", tasks=tasks[:1], max_tasks=1))
+    assert not any("finished in all runs" in note for note in few.notes)
+
+
+def test_u_is_not_ranked_across_objectives(make: Callable[..., Path]) -> None:
+    tasks = [task("a", rate=(100.0, 200.0)), task("b", rate=(1.0, 2.0, 3.0, 4.0)), task("c", rate=(5.0, 6.0))]
+    found = compare(make("most", tasks=tasks), make("fair", tasks=tasks, objective="max-min"))
+    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
+        (shown,) = [figure for figure in found.figures if figure.name == name]
+        assert (best(found, name), shown.change(1)) == ([], text_formats.UNKNOWN)
+    assert best(found, "harvested") == ["most"]
+    assert "they follow different objectives, each with a reference of its own: U is not ranked, harvests are" in (
+        found.notes
+    )
+
+
+def test_u_above_100_per_cent_is_explained(make: Callable[..., Path]) -> None:
+    found = compare(make("plain"), make("few", max_tasks=1))
+    (shown,) = [figure for figure in found.figures if figure.name == "ceiling_efficiency"]
+    above = [value is not None and value > 1.0005 for value in shown.amounts]
+    assert any(above)
+    assert ["above its reference" in text for text in shown.texts] == above
+    notes = [note for note in found.notes if "U above 100 %" in note]
+    assert len(notes) == 1
+    assert "reference pool" in notes[0]
+
+
 def test_the_best_is_the_most_or_the_least_and_what_reads_alike_is_as_good(make: Callable[..., Path]) -> None:
     tasks = [task("a"), task("b", rate=(1.0, 2.0, 3.0, 4.0)), task("c", rate=(5.0, 6.0))]
     given = [("exact", "exact"), ("equal", "equal-share"), ("again", "exact")]
@@ -145,7 +186,7 @@ def test_the_same_part_may_be_written_in_two_ways(make: Callable[..., Path]) -> 
 
 def test_different_tasks_and_rules_are_said_and_nothing_is_best(make: Callable[..., Path]) -> None:
     found = compare(make("all"), make("fewer", tasks=TASKS[:2]), make("published", semantics="published"))
-    assert len(found.notes) == 3
+    assert len(found.notes) == 4
     assert found.notes[0] == "the tasks ran out in fewer: U compares nothing there; compare harvests"
     assert found.notes[1].startswith("they were given different tasks")
     assert found.notes[2].startswith("they follow different rules (published, realistic)")
@@ -162,7 +203,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
     assert few.efficiency == 1.0
     assert many.harvested > 5 * few.harvested
     (row,) = [figure for figure in found.figures if figure.name == "efficiency"]
-    assert row.texts == ("100.0 % (tasks ran out)", f"{100 * (many.efficiency or 0):.1f} %")
+    assert row.texts == ("100.0 % (tasks ran out)", "100.2 % (above its reference)")
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         (row,) = [figure for figure in found.figures if figure.name == name]
         assert (best(found, name), row.change(1)) == ([], text_formats.UNKNOWN)
@@ -176,7 +217,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
 
 def test_interrupted_replays_are_named_with_what_they_cover(make: Callable[..., Path]) -> None:
     found = compare(make("whole"), make("part", watch=lambda _name, simulated_s, _decisions: simulated_s < 150.0))
-    assert found.notes == ("part was interrupted: its figures are not final, and cover 2.5 min of the log",)
+    assert found.notes[0] == "part was interrupted: its figures are not final, and cover 2.5 min of the log"
     assert values(found, "simulated_s") == (1000.0, 150.0)
     assert values(found, "efficiency")[1] is None
     assert best(found, "harvested") == []

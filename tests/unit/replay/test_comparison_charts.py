@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from bftrain import text_formats
 from bftrain_replay.comparing import comparison_charts
+from bftrain_replay.comparing.compared_run import SummaryFigures
 from bftrain_replay.comparing.comparison import compare
 from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.drawing.series import TimeAxis
@@ -65,6 +67,22 @@ def test_the_page_begins_with_who_harvested_most_and_the_cause(make: Callable[..
         f"difference is <em>{cause.lower()}</em>: {text_formats.count(hours['few', cause])} node-hours with few" in lead
     )
     assert "difference is" not in str(page(compare(make("one"), make("two"))).lead)
+
+
+def test_a_gap_that_no_loss_explains_is_traced_to_the_tasks_that_got_the_nodes(make: Callable[..., Path]) -> None:
+    tasks = [
+        task("fast", rate=(100.0, 200.0, 300.0, 400.0), start_cost_s=9.0),
+        task("slow", rate=(1.0, 2.0, 3.0, 4.0), start_cost_s=9.0),
+    ]
+    found = compare(make("most", tasks=tasks), make("fair", tasks=tasks, objective="max-min"))
+    best, fair = (side.summary for side in found.sides)
+    assert isinstance(fair, SummaryFigures)
+    assert best.harvested - fair.harvested > 10 * fair.lost["start_up"].samples > 0.0, "start-up is a small part"
+    lead = str(page(found).lead)
+    assert "start-up" not in lead
+    assert "No loss explains most of it" in lead
+    assert re.search(r"more by <em>fast</em> \([\d.,]+ samples, [\d.]+ node-hours\) with most", lead)
+    assert re.search(r"more by <em>slow</em> \([\d.,]+ samples, [\d.]+ node-hours\) with fair", lead)
 
 
 def test_who_finished_when_is_a_share_of_all_tasks(make: Callable[..., Path]) -> None:
