@@ -12,7 +12,7 @@ from bftrain_replay.assessing.handback import HandbackEffect
 from bftrain_replay.assessing.what_if import MixRow
 from bftrain_replay.assessing.worth import WeeklyWorth
 from bftrain_replay.reporting.losses import CAUSES
-from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
+from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval, too_narrow
 
 CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 WEEKS_A_YEAR: Final = 365.25 / 7.0
@@ -43,7 +43,7 @@ def certainty(found: LogAssessment) -> str:
     if log.blocks == 1:
         text = f"The log is {text_formats.duration(log.span_s)} long, too short for an interval"
     else:
-        text = f"Intervals hold 90 % of resamples of {blocks}"
+        text = f"Intervals hold 90 % of resamples of {blocks}{too_narrow(log.blocks)}"
         if log.blocks_replayed < log.blocks_in_all:
             text += f"; {log.blocks_replayed:,} of {log.blocks_in_all:,} {log.replayed_block}s were replayed"
         text += " (weeks would need a log of four)" if log.block == "day" and log.blocks_replayed == log.blocks else ""

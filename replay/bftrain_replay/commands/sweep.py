@@ -240,6 +240,8 @@ def _show(done: SweepResult, out: Output, **counts: int) -> None:
         out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
     if len(done.warnings) > _MOST_WARNINGS:
         out.warn(f"{len(done.warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json")
+    for note in done.notes:
+        out.warn(note)
     reasons: dict[str, PointRow] = {row.error: row for row in reversed(done.failed)}
     for reason, row in list(reversed(reasons.items()))[:_MOST_REASONS]:
         out.warn(f"failed: {row.point.words}: {reason}")
@@ -256,11 +258,12 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     """Return the most important columns: metrics to be drawn, or the harvest of idle nodes, else ends of tasks."""
     from bftrain.node_units import words_of
     from bftrain.text_formats import plain
-    from bftrain_replay.sweeping.sweep_table import PointState, metric_of, text_of
+    from bftrain_replay.sweeping.sweep_table import PointState, metric_of, metrics_of, text_of
 
     swept = list(done.spec.swept)
     of_times = all(row.point.in_rounds or row.point.cluster for row in done.rows)
-    wanted = done.spec.plot or (_PRINTED_OF_TIMES if of_times else _PRINTED)
+    usual = (metric.column for metric in metrics_of((), done.rows))
+    wanted = done.spec.plot or (_PRINTED_OF_TIMES if of_times else dict.fromkeys((*_PRINTED, *usual)))
     names = [name for name in wanted if any(row.cells.get(name) is not None for row in done.rows)]
     metrics = list(map(metric_of, names))
     with_states = any(row.state is not PointState.DONE for row in done.rows)

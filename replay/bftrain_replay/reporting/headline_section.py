@@ -15,7 +15,7 @@ from bftrain_replay.reporting.losses import hints
 from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.glossary import meaning_of
-from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval
+from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval, too_narrow
 from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, summary_ran_out
 from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.tables import SECONDS_AN_HOUR
@@ -99,7 +99,8 @@ def _a_week(summary: Mapping[str, Any]) -> list[str]:
     if found is None or found.harvest.low is None:
         return []
     week = f"A week comes to <strong>{interval(found.harvest)} node-hours</strong> that count"
-    return [f"{week}: in brackets 90 % of resamples of the {text_formats.counted(found.blocks, found.block)}."]
+    blocks = text_formats.counted(found.blocks, found.block)
+    return [f"{week}: in brackets 90 % of resamples of the {blocks}{too_narrow(found.blocks)}."]
 
 
 def _of_enough_work(summary: Mapping[str, Any]) -> list[str]:

@@ -30,6 +30,7 @@ RESAMPLES: Final = 2000
 SEED: Final = 0
 PERCENTILES: Final = (5.0, 50.0, 95.0)
 _WEEKS_AT_LEAST: Final = 4
+FEW: Final = 10  # blocks or seeds: with fewer an interval is too narrow, docs/sweeps.md says by how much
 _LEAST_BLOCK: Final = 0.5  # of a block; a shorter rest at the end joins the block before
 
 
@@ -63,6 +64,15 @@ def interval(
     low, high = (_signed(end, form, signed=signed) for end in (figure.low, figure.high))
     unit = high.rpartition(" ")[2]
     return f"{text} ({low.removesuffix(f' {unit}') if ' ' in high else low} to {high})"
+
+
+def too_narrow(count: int) -> str:
+    """Return the warning for an interval from so many blocks or seeds; "" if these are enough.
+
+    >>> too_narrow(9)
+    ', too narrow with fewer than 10'
+    """
+    return f", too narrow with fewer than {FEW}" if count < FEW else ""
 
 
 def _signed(amount: float, form: Callable[[float], str], *, signed: bool) -> str:

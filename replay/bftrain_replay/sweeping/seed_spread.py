@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.results.harvest_by_block import PERCENTILES, RESAMPLES
+from bftrain_replay.results.harvest_by_block import PERCENTILES, RESAMPLES, too_narrow
 from bftrain_replay.results.harvest_by_block import SEED as OF_DRAWS
 from bftrain_replay.sweeping.sweep_options import SEED, Value
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
@@ -26,7 +26,6 @@ from bftrain_replay.sweeping.sweep_table import MetricColumn, PointRow
 INTERVAL: Final = "90 % interval of the mean"
 LEAST_TO_MOST: Final = "least to most"
 _LEAST_SEEDS: Final = 3  # of an interval
-_FEW_SEEDS: Final = 10  # with fewer the interval is too narrow: docs/sweeps.md tells how much
 _DRAWN_AT_ONCE: Final = 1_000_000  # values
 
 Cells = tuple["Value", ...]
@@ -53,6 +52,11 @@ class SeedSpread:
         """The meaning of ``low`` and ``high``."""
         return LEAST_TO_MOST if self.count < _LEAST_SEEDS else INTERVAL
 
+    @property
+    def words(self) -> str:
+        """The meaning of ``low`` and ``high``, with a warning if the seeds are few."""
+        return self.kind + (too_narrow(self.count) if self.kind == INTERVAL else "")
+
     @cached_property
     def ends(self) -> tuple[float, float]:
         """Return the bootstrap interval of the mean; minimum and maximum of fewer than three."""
@@ -68,7 +72,7 @@ class SeedSpread:
         if self.count == 1:
             return text
         low, high = map(metric.format, self.ends)
-        return f"{text} on average of {self.count}, {low} to {high} ({self.kind})"
+        return f"{text} on average of {self.count}, {low} to {high} ({self.words})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return its entry in ``sweep.json``."""
@@ -104,7 +108,7 @@ def reach(found: Collection[SeedSpread]) -> str:
     text = f"the {INTERVAL} over {many} seeds, by bootstrap"
     if counts[0] < _LEAST_SEEDS:
         text += f" (the least and the most where there are fewer than {_LEAST_SEEDS})"
-    return f"{text}; with so few seeds it is too narrow" if counts[0] < _FEW_SEEDS else text
+    return text + too_narrow(counts[0])
 
 
 def over_seeds(rows: Sequence[PointRow], metrics: Sequence[MetricColumn], spec: SweepSpec) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from bftrain_replay.sweeping.sweep_table import (
     MetricColumn,
     PointRow,
     metric_of,
+    ranks,
     tasks_ran_out,
 )
 
@@ -267,6 +268,8 @@ def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) 
     if short:
         points = text_formats.counted(len(rows), "point")
         return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
+    if not ranks(metric, rows):
+        return f"Each objective has a reference of its own: {metric.title} is not ranked across them."
     found = spreads(rows, metric, names)
     if not found:
         return "No point of it is done."

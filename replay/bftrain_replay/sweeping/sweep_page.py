@@ -22,7 +22,6 @@ from bftrain_replay.sweeping.sweep_options import SEED
 
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all
 _MOST_WARNINGS: Final = 8
-_OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures that only those have who finished
 
 
 def render(swept: sweep_table.SweptPoints) -> str:
@@ -40,8 +39,7 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     spec, summary = swept.spec, swept.summary()
     metrics = sweep_table.metrics_of(spec.plot, swept.rows)
     rows = as_drawn(swept.rows, spec)
-    # Where tasks ran out U has no best: the next metric leads
-    main = next((each for each in metrics if not any(sweep_table.tasks_ran_out(each, row) for row in rows)), None)
+    main = next((each for each in metrics if sweep_table.ranks(each, rows)), None)
     inputs = summary["inputs"]
     kinds = ("logs", "clusters", "tasks")
     logs, clusters, tasks = (list(dict.fromkeys(str(one["name"]) for one in inputs[kind])) for kind in kinds)
@@ -116,18 +114,7 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
         yield f"{len(swept.failed):,} of {total} failed; the table says why."
-    names = {metric.column for metric in sweep_table.metrics_of(swept.spec.plot, swept.rows)}
-    # On clusters and in rounds that is a warning of the replay
-    on_logs = [row for row in swept.rows if row.point.log and not row.point.in_rounds]
-    short = sum(bool(row.cells.get(sweep_table.TASKS_RAN_OUT)) for row in on_logs)
-    if short:
-        yield f"In {short:,} of {total} the tasks ran out: efficiency U compares nothing there, the harvest does."
-    left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
-    if left and any(name.startswith(_OF_FINISHED) for name in names):
-        yield (
-            f"In {len(left):,} of {total} tasks had not finished in the end: figures of completion times, slowdown and "
-            "rho leave these out, and may be too low there."
-        )
+    yield from (f"{note}." for note in swept.notes)
     warnings = list(swept.warnings.items())
     for text, passes in warnings[:_MOST_WARNINGS]:
         yield f"{text[:1].upper()}{text[1:]}" + (f" ({passes:,} replays)." if passes > 1 else ".")
@@ -154,8 +141,8 @@ def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None
     )
     others = [name for name in varied(done) if name != SEED]
     if SEED in varied(done):
-        width, kind = max((one.ends[1] - one.ends[0], one.kind) for one in spreads(done, main, others).values())
-        yield FigureCard(name="widest spread over seeds", figure=main.format(width), note=kind)
+        width, words = max((one.ends[1] - one.ends[0], one.words) for one in spreads(done, main, others).values())
+        yield FigureCard(name="widest spread over seeds", figure=main.format(width), note=words)
 
 
 def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> PageSection:

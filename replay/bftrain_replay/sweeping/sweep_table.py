@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
@@ -24,7 +25,7 @@ from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.metrics.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
+from bftrain_replay.results.headline import ABOVE, NO_BOUND, harvest_node_h, mark_of, ran_out
 from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
 from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryFigure
 from bftrain_replay.rounds.round_result import RoundSummary
@@ -32,7 +33,7 @@ from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
-from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, is_whole
+from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, SEED, is_whole
 from bftrain_replay.sweeping.sweep_runs import FORMAT, PassOutcome, PassStatus, PointNeeds
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
 from bftrain_replay.tables import ColumnType, TableColumn
@@ -50,6 +51,7 @@ _UNIT: Final = "unit"  # of the log; for words, in no column
 DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
 _SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
+_OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures of finished tasks only
 _OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
 # Figures with one value a name, and these names
 _NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, USUAL_LOSSES))}
@@ -101,6 +103,11 @@ class SweptPoints:
     def complete(self) -> bool:
         """Whether no point is open."""
         return all(row.state is not PointState.OPEN for row in self.rows)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Return what readers of the figures must know, for the page and the terminal."""
+        return tuple(_notes(self))
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -315,13 +322,29 @@ def tasks_ran_out(metric: MetricColumn, row: PointRow) -> bool:
     return metric.column in _OF_YARDSTICKS and metric.of(row) is not None and bool(row.cells.get(column))
 
 
+def ranks(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
+    """Return whether a metric ranks these points: U only where tasks are left, and within one objective."""
+    if metric.column not in _OF_YARDSTICKS:
+        return True
+    known = [row for row in rows if metric.of(row) is not None]
+    return not any(tasks_ran_out(metric, row) for row in known) and len(_objectives(known)) < 2  # noqa: PLR2004 - several
+
+
+def _objectives(rows: Sequence[PointRow]) -> set[object]:
+    return {row.cells.get(OBJECTIVE) for row in rows}
+
+
+def _mark(metric: MetricColumn, row: PointRow) -> str:
+    return mark_of(metric.of(row), tasks_ran_out=tasks_ran_out(metric, row)) if metric.column in _OF_YARDSTICKS else ""
+
+
 def text_of(metric: MetricColumn, row: PointRow) -> str:
-    """Return the figure of a point as text, marked if it only says that the tasks were done."""
+    """Return the figure of a point as text, with the mark of U."""
     value = metric.of(row)
     if value is None:
         return text_formats.UNKNOWN
-    text = metric.format(value)
-    return f"{text} ({RAN_OUT})" if tasks_ran_out(metric, row) else text
+    text, mark = metric.format(value), _mark(metric, row)
+    return f"{text} ({mark})" if mark else text
 
 
 def number_columns(points: Sequence[SweepPoint]) -> list[str]:
@@ -344,9 +367,42 @@ def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricCol
     done = [row for row in rows if row.cells.get(HARVEST.column) is not None]
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
         return (COMPLETION,)  # on nodes that never leave all work is done in the end, and what counts is when
-    usual = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)][:1]
-    if any(row.cells.get(TASKS_RAN_OUT) for row in done):
-        usual = [HARVEST]  # U compares nothing where the tasks ran out
     if done and all(MAKESPAN.of(row) is not None for row in done):
-        usual = [MAKESPAN]  # where all work is done, the harvest is the same everywhere
-    return tuple(usual)
+        return (MAKESPAN,)  # where all work is done, the harvest is the same everywhere
+    if _same_harvest(done):
+        return (COMPLETION,)
+    known = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)]
+    return tuple(metric for metric in known if ranks(metric, done))[:1]
+
+
+def _same_harvest(done: Sequence[PointRow]) -> bool:
+    """Return whether the tasks ran out in all points, with the same harvest for the same tasks."""
+    harvests: dict[object, set[str]] = {}
+    for row in done:
+        harvests.setdefault((row.point.tasks, row.cells.get(SEED)), set()).add(f"{HARVEST.of(row):.9g}")
+    known = all(COMPLETION.of(row) is not None and row.cells.get(TASKS_RAN_OUT) for row in done)
+    return bool(done) and known and all(len(each) == 1 for each in harvests.values())
+
+
+def _notes(swept: SweptPoints) -> Iterator[str]:
+    total = text_formats.counted(len(swept.rows), "point")
+    metrics = metrics_of(swept.spec.plot, swept.rows)
+    # On clusters and in rounds that is a warning of the replay
+    on_logs = [row for row in swept.rows if row.point.log and not row.point.in_rounds]
+    short = sum(bool(row.cells.get(TASKS_RAN_OUT)) for row in on_logs)
+    usual = metrics_of((), swept.rows)
+    if short and usual[0] in {MAKESPAN, COMPLETION}:
+        yield f"In {short:,} of {total} the tasks ran out, and all harvests are equal: compare {usual[0].title}"
+    elif short:
+        yield f"In {short:,} of {total} the tasks ran out: efficiency U compares nothing there, the harvest does"
+    with_u = [row for row in on_logs if EFFICIENCY.of(row) is not None]
+    if len(_objectives(with_u)) > 1:
+        yield "Each objective has a reference of its own: efficiency U is not ranked across them, the harvest is"
+    if any(_mark(metric, row) == ABOVE for row in on_logs for metric in map(metric_of, sorted(_OF_YARDSTICKS))):
+        yield NO_BOUND
+    left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
+    if left and any(metric.column.startswith(_OF_FINISHED) for metric in metrics):
+        yield (
+            f"In {len(left):,} of {total} tasks had not finished in the end: figures of completion times, slowdown and "
+            "rho leave these out, and may be too low there"
+        )

@@ -59,6 +59,15 @@ def test_a_sweep_prints_its_figures_and_writes_its_files(bftrain: CommandLine, s
     assert {"table.csv", "sweep.json", "points.jsonl"} <= names
 
 
+def test_the_terminal_says_what_compares_as_the_page_does(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
+    spec.write_text(spec.read_text().replace("work_samples = 1e7", "work_samples = 1000"))
+    ended = bftrain("sweep", spec, "-o", tmp_path / "out", "--jobs", 1)
+    note = "In 4 of 4 points the tasks ran out, and all harvests are equal: compare all tasks finished after"
+    assert f"warning: {note}\n" in ended.err
+    assert note in (tmp_path / "out" / "report.html").read_text()
+    assert "finished after" in ended.out
+
+
 def test_two_columns_can_be_drawn_against_each_other(bftrain: CommandLine, spec: Path, tmp_path: Path) -> None:
     out, svg = tmp_path / "out", tmp_path / "svg"
     wrong = bftrain("sweep", spec, "-o", out, "--pareto", "harvested,preemption")

@@ -53,11 +53,11 @@ def test_words_name_the_interval_and_warn_of_few_seeds() -> None:
     assert reach([one]) == ""
     assert reach([one, two]) == "from the least to the most over 2 seeds"
     interval = "the 90 % interval of the mean over {} seeds, by bootstrap"
-    assert reach([three]) == f"{interval.format(3)}; with so few seeds it is too narrow"
+    assert reach([three]) == f"{interval.format(3)}, too narrow with fewer than 10"
     assert reach([ten]) == interval.format(10)
     assert reach([two, ten]) == (
         "the 90 % interval of the mean over 2 to 10 seeds, by bootstrap (the least and the most where there are fewer "
-        "than 3); with so few seeds it is too narrow"
+        "than 3), too narrow with fewer than 10"
     )
     assert one.text(HARVEST) == "0"
     assert two.text(HARVEST) == "0.5 on average of 2, 0 to 1 (least to most)"

@@ -16,6 +16,7 @@ from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, varied
 from bftrain_replay.sweeping.sweep_page import page, render, write_figures
@@ -55,6 +56,37 @@ def test_u_is_marked_and_not_drawn_where_tasks_ran_out() -> None:
     text = render(swept(found)).replace("\xa0", " ").replace("&nbsp;", " ")
     assert "100.0 % (tasks ran out)" in text
     assert "90.0 % (tasks ran out)" not in text
+
+
+def test_where_all_harvests_are_equal_the_ends_of_tasks_are_compared() -> None:
+    options = [{"horizon_s": horizon_s} for horizon_s in (60.0, 120.0)]
+    ends = {"tasks_ran_out": lambda _: 1.0, "completion_s_mean": lambda one: one["horizon_s"]}
+    found = done_rows(*options, efficiency=lambda _: 1.0, **ends)
+    assert metrics_of((), found) == (metric_of("completion_s_mean"),), "some tasks never arrived"
+    note = "In 2 of 2 points the tasks ran out, and all harvests are equal: compare completion time, mean."
+    drawn = page(swept(found))
+    assert note in drawn.warnings
+    assert note[:-1] in swept(found).notes
+    assert str(drawn.lead).startswith("Completion time, mean: <strong>60 s with horizon_s = 60</strong> at best")
+    assert not any("the harvest does" in text for text in drawn.warnings)
+    found = done_rows(*options, makespan_s=lambda one: 2.0 * one["horizon_s"], **ends)
+    assert metrics_of((), found) == (MAKESPAN,)
+    assert any("compare all tasks finished after" in text for text in swept(found).notes)
+
+
+def test_u_is_not_ranked_across_objectives_and_explained_above_100_per_cent() -> None:
+    found = rows(
+        {"objective": "throughput"}, {"objective": "max-min"}, value=lambda one: 0.9 + len(one["objective"]) / 50
+    )
+    assert metrics_of((), found) == (HARVEST,)
+    drawn = page(swept(found, plot=["efficiency"]))
+    assert (drawn.lead, [card.name for card in drawn.cards]) == ("", ["points"])
+    for words in ("Each objective has a reference of its own", "no upper bound"):
+        assert any(words in text for text in drawn.warnings)
+    assert [sweep_table.text_of(EFFICIENCY, row) for row in found] == [
+        "110.0 % (above its reference)",
+        "104.0 % (above its reference)",
+    ]
 
 
 def test_a_page_that_is_to_draw_u_does_not_say_where_it_is_best_if_tasks_ran_out() -> None:
@@ -127,10 +159,13 @@ def test_each_option_has_a_plot_with_a_line_for_each_combination_of_the_others()
     assert figure.spec["layer"][0]["mark"]["type"] == "area"
     assert drawn["efficiency-by-solver"].spec["layer"][0]["mark"]["type"] == "rule"
     assert figure.caption == (
-        "Shaded or ruled: the 90 % interval of the mean over 3 seeds, by bootstrap; with so few seeds it is too "
-        "narrow. The axis need not begin at 0."
+        "Shaded or ruled: the 90 % interval of the mean over 3 seeds, by bootstrap, too narrow with fewer than 10. "
+        "The axis need not begin at 0."
     )
-    assert "on average of 3, 35.1 % to 35.3 % (90 % interval of the mean)" in values[-1]["tooltip"]
+    assert (
+        "on average of 3, 35.1 % to 35.3 % (90 % interval of the mean, too narrow with fewer than 10)"
+        in values[-1]["tooltip"]
+    )
 
 
 def test_values_that_span_much_stand_on_a_logarithmic_axis() -> None:
