@@ -13,6 +13,7 @@ from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlText
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
+from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
 from bftrain_replay.reporting.losses import CAUSES, IdleCause
 from bftrain_replay.results.headline import harvest_node_h
@@ -23,11 +24,15 @@ _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # of a line
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
-# Roles, so that they are lighter on a dark page; the last is one of the few colours that can be read on both
-_HUES: Final = ("@used", "@rescaling", "@good", "@start", "@preempted", "@unnoticed", "#7b61a8")
 _DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # for those who share a hue
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 _USEFUL: Final = "Work that counts"
+_UNUSED: Final = [cause.name for cause in CAUSES if not cause.lost]
+BAR_COLOURS: Final = {  # more than the waterfall has, whose bars have names beside them
+    _USEFUL: "@used",
+    **{cause.name: cause.colour for cause in CAUSES},
+    **{name: f"@reason{place}" for place, name in enumerate(_UNUSED)},
+}
 
 
 def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
@@ -79,7 +84,7 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[Char
                 "encoding": {"x": bare if side is not sides[-1] else moments.axis(), "y": y_axis},
                 "layer": [
                     {"mark": {**_STEPS, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
-                    {"mark": {**_STEPS, "color": _HUES[place % len(_HUES)]}, "encoding": {"y": {"field": "used"}}},
+                    {"mark": {**_STEPS, "color": HUES[place % len(HUES)]}, "encoding": {"y": {"field": "used"}}},
                 ],
             },
         )
@@ -134,16 +139,12 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
     rows = [row for side, summary in replays for row in _bar(side, summary)]
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # what was lost stands beside what counts
     shown = [name for name in order if any(row["part"] == name for row in rows)]
-    looks = {_USEFUL: ("@used", 1.0), **{cause.name: (cause.colour, _strength(cause)) for cause in CAUSES}}
     said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
     look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
     labels = {"domain": [side.label for side in sides]}
     replay = {"field": "replay", "type": "nominal", "sort": None, "scale": labels, "title": None, "axis": look}
     hours = {"field": "hours", "type": "quantitative", "title": "node-hours"}
-    values = [
-        {**row, "place": order.index(row["part"]), "colour": looks[row["part"]][0], "strength": looks[row["part"]][1]}
-        for row in rows
-    ]
+    values = [{**row, "place": order.index(row["part"]), "colour": BAR_COLOURS[row["part"]]} for row in rows]
     bar = {"type": "bar", "height": {"band": 0.72}, "stroke": "@page", "strokeWidth": 1}
     figure = ChartFigure(
         name="node-time",
@@ -159,18 +160,16 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
                 "x": {**hours, "scale": {"nice": False}, "axis": {"tickCount": 5}},
                 "order": {"field": "place", "type": "quantitative"},
                 "color": {"field": "colour", "type": "nominal", "scale": None},
-                "fillOpacity": {"field": "strength", "type": "quantitative", "scale": None},
             },
         },
     )
-    return key([(name, *looks[name]) for name in shown]), figure
+    return key(shown), figure
 
 
-def key(entries: Iterable[tuple[str, str, float]]) -> HtmlText:
-    """Return a legend by roles and strengths of colours; unlike one in a chart it wraps."""
+def key(names: Iterable[str]) -> HtmlText:
+    """Return the legend of parts of the bars; unlike one in a chart it wraps."""
     items = "".join(
-        f'<span><i style="background:var(--{role.removeprefix("@")});opacity:{strength:.2f}"></i>{escape(name)}</span>'
-        for name, role, strength in entries
+        f'<span><i style="background:var(--{BAR_COLOURS[name][1:]})"></i>{escape(name)}</span>' for name in names
     )
     return HtmlText(f'<p class="key">{items}</p>')
 
@@ -263,13 +262,13 @@ def _lines(
 def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     """Assign each replay a hue; when hues run out they repeat with dashes."""
     labels = [side.label for side in sides]
-    hues = [_HUES[place % len(_HUES)] for place in range(len(labels))]
-    dashes = [list(_DASHES[place // len(_HUES) % len(_DASHES)]) for place in range(len(labels))]
+    hues = [HUES[place % len(HUES)] for place in range(len(labels))]
+    dashes = [list(_DASHES[place // len(HUES) % len(_DASHES)]) for place in range(len(labels))]
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
     apart: dict[str, Any] = {
         "color": {"field": "of", "type": "nominal", "scale": {"domain": labels, "range": hues}, "legend": legend}
     }
-    if len(labels) > len(_HUES):
+    if len(labels) > len(HUES):
         apart["strokeDash"] = {"field": "of", "type": "nominal", "scale": {"domain": labels, "range": dashes}}
     return apart
 
@@ -316,9 +315,3 @@ def main_loss(best: SummaryFigures, other: SummaryFigures) -> MainLoss | None:
     if excess(most) <= (best.harvested - other.harvested) / 2.0:
         return None
     return MainLoss(most.name, (_hours(best, most), _hours(other, most)))
-
-
-def _strength(cause: IdleCause) -> float:
-    """Return the strength of a colour: unused node-time is grey, and each reason must differ from the next."""
-    unused = [each for each in CAUSES if not each.lost]
-    return 1.0 if cause.lost else 1.0 - 0.7 * unused.index(cause) / len(unused)

@@ -20,6 +20,11 @@ def _shades(little: str, much: str) -> dict[str, str]:
     }
 
 
+def _reasons(*colours: str) -> dict[str, str]:
+    """Return the colours of the reasons why nodes were not used, where these are beside each other."""
+    return {f"reason{place}": colour for place, colour in enumerate(colours)}
+
+
 LIGHT: Final[Mapping[str, str]] = {
     "page": "#ffffff",
     "card": "#f4f6f8",
@@ -35,10 +40,12 @@ LIGHT: Final[Mapping[str, str]] = {
     "rescaling": "#e69f00",
     "start": "#a8327d",
     "unnoticed": "#8c6d31",
+    "spread": "#8a2be2",
     "unused": "#8a96a3",
     "good": "#009e73",
     "followed": "#c2185b",
-    **_shades("#cfe1f2", "#08306b"),
+    **_reasons("#8a96a3", "#334455", "#aaccee", "#bb9988", "#554433", "#ddccaa", "#777755"),
+    **_shades("#c6dbef", "#08306b"),
 }
 DARK: Final[Mapping[str, str]] = {
     "page": "#14181c",
@@ -55,9 +62,11 @@ DARK: Final[Mapping[str, str]] = {
     "rescaling": "#e9b949",
     "start": "#d99bbd",
     "unnoticed": "#ddd6a0",
+    "spread": "#b266ff",
     "unused": "#7d8a96",
     "good": "#4cc9a0",
     "followed": "#ff7ab0",
+    **_reasons("#7d8a96", "#bbddff", "#445577", "#aabb99", "#664433", "#998877", "#666666"),
     **_shades("#23455f", "#d6ecff"),
 }
 

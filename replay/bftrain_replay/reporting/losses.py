@@ -25,7 +25,7 @@ _NARROW_ROW: Final = 46
 _BAR: Final = 22
 _ROOM: Final = 0.4  # of the width: a bar so long has room for its words
 _LATE: Final = 0.6  # of the width: what ends there has more room on its left
-_ON_DARK: Final = {"@used", "@start", "@unnoticed"}  # bars on which words have the page's colour
+_ON_DARK: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars on which words have the page's colour
 _ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
 _HINTS: Final = 4
 _SLIVERS: Final = 0.4  # of the idle node-time; where all steps together are less, they can be looked at closer
@@ -122,7 +122,7 @@ CAUSES: Final = (
     IdleCause(
         key=SampleLoss.SPREAD,
         ends="were lost since tasks ran more slowly where they lay on more places than they had to",
-        colour="@unnoticed",
+        colour="@spread",
         explanation="How much it is depends on the placement, and on the sizes that fit into one place.",
     ),
 )

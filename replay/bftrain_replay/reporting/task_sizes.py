@@ -19,7 +19,7 @@ from bftrain_replay.reporting.report_data import ReportData
 
 _ROW_PIXELS: Final = 16
 _SIZE_CHANGES: Final = 300_000  # of sizes in a page: some 0.7 MB; of more, time is in coarser steps
-_KEYS: Final = 5  # sizes in the key, at most
+_KEYS: Final = 4  # sizes in the key, at most
 
 
 def sizes(material: ReportData) -> ChartFigure | None:
@@ -51,7 +51,7 @@ def sizes(material: ReportData) -> ChartFigure | None:
         height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
         moments=material.moments,
         raster=drawn,
-        spec=rows(material.moments, "tasks", _key(largest)),
+        spec=rows(material.moments, "tasks", key(largest)),
         narrow=NARROW,
     )
 
@@ -126,6 +126,7 @@ def shade(size: int, largest: int) -> str:
     return f"@shade{round(share * (SHADES - 1))}"
 
 
-def _key(largest: int) -> dict[str, str]:
+def key(largest: int) -> dict[str, str]:
+    """Return the colours of some numbers of nodes up to ``largest``, by their words."""
     shown = sorted({round(largest ** (step / (_KEYS - 1))) for step in range(_KEYS)})
     return {"no node": "@busy", **{text_formats.counted(size, "node"): shade(size, largest) for size in shown}}

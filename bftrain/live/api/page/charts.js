@@ -3,7 +3,7 @@
 import * as words from "./words.js";
 
 const LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 24;
-const BANDS = 14; // tasks with a band of their own; the smallest of more are put together
+const BANDS = 8; // tasks with a band of their own, as many as there are hues; the smallest of more are put together
 const LABEL = 16; // pixels that a band needs for a name in it
 const EDGED = 4; // pixels; lower bands would be nothing but their edges
 const DRAG = 5;
@@ -80,7 +80,7 @@ export const charts = (sizes, speeds, tools) => {
       pen.moveTo(LEFT, Math.round(y(value)) + 0.5);
       pen.lineTo(width - RIGHT, Math.round(y(value)) + 0.5);
       pen.stroke();
-      pen.fillStyle = tools.colour("soft");
+      pen.fillStyle = tools.colour("reason1");
       pen.fillText(words.tick(value), LEFT - 6, y(value));
     }
     const room = Math.max(2, Math.floor((width - LEFT - RIGHT) / 84));
@@ -132,7 +132,7 @@ export const charts = (sizes, speeds, tools) => {
       pen.globalAlpha = 1;
       const below = seen.map(() => 0);
       own.forEach((number, band) => {
-        pen.fillStyle = number === OTHERS ? tools.colour("unused") : tools.hue(number);
+        pen.fillStyle = number === OTHERS ? tools.colour("reason1") : tools.hue(number);
         seen.forEach((cell, index) => {
           const size = stacked[index][band];
           if (!size) return;
@@ -182,7 +182,7 @@ export const charts = (sizes, speeds, tools) => {
       const text = tools.name(number), [left, right] = [Math.max(x(best.from), LEFT), x(Math.min(best.to, now))];
       const high = y(best.base) - y(best.base + best.size);
       if (high < LABEL || pen.measureText(text).width + 12 > right - left) return;
-      pen.fillStyle = tools.on(number === OTHERS ? tools.colour("unused") : tools.hue(number));
+      pen.fillStyle = tools.on(number === OTHERS ? tools.colour("reason1") : tools.hue(number));
       pen.fillText(text, (left + right) / 2, y(best.base + best.size / 2));
     });
   };

@@ -31,14 +31,16 @@ const on = (hex) => (light(hex) > 0.18 ? "#0b0e10" : "#ffffff"); // what can be 
 const slots = new Map(); // number of a task -> its hue: the first that no other one has that is looked at
 const hueOf = (number) => `hue${(slots.get(number) ?? number) % HUES}`;
 const name = (number) => (number === 0 ? "other tasks" : names.get(number) ?? tasks.get(number)?.name ?? `#${number}`);
-const settleHues = (numbers) => {
-  for (const number of slots.keys()) if (!numbers.has(number)) slots.delete(number);
-  for (const number of [...numbers].sort((a, b) => a - b)) {
-    if (slots.has(number)) continue;
-    const taken = new Map();
-    for (const slot of slots.values()) taken.set(slot % HUES, (taken.get(slot % HUES) ?? 0) + 1);
-    const free = [...Array(HUES).keys()].sort((a, b) => (taken.get(a) ?? 0) - (taken.get(b) ?? 0) || a - b);
-    slots.set(number, free[0]);
+const settleHues = (banded, others) => { // no two tasks in the key share a hue; others may
+  const wanted = new Set([...banded, ...others]), settled = new Set();
+  for (const number of slots.keys()) if (!wanted.has(number)) slots.delete(number);
+  for (const number of wanted) {
+    const inKey = banded.includes(number), uses = (hue) => [...slots.values()].filter((one) => one === hue).length;
+    if (!slots.has(number) || (inKey && settled.has(slots.get(number)))) {
+      const free = [...Array(HUES).keys()].filter((hue) => !inKey || !settled.has(hue));
+      slots.set(number, free.sort((a, b) => uses(a) - uses(b) || a - b)[0]);
+    }
+    if (inKey) settled.add(slots.get(number));
   }
 };
 const sized = (canvas, width, height) => {
@@ -251,7 +253,7 @@ const drawRemarks = () => {
 };
 const draw = () => {
   const own = picture.bands(), holding = [...tasks.values()].filter((task) => task.size).map((task) => task.number);
-  settleHues(new Set([...own.filter((number) => number), ...holding]));
+  settleHues(own.filter((number) => number), holding);
   picture.draw();
   drawHead();
   drawCards();
