@@ -105,7 +105,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
         figure = FIGURE_OF["efficiency"]
         short = ran_out(results[0].summary())
         marks = {mark_of(each.efficiency, tasks_ran_out=short) for each in results} - {""}
-        label = f"{figure.label} ({marks.pop()})" if len(marks) == 1 else figure.label
+        label = f"{figure.label} ({marks.pop()})" if marks else figure.label
         rows["efficiency"] = FigureRow(label, [ReplayCell(figure.format(each.efficiency)) for each in results])
     if "completion_s.mean" in rows:
         rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))

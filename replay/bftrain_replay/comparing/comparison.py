@@ -192,7 +192,7 @@ def _notes_on_u(sides: Sequence[ComparedRun]) -> Iterator[str]:
         yield "they follow different objectives, each with a reference of its own: U is not ranked, harvests are"
     above = [label for label, summary in replays if u_above_100(summary)]
     if above:
-        yield f"{', '.join(above)}: {NO_BOUND}"
+        yield f"{NO_BOUND} ({', '.join(above)})"
 
 
 def _few_common_tasks(sides: Sequence[ComparedRun], groups: Sequence[FigureGroup]) -> Iterator[str]:

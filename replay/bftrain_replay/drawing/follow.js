@@ -111,6 +111,7 @@ if (bar) {
     event.preventDefault();
     take(offered[[...offers.children].indexOf(event.target.closest("li"))]);
   });
+  document.querySelector("[data-follow=search]")?.addEventListener("click", () => field.focus({ preventScroll: true }));
   bar.addEventListener("click", ({ target: { dataset } }) => {
     if (dataset.follow === "time") look(timeOf(followed));
     if (dataset.follow === "end") follow(null);
@@ -131,7 +132,7 @@ addEventListener("keydown", (event) => {
     else if (followed) follow(null);
     else if (chooser()) lookAtAll();
   } else if (writes) return;
-  else if (event.key === "/" && bar) { event.preventDefault(); field.focus(); }
+  else if (event.key === "/" && bar) { event.preventDefault(); field.focus({ preventScroll: true }); }
   else if (chooser() && !event.target.closest?.(".scroll")) {
     const move = { ArrowLeft: shown && "earlier", ArrowRight: shown && "later", "+": "in", "-": shown && "out" }[event.key];
     if (!move) return;

@@ -23,7 +23,7 @@ _PRINTED: Final = 100  # rows of a table, as page.css says
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
 _WITHOUT_SCRIPT: Final = (
-    "<noscript><style>.chooser, .follow, .zoom { display: none; }</style>"
+    "<noscript><style>.chooser, .follow, .zoom, nav button { display: none; }</style>"
     '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
 )
 _CLOSER: Final = "Look closer at the small ones"
@@ -50,6 +50,9 @@ _FOLLOW: Final = (
     '<button type="button" data-follow="end" title="Follow nothing (Escape)" aria-label="Follow nothing" hidden>'
     "\N{MULTIPLICATION SIGN}</button></div>"
 )
+
+
+_SEARCH: Final = '<button type="button" data-follow="search">search tasks and users: /</button>'
 
 
 class HtmlText(str):
@@ -161,7 +164,7 @@ def html(page: HtmlPage, drawn: Mapping[str, str] | None = None) -> str:
             f'<p class="lead">{_words(page.lead)}</p>' if page.lead else "",
             *(f'<p class="warning">{_words(warning)}</p>' for warning in page.warnings),
             f'<dl class="cards{six}">{every}</dl>' if every else "",
-            _nav(page.sections),
+            _nav(page.sections, searched=bool(page.users_of)),
             _WITHOUT_SCRIPT if page.figures else "",
             *(_section(section, pictures) for section in page.sections),
             f"{_FOLLOW if page.users_of else ''}</main>",
@@ -191,11 +194,11 @@ def _packed(figures: Iterable[ChartFigure]) -> tuple[dict[str, Any], list[dict[s
     return packed, series
 
 
-def _nav(sections: Sequence[PageSection]) -> str:
+def _nav(sections: Sequence[PageSection], *, searched: bool) -> str:
     if len(sections) < _MANY:
         return ""
     links = "".join(f'<a href="#{_place(section)}">{escape(section.heading)}</a>' for section in sections)
-    return f'<nav aria-label="On this page">{links}</nav>'
+    return f'<nav aria-label="On this page">{links}{_SEARCH if searched else ""}</nav>'
 
 
 def _place(section: PageSection) -> str:

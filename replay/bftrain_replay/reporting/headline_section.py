@@ -16,7 +16,15 @@ from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.glossary import meaning_of
 from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval, too_narrow
-from bftrain_replay.results.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, summary_ran_out
+from bftrain_replay.results.headline import (
+    ENOUGH_WORK,
+    NO_BOUND,
+    RAN_OUT,
+    harvest_node_h,
+    idle_on_average,
+    summary_ran_out,
+    u_above_100,
+)
 from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -128,6 +136,8 @@ def notices(material: ReportData) -> list[str]:
         done = text_formats.duration(material.end_s)
         found.append(f"This replay was stopped before its end: the figures cover {done} of {whole}.")
     found += summary["warnings"]
+    if u_above_100(summary):
+        found.append(f"{NO_BOUND}.")
     if summary["tasks"] and summary["tasks_finished"] == summary["tasks"]:
         found.append("Every task finished, so the harvest could not be larger; compare when they finished.")
     return found

@@ -40,7 +40,7 @@ RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
 _SEEN_IN_U: Final = 0.05  # of the nodes that were idle on average: the sentence says what U compares with
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
-ABOVE: Final = "above its reference"
+ABOVE: Final = "no bound"
 _ABOVE_FROM: Final = 1.0005  # less would be shown as 100.0 %
 NO_BOUND: Final = (
     "U above 100 %: the reference pool is no upper bound, since it has a whole number of nodes and follows the same "
@@ -86,6 +86,7 @@ def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assume
     """
     idle_h = figures.idle_node_h
     harvest_h = harvest_node_h(figures)
+    words = words_of(doubts.unit if doubts is not None else NODE)
     no_task = figures.unused_node_h.get(UnusedReason.NO_TASK, 0.0) / idle_h if idle_h else None
     found = HarvestHeadline(
         sentence="",
@@ -99,10 +100,9 @@ def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assume
         tasks_ran_out=ran_out(figures),
         assumed=assumed,
         doubtful_share=doubts.share if doubts is not None else None,
-        caveats=(*(doubts.caveats if doubts is not None else ()), *([NO_BOUND] if u_above_100(figures) else [])),
+        caveats=(*(doubts.caveats if doubts is not None else ()), *([words(NO_BOUND)] if u_above_100(figures) else [])),
         decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
-    words = words_of(doubts.unit if doubts is not None else NODE)
     sentence = _sentence(found, _rounded_pool(figures))
     return msgspec.structs.replace(found, sentence=words(sentence), assumed=words(assumed))
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as struct_replace
 
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
-from bftrain_replay.reporting.headline_section import compared
-from bftrain_replay.results.headline import efficiency_text, headline_of, summary_ran_out
+from bftrain_replay.reporting.headline_section import compared, notices
+from bftrain_replay.results.headline import NO_BOUND, efficiency_text, headline_of, summary_ran_out
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, cluster_study, study
@@ -199,3 +200,13 @@ def test_a_log_out_of_records_without_doubts_has_no_caveat() -> None:
     summary = summary_json.summary(study(LOG, [task()], ReplaySettings()), InputSource())
     assert summary["headline"]["caveats"] == ()
     assert summary["doubtful"]["source"] == "records"
+
+
+def test_u_above_100_per_cent_is_explained_on_the_terminal_and_the_page() -> None:
+    done = study(LOG, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
+    odd = struct_replace(done.result.summary(), efficiency=1.044, ceiling_efficiency=1.133)
+    assert headline_of(odd).caveats == (NO_BOUND,)
+    data = report_data.of_study(done, InputSource())
+    assert efficiency_text({**data.summary, "efficiency": 1.044}) == "104.4 % (no bound)"
+    above = struct_replace(data, summary={**data.summary, "efficiency": 1.044})
+    assert [f"{NO_BOUND}." in notices(each) for each in (data, above)] == [False, True]
