@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from threading import Thread
 from typing import IO, Final, TypeVar
 
-from bftrain.errors import BadInput, suggestion
+from bftrain.errors import BadInput, UsageError, suggestion
 
 T = TypeVar("T")
 
@@ -97,12 +97,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             draft.unlink(missing_ok=True)
 
 
-def check_replaceable(path: Path, is_own: Callable[[Path], bool]) -> None:
-    """Raise an error, before any work, if ``path`` is a file not written by bftrain; an empty file may be replaced."""
-    if not os.path.lexists(path) or (path.is_file() and (not path.stat().st_size or is_own(path))):
-        return
-    what = "exists already, was not written by bftrain, and is left unchanged"
-    raise BadInput(what, where=str(path), fix="move it away, or name another file")
+def overwrite_error(path: Path, what: str, fix: str = "move it away, or name another file") -> UsageError:
+    """Return the error of every command that would have to overwrite ``path``; ``what`` is the reason to leave it."""
+    return UsageError(f"{what}, and is left unchanged", where=str(path), fix=fix)
+
+
+def check_replaceable(path: Path, is_own: Callable[[Path], bool], kind: str) -> None:
+    """Raise an error, before any work, unless ``path`` is new, empty, or a ``kind`` of file that bftrain wrote."""
+    if os.path.lexists(path) and not (path.is_file() and (not path.stat().st_size or is_own(path))):
+        raise overwrite_error(path, f"is not a {kind} that bftrain wrote")
 
 
 def head_of(path: Path, count: int = HEAD_BYTES) -> bytes:

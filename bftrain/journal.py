@@ -18,6 +18,7 @@ from bftrain import journal_parts
 from bftrain.config import Settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.files import overwrite_error
 from bftrain.journal_file import FORMAT, check_format, has_journal_header, set_durability
 from bftrain.journal_parts import JournalPart
 from bftrain.journal_steps import JournalStep, StoredSnapshot, read_steps, repair_of
@@ -83,7 +84,7 @@ class Journal:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError as error:
             fix = "journals are append-only: name another file"
-            raise BadInput("exists already", where=str(path), fix=fix) from error
+            raise overwrite_error(path, "exists already", fix) from error
         except OSError as error:
             raise BadInput(f"cannot be created: {error.strerror}", where=str(path)) from error
         connection = sqlite3.connect(path)

@@ -27,7 +27,16 @@ from typing import Any, Final, Self
 import msgspec
 
 from bftrain.errors import BadInput, ResultWarning, UsageError
-from bftrain.files import check_replaceable, head_of, naming, prepare_folder, sync_files, synced_later, write_text
+from bftrain.files import (
+    check_replaceable,
+    head_of,
+    naming,
+    overwrite_error,
+    prepare_folder,
+    sync_files,
+    synced_later,
+    write_text,
+)
 from bftrain.values import wire
 
 NAME: Final = ".bftrain.lock"
@@ -94,8 +103,8 @@ class FolderLock:
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            what = "is a link, and is left unchanged"  # its target would be overwritten
-            raise BadInput(what, where=str(self._path), fix="remove it, or name another folder") from error
+            # Its target would be overwritten
+            raise overwrite_error(self._path, "is a link", fix="remove it, or name another folder") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -220,8 +229,7 @@ class ResultFolder:
         # Results other than interrupted parts are finished; so is a run that ended with an overload
         if summary is not None and (summary.get("complete", True) or summary.get("ended", INTERRUPTED) != INTERRUPTED):
             if not (self._overwrite or self._goes_on):
-                what = f"holds a finished {self._kind.title}"
-                raise UsageError(what, where=str(self.path), fix=self._advice)
+                raise overwrite_error(self.path, f"holds a finished {self._kind.title}", fix=self._advice)
             self.holds_finished = True
         self._check_files(summary)
 
@@ -236,7 +244,7 @@ class ResultFolder:
         form = str(summary.get("format", ""))
         if not form.startswith(f"{self._kind.form} "):
             what = f"belongs to a '{form}'" if form.startswith("bftrain ") else "was not written by bftrain"
-            raise BadInput(f"{what}, and is left unchanged", where=str(path), fix=_MOVE_AWAY)
+            raise overwrite_error(path, what, fix=_MOVE_AWAY)
         return summary
 
     def _check_files(self, summary: Mapping[str, Any] | None) -> None:
@@ -250,15 +258,15 @@ class ResultFolder:
             if not self._is_own(path, summary, sums):
                 changed = name in sums
                 what = "changed since bftrain wrote it" if changed else "was not written with a result of bftrain"
-                raise BadInput(f"{what}, and is left unchanged", where=str(path), fix=_MOVE_AWAY)
+                raise overwrite_error(path, what, fix=_MOVE_AWAY)
             # The sticky bit of the folder lets only some users replace a file
             if folder.st_mode & stat.S_ISVTX and os.geteuid() not in {0, folder.st_uid, path.lstat().st_uid}:
                 what = "belongs to another user, and only owners may replace files in this folder"
-                raise BadInput(what, where=str(path), fix="name another folder")
+                raise overwrite_error(path, what, fix="name another folder")
         for path, begin in ((self.path / name, begin) for name, begin in self._kind.records.items()):
             # The file may end at any byte
             if os.path.lexists(path) and not (_is_plain(path) and begin.startswith(head_of(path, len(begin)))):
-                raise BadInput("was not written by bftrain, and is left unchanged", where=str(path), fix=_MOVE_AWAY)
+                raise overwrite_error(path, "was not written by bftrain", fix=_MOVE_AWAY)
 
     def _is_own(self, path: Path, summary: Mapping[str, Any] | None, sums: Mapping[str, str]) -> bool:
         if path.name in self._kind.prints:
@@ -319,7 +327,7 @@ def is_own_page(path: Path) -> bool:
 
 def write_page(path: Path, text: str) -> None:
     """Write a page; raise an error instead of replacing a file not written by bftrain."""
-    check_replaceable(path, is_own_page)
+    check_replaceable(path, is_own_page, "page")
     write_text(path, text)
 
 

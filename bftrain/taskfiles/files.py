@@ -63,7 +63,7 @@ def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -
 def check_task_name(path: Path) -> None:
     """Raise an error, before any work, for a file name that tasks cannot be saved under, or a foreign file."""
     by_suffix(path, _FORMATS, KIND)
-    check_replaceable(path, is_own_tasks)
+    check_replaceable(path, is_own_tasks, "task file")
 
 
 def is_own_tasks(path: Path) -> bool:

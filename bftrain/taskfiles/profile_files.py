@@ -55,7 +55,7 @@ def check_profiles_name(path: Path) -> None:
     """Raise an error, before any work, for a file name that profiles cannot be saved under, or a foreign file."""
     if path.suffix.lower() != ".toml":
         raise BadInput("is not a name for a profile file", where=str(path), fix="use the suffix .toml")
-    check_replaceable(path, is_own_tasks)
+    check_replaceable(path, is_own_tasks, "profile file")
 
 
 def _profile(row: Mapping[str, Any], where: str) -> Profile:

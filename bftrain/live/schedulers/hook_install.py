@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.files import overwrite_error
 from bftrain.live.schedulers.hook_spool import check_folder
 
 Kind = Literal["slurm", "pbs"]
@@ -51,7 +52,7 @@ def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str
     reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
     _make_spool(spool, reader, author)
     if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
-        raise NotAvailable("is there, and not from us", where=str(hook), fix="choose another name, or move it away")
+        raise overwrite_error(hook, "is not a hook that bftrain wrote")
     hook.parent.mkdir(parents=True, exist_ok=True)
     # Written beside its place and moved there, so that no scheduler ever runs half of one
     beside = hook.with_name(f".{hook.name}.{os.getpid()}")

@@ -52,7 +52,7 @@ def check_log_name(path: Path) -> None:
         raise BadInput("no such folder", where=str(path.parent), fix="create it first, for example by mkdir -p")
     if path.suffix.lower() == PARQUET:
         parquet_log.require(str(path))
-    check_replaceable(path, is_own_log)
+    check_replaceable(path, is_own_log, "log")
 
 
 def is_own_log(path: Path) -> bool:

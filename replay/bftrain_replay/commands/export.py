@@ -30,7 +30,7 @@ def command(folder: Path, path: Path, out: Output) -> None:
     from bftrain_replay.output import perfetto
     from bftrain_replay.output.read_folder import SavedReplay
 
-    check_replaceable(path, perfetto.is_own)
+    check_replaceable(path, perfetto.is_own, "trace")
     saved = SavedReplay(folder)
     with whole_file(path) as file:
         count = perfetto.export(saved, file)

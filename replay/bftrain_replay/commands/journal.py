@@ -208,7 +208,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     if tasks is not None:
         check_task_name(tasks)
     if config is not None:
-        check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()))
+        check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()), "settings file")
     with Journal.open(path) as journal:
         events = recorded(journal)
         over = dict(process_steps(journal, events, decide_again=False).work_samples)

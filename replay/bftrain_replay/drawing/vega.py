@@ -164,7 +164,7 @@ def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]
     """
     chosen = {folder / f"{figure.name}.{form}": figure for figure in figures if not figure.chooses_time}
     for path in chosen:
-        check_replaceable(path, is_own)
+        check_replaceable(path, is_own, "picture")
     for path, figure in chosen.items():
         content = _png(figure) if form == "png" else f"{svg(figure)}\n{_SVG_MARK}\n".encode()
         with whole_file(path) as file:

@@ -72,7 +72,7 @@ def test_files_of_others_are_named_and_stay(bftrain: CommandLine, place: Path, c
     mine = place / "out" / "config.toml"
     mine.write_text("mine", encoding="utf-8")
     ended = bftrain(*command.split(), "--overwrite")
-    assert (ended.code, ended.out) == (3, "")
+    assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(
         "bftrain: out/config.toml: was not written with a result of bftrain, and is left unchanged"
     )
@@ -82,7 +82,7 @@ def test_files_of_others_are_named_and_stay(bftrain: CommandLine, place: Path, c
 def test_the_inputs_in_the_folder_are_not_overwritten(bftrain: CommandLine, place: Path) -> None:
     before = (place / "log.npz").read_bytes()
     ended = bftrain("replay", "log.npz", "--tasks", "tasks.toml", "-o", ".")
-    assert ended.code == 3
+    assert ended.code == 2
     assert "log.npz: was not written with a result of bftrain" in ended.err
     assert (place / "log.npz").read_bytes() == before
 
@@ -148,7 +148,7 @@ def test_a_sweep_goes_on_and_one_with_nothing_in_common_is_refused(bftrain: Comm
     before = content_of(place / "out")
     ended = bftrain("sweep", "two.toml", "-o", "out", "--jobs", 1)
     assert ended.code == 2
-    assert "out: holds a finished sweep (--overwrite replaces it" in ended.err
+    assert "out: holds a finished sweep, and is left unchanged (--overwrite replaces it" in ended.err
     assert content_of(place / "out") == before
     assert bftrain("sweep", "two.toml", "-o", "out", "--jobs", 1, "--overwrite").code == 0
     assert b"max_tasks = [2]" not in before["sweep.json"] != (place / "out" / "sweep.json").read_bytes()
@@ -159,7 +159,7 @@ def test_a_sweep_spares_files_of_others(bftrain: CommandLine, place: Path, name:
     (place / "out").mkdir()
     (place / "out" / name).write_text("mine", encoding="utf-8")
     ended = bftrain("sweep", "one.toml", "-o", "out", "--jobs", 1)
-    assert ended.code == 3
+    assert ended.code == 2
     assert name in ended.err
     assert content_of(place / "out") == {name: b"mine"}
 
@@ -179,7 +179,7 @@ def test_the_demo_replaces_itself_and_says_so_and_nothing_else(bftrain: CommandL
     (place / "demo" / "tasks.toml").write_bytes((place / "tasks.toml").read_bytes())
     before = content_of(place / "demo" / "replay")
     ended = bftrain(*demo)
-    assert ended.code == 3
+    assert ended.code == 2
     assert "bftrain: demo/tasks.toml: changed since bftrain wrote it" in ended.err
     assert content_of(place / "demo" / "replay") == before
 
@@ -202,14 +202,17 @@ def test_the_demo_spares_a_result_that_does_not_say_of_what_it_is(
     folder.mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps({"format": "bftrain replay 1", **inputs}), encoding="utf-8")
     ended = bftrain("demo", "--quick")
-    assert (ended.code, ended.err) == (2, "bftrain: demo/replay: holds a finished replay (name another folder)\n")
+    assert (ended.code, ended.err) == (
+        2,
+        "bftrain: demo/replay: holds a finished replay, and is left unchanged (name another folder)\n",
+    )
 
 
 def test_the_demo_spares_a_replay_of_something_else(bftrain: CommandLine, place: Path) -> None:
     assert bftrain("replay", "log.npz", "--tasks", "tasks.toml", "-o", "demo/replay").code == 0
     ended = bftrain("demo", "--quick")
     assert ended.code == 2
-    assert ended.err == "bftrain: demo/replay: holds a finished replay (name another folder)\n"
+    assert ended.err == "bftrain: demo/replay: holds a finished replay, and is left unchanged (name another folder)\n"
     assert list((place / "demo").iterdir()) == [place / "demo" / "replay"]
 
 
@@ -224,6 +227,6 @@ def test_pages_replace_pages_of_bftrain_only(bftrain: CommandLine, place: Path) 
         path.write_text("mine", encoding="utf-8")
     for words in commands:
         ended = bftrain(*words)
-        assert ended.code == 3
-        assert ".html: exists already, was not written by bftrain, and is left unchanged" in ended.err
+        assert ended.code == 2
+        assert ".html: is not a page that bftrain wrote, and is left unchanged" in ended.err
     assert (place / "page.html").read_text(encoding="utf-8") == "mine"

@@ -19,7 +19,7 @@ import pytest
 from bftrain import __version__
 from bftrain import journal as journal_module
 from bftrain.config import Settings
-from bftrain.errors import BadInput, NotAvailable
+from bftrain.errors import BadInput, NotAvailable, UsageError
 from bftrain.journal import Journal, JournalStalled
 from bftrain.journal_file import FORMAT
 from bftrain.journal_steps import JournalStep
@@ -69,7 +69,9 @@ def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None
 
 def test_what_is_there_is_never_overwritten(path: Path) -> None:
     path.write_text("precious")
-    with pytest.raises(BadInput, match=r"exists already \(journals are append-only: name another file\)$"):
+    with pytest.raises(
+        UsageError, match=r"exists already, and is left unchanged \(journals are append-only: name another file\)$"
+    ):
         Journal.create(path, SETTINGS)
     assert path.read_text() == "precious"
 

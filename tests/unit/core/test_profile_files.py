@@ -53,7 +53,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
 
 def test_a_file_of_others_and_another_ending_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("a = 1\n", encoding="utf-8")
-    with pytest.raises(BftrainError, match="was not written by bftrain"):
+    with pytest.raises(BftrainError, match="is not a profile file that bftrain wrote"):
         save_profiles([MEASURED], tmp_path / "mine.toml")
     with pytest.raises(BftrainError, match=r"use the suffix \.toml"):
         save_profiles([MEASURED], tmp_path / "p.csv")

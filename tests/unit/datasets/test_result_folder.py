@@ -71,7 +71,10 @@ def test_a_result_is_written_whole_and_its_sums_hold(tmp_path: Path) -> None:
 
 def test_a_finished_result_is_refused_unless_it_may_be_overwritten(tmp_path: Path) -> None:
     replace(tmp_path, files(1))
-    with pytest.raises(UsageError, match=r"holds a finished replay \(--overwrite replaces it, or name another folder"):
+    with pytest.raises(
+        UsageError,
+        match=r"holds a finished replay, and is left unchanged \(--overwrite replaces it, or name another folder",
+    ):
         replace(tmp_path, files(2), overwrite=False)
     assert content_of(tmp_path) == files(1)
     replace(tmp_path, files(2, table="tasks.parquet"))
@@ -93,7 +96,7 @@ def test_a_part_may_be_replaced_and_a_run_that_ended_by_itself_is_no_part(tmp_pa
 @pytest.mark.parametrize("name", ["tasks.csv", REPORT_FILE, "summary.json", "unfinished.jsonl", "workers.log", SUMS])
 def test_a_file_of_others_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine", encoding="utf-8")
-    with pytest.raises(BadInput, match=f"{name}: was not written .*left unchanged .move it away, or name another"):
+    with pytest.raises(UsageError, match=f"{name}: was not written .*left unchanged .move it away, or name another"):
         replace(tmp_path, files(1))
     assert content_of(tmp_path) | ({SUMS: "mine"} if name == SUMS else {}) == {name: "mine"}
 
@@ -110,7 +113,7 @@ def test_beside_a_result_too(tmp_path: Path, name: str, said: str) -> None:
     replace(tmp_path, files(1))
     (tmp_path / name).write_text("mine", encoding="utf-8")
     before = content_of(tmp_path)
-    with pytest.raises(BadInput, match=f"{name}: {said}"):
+    with pytest.raises(UsageError, match=f"{name}: {said}"):
         replace(tmp_path, files(2))
     assert content_of(tmp_path) == before
 
@@ -120,7 +123,7 @@ def test_a_file_that_came_while_it_ran_is_left_alone(tmp_path: Path) -> None:
         put(draft, files(1))
         (tmp_path / "tasks.csv").write_text("mine", encoding="utf-8")
 
-    with pytest.raises(BadInput, match=r"tasks\.csv: was not written with"), ResultFolder(tmp_path, KIND) as result:
+    with pytest.raises(UsageError, match=r"tasks\.csv: was not written with"), ResultFolder(tmp_path, KIND) as result:
         result.replace(write)
     assert content_of(tmp_path) == {"tasks.csv": "mine"}
 
@@ -135,7 +138,7 @@ def test_a_folder_or_a_link_of_that_name_is_not_ours(tmp_path: Path, kind: str) 
         path.mkdir()
     else:
         path.symlink_to("elsewhere")
-    with pytest.raises(BadInput, match=r"tasks\.csv: changed since"):
+    with pytest.raises(UsageError, match=r"tasks\.csv: changed since"):
         replace(tmp_path, files(2))
     assert os.path.lexists(path)
 
@@ -160,7 +163,7 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path, name: str) -> 
     replace(tmp_path, files(1))
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
-    with pytest.raises(BadInput, match=f"{name}: was not written "):
+    with pytest.raises(UsageError, match=f"{name}: was not written "):
         replace(tmp_path, files(2))
 
 
@@ -171,7 +174,7 @@ def test_files_of_another_user_in_a_sticky_folder_are_refused_before_the_work(
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     replace(tmp_path, files(2))
     tmp_path.chmod(0o1777)
-    with pytest.raises(BadInput, match="belongs to another user, and only owners may replace files in this folder"):
+    with pytest.raises(UsageError, match="belongs to another user, and only owners may replace files in this folder"):
         replace(tmp_path, files(3))
     assert content_of(tmp_path) == files(2)
 
@@ -190,7 +193,7 @@ def test_a_reader_who_may_not_finish_a_replacement_learns_why(tmp_path: Path, mo
 
 def test_another_kind_of_result_is_not_mixed_with_it(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"format": "bftrain schedule 1"}', encoding="utf-8")
-    with pytest.raises(BadInput, match=r"summary\.json: belongs to a 'bftrain schedule 1', and is left unchanged"):
+    with pytest.raises(UsageError, match=r"summary\.json: belongs to a 'bftrain schedule 1', and is left unchanged"):
         replace(tmp_path, files(1))
 
 
@@ -376,7 +379,7 @@ def test_a_lock_whose_holder_was_killed_before_it_said_who_it_is(tmp_path: Path)
 def test_a_link_of_the_lock_s_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine", encoding="utf-8")
     (tmp_path / NAME).symlink_to("mine")
-    with pytest.raises(BadInput, match=r"\.bftrain\.lock: is a link, and is left unchanged \(remove it"):
+    with pytest.raises(UsageError, match=r"\.bftrain\.lock: is a link, and is left unchanged \(remove it"):
         replace(tmp_path, files(1))
     assert content_of(tmp_path) == {"mine": "mine", NAME: "mine"}
 
@@ -427,7 +430,7 @@ def test_pages_replace_pages_only(tmp_path: Path) -> None:
     write_page(page, f"{PAGE}2")
     assert page.read_text(encoding="utf-8") == f"{PAGE}2"
     page.write_text("<html>mine</html>", encoding="utf-8")
-    with pytest.raises(BadInput, match=r"page\.html: exists already, was not written by bftrain, and is left"):
+    with pytest.raises(UsageError, match=r"page\.html: is not a page that bftrain wrote, and is left"):
         write_page(page, PAGE)
     assert page.read_text(encoding="utf-8") == "<html>mine</html>"
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, UsageError
 from bftrain.journal import Journal
 from bftrain.live import decision_loop
 from bftrain.live.run.startup import open_site
@@ -158,5 +158,5 @@ def test_a_repaired_journal_has_the_steps_before_the_damage_and_the_tasks(
         assert list(repaired.steps()) == steps[:4]
         assert [record.number for record in all_kept(repaired)] == [1, 3, 4, 5, 6]
     assert path.read_bytes() == content
-    with pytest.raises(BadInput, match="exists already"):
+    with pytest.raises(UsageError, match="exists already"):
         repair(path, tmp_path / "repaired.db")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, NotAvailable
+from bftrain.errors import BadInput, NotAvailable, UsageError
 from bftrain.live.schedulers.hook_install import hook_text, install
 from bftrain.live.schedulers.hook_spool import HookSpool
 from tests.helpers.program import bftrain
@@ -50,11 +50,11 @@ def test_for_pbs_the_commands_of_qmgr_are_shown(tmp_path: Path) -> None:
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "epilog"
     theirs.write_text("#!/bin/sh\nprecious\n")
-    with pytest.raises(NotAvailable, match="not from us"):
+    with pytest.raises(UsageError, match="is not a hook that bftrain wrote, and is left unchanged"):
         install("slurm", spool=tmp_path / "s", hook=theirs)
     assert "precious" in theirs.read_text()
     (tmp_path / "link").symlink_to(theirs)
-    with pytest.raises(NotAvailable, match="not from us"):
+    with pytest.raises(UsageError, match="is not a hook that bftrain wrote, and is left unchanged"):
         install("slurm", spool=tmp_path / "s", hook=tmp_path / "link")
     (tmp_path / "file").symlink_to(tmp_path)
     with pytest.raises(NotAvailable, match="no folder"):

@@ -82,7 +82,9 @@ def test_a_sweep_with_nothing_in_common_replaces_no_table(tmp_path: Path) -> Non
     PreparedSweep.of(small(grid={"max_tasks": [3, 4]})).swept(known_in(tmp_path)).write(tmp_path)
     done.write(tmp_path)
     other = PreparedSweep.of(small(grid={"max_tasks": [7]}, yardsticks=False))
-    with pytest.raises(UsageError, match=r"holds a finished sweep \(overwrite=True replaces it, or name another"):
+    with pytest.raises(
+        UsageError, match=r"holds a finished sweep, and is left unchanged \(overwrite=True replaces it, or name another"
+    ):
         other.swept({}).write(tmp_path)
     other.swept({}).write(tmp_path, overwrite=True)
     assert json.loads((tmp_path / "sweep.json").read_text())["points"] == 1
