@@ -182,10 +182,11 @@ class StudyPasses:
             self._beside.refresh()
             return self._go_on(name, simulated_s, decisions)
 
+        harvester = self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=self._parts.objective)
         done = run(
             chosen.log,
             tasks,
-            self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=self._parts.objective),
+            harvester,
             semantics=semantics_of(settings, chosen.event_times_s),
             pace=DecisionDelay.of(settings),
             keep_going=keep_going,

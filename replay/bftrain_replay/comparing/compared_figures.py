@@ -219,6 +219,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
     summaries, times = [side.summary for side in sides], [side.tasks for side in sides]
     made: dict[str, ComparedFigure | None] = {}
     finished = [each.columns.chosen(each.columns.finished) for each in times]
+    common: frozenset[str] | None = None
     if comparable:
         # A task that is slow here and unfinished there would be held against those who finish it
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
@@ -234,7 +235,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
     made |= _spread("rho", _OF_RATIOS, [each.rho for each in finished])
     counts = [(int((each.rho > 1.0).sum()), int((~np.isnan(each.rho)).sum())) for each in finished]
     made |= _shown("rho_over_1", [above / known if known else None for above, known in counts])
-    if comparable:
+    if common is not None:
         whole = f"of {text_formats.counted(len(common), 'task')} finished in all runs"
         for name, row in made.items():
             if row is not None and name.startswith(_OF_COMMON_TASKS):
