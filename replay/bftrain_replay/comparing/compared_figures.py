@@ -240,7 +240,8 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
         for name, row in made.items():
             if row is not None and name.startswith(_OF_COMMON_TASKS):
                 definition = replace(row.definition, label=f"{row.label} {whole}")
-                made[name] = replace(row, definition=definition, short=f"{row.label} of these {len(common):,}")
+                short = f"{row.label.replace(' time', '')} of {len(common):,}"
+                made[name] = replace(row, definition=definition, short=short)
     missed = [each.deadlines_missed for each in summaries] if any(each.deadlines for each in summaries) else []
     made |= _shown("deadlines_missed", missed)
     made |= _shown("cost", [each.cost if each.settings.get("prices") else None for each in summaries])

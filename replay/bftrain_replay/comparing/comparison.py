@@ -174,13 +174,13 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     for text, labels in doubts.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
     replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
-    all_finished = len(replays) == len(sides) and all(0 < each.tasks == each.tasks_finished for _, each in replays)
-    short = [label for label, summary in replays if ran_out(summary)]
-    if short and not all_finished:
+    short = [label for label, summary in replays if ran_out(summary) or 0 < summary.tasks == summary.tasks_finished]
+    equal = len(short) == len(sides) and len({text_formats.large(summary.harvested) for _, summary in replays}) == 1
+    if equal:
+        yield "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
+    elif short:
         yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"
     yield from _differences(sides)
-    if all_finished:
-        yield "every task finished in all of them, so harvests cannot differ: compare when tasks finished"
     rules = settings_differences.rules_of(sides)
     if len(rules) > 1:
         yield f"they follow different rules ({', '.join(rules)}): what counts as done and lost differs"

@@ -123,7 +123,7 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
         return _soonest(comparison)
     row = next(row for row in comparison.figures if row.name == "harvested")
     if not row.best:
-        return HtmlText("")
+        return _soonest(comparison)
     sides = comparison.sides
     best, least = (choose(sides, key=lambda side: side.summary.harvested) for choose in (max, min))
     named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]

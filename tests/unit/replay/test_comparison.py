@@ -21,6 +21,8 @@ from bftrain_replay.results.summary_figures import BetterDirection, FigureUnit, 
 from tests.unit.replay.cases import log_of, task
 from tests.unit.replay.compared import LOG, TASKS
 
+EQUAL = "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
+
 
 def summary_of(folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -89,6 +91,7 @@ def test_figures_of_some_tasks_say_of_how_many(make: Callable[..., Path]) -> Non
     assert labels["rho.max"] == f"rho, max {of}"
     assert labels["slowdown.p95"] == f"slowdown, p95 {of}"
     assert labels["rho_over_1"] == f"rho above 1 {of}"
+    assert {figure.short for figure in found.figures} >= {"completion, mean of 1", "rho, max of 1", "rho above 1 of 1"}
     assert found.to_dict()["figures"]["time_to_finish_s.mean"]["label"] == labels["time_to_finish_s.mean"]
     note = "only 1 of 3 tasks finished in all runs: completion times, slowdown and rho are of these alone"
     assert note in found.notes
@@ -225,8 +228,14 @@ def test_interrupted_replays_are_named_with_what_they_cover(make: Callable[..., 
 
 def test_when_all_finish_everything_that_is_said(make: Callable[..., Path]) -> None:
     found = compare(make("a", tasks=TASKS[:2]), make("b", tasks=TASKS[:2], solver="equal-share"))
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith("every task finished in all of them")
+    assert found.notes == (EQUAL,)
+
+
+def test_where_the_tasks_ran_out_and_harvests_are_equal_finish_times_are_compared(make: Callable[..., Path]) -> None:
+    tasks = [TASKS[0], task("late", submit_s=5000.0, work_samples=10.0)]  # which never arrives
+    found = compare(make("a", tasks=tasks), make("b", tasks=tasks, start_cost_s=60.0))
+    assert [note for note in found.notes if "compare" in note] == [EQUAL]
+    assert str(page(found).lead).startswith("Tasks were done soonest with <strong>a</strong>")
 
 
 def test_one_replay_is_no_comparison(make: Callable[..., Path]) -> None:
