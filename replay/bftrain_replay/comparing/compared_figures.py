@@ -17,7 +17,7 @@ from bftrain.node_units import NODE
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.comparing.settings_differences import SettingDifference
 from bftrain_replay.metrics.task_figures import TaskPercentiles
-from bftrain_replay.results.headline import mark_of, ran_out
+from bftrain_replay.results.headline import ABOVE, mark_of, ran_out
 from bftrain_replay.results.summary_figures import (
     FIGURE_OF,
     FIGURES,
@@ -209,8 +209,15 @@ def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, Compa
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         row = _read(FIGURE_OF[name], summaries)
         if row is not None:
-            marks = (mark_of(each, tasks_ran_out=short) for each, short in zip(row.amounts, lacking, strict=True))
-            made[name] = replace(row, marks=tuple(marks), compares=ranked, best=row.best if ranked else ())
+            marks = [mark_of(each, tasks_ran_out=short) for each, short in zip(row.amounts, lacking, strict=True)]
+            if ABOVE in marks:  # beside its label, where there is more room
+                row = replace(row, definition=replace(row.definition, label=f"{row.label} ({ABOVE})"))
+            made[name] = replace(
+                row,
+                marks=tuple("" if mark == ABOVE else mark for mark in marks),
+                compares=ranked,
+                best=row.best if ranked else (),
+            )
     return made
 
 

@@ -117,7 +117,7 @@ def test_u_above_100_per_cent_is_explained(make: Callable[..., Path]) -> None:
     (shown,) = [figure for figure in found.figures if figure.name == "ceiling_efficiency"]
     above = [value is not None and value > 1.0005 for value in shown.amounts]
     assert any(above)
-    assert ["no bound" in text for text in shown.texts] == above
+    assert shown.label == "U without costs (no bound)"
     notes = [note for note in found.notes if "U above 100 %" in note]
     assert len(notes) == 1
     assert "reference pool" in notes[0]
@@ -206,7 +206,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
     assert few.efficiency == 1.0
     assert many.harvested > 5 * few.harvested
     (row,) = [figure for figure in found.figures if figure.name == "efficiency"]
-    assert row.texts == ("100.0 % (tasks ran out)", "100.2 % (no bound)")
+    assert (row.label, row.texts) == ("efficiency U (no bound)", ("100.0 % (tasks ran out)", "100.2 %"))
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         (row,) = [figure for figure in found.figures if figure.name == name]
         assert (best(found, name), row.change(1)) == ([], text_formats.UNKNOWN)
