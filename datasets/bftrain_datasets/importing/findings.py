@@ -109,6 +109,16 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "jobs that ran before their last run, on nodes that are not recorded", "the nodes of earlier runs count as idle"
     ),
     "node_down": RecordHazard("times in which a node is reported down or drained", "down while no job holds it"),
+    "no_node_states": _doubt(
+        "sacct does not record when nodes were drained or down",
+        "such time counts as idle",
+        "a second FILE: the output of sacctmgr show event -P all_time",
+    ),
+    "node_failed": _doubt(
+        "idle time after a job that ended in NODE_FAIL: the node may have been down until its next job",
+        "counts as idle",
+        "a second FILE: the output of sacctmgr show event -P all_time",
+    ),
     "strange_outages": RecordHazard("nodes reported down that no other record mentions", "left out", "--nodes"),
     "preempted_jobs": _doubt(
         "jobs that were preempted, in a partition that is not named as preemptible",

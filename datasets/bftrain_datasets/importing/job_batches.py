@@ -42,6 +42,7 @@ class JobBatch:
     queue: Sequence[str] | None
     preempted: NDArray[np.bool_]
     reason: NDArray[np.int8]
+    node_failed: NDArray[np.bool_] | None = None
     reasons: tuple[str, ...] = ()
     units: Sequence[str] = ()
     most: NDArray[np.int64] | None = None
@@ -207,6 +208,8 @@ def _add_used_jobs(
         queues = np.fromiter(map(intake.stays.queue_number, names), dtype=np.int32, count=rows.size)
     intake.line = 0
     places = intake.place() | batch.lines[rows]
+    if batch.node_failed is not None:
+        intake.failed_places.extend(places[batch.node_failed[rows]].tolist())
     intake.line = int(batch.lines[rows[-1]])
     intake.stays.add_many(
         start=start,

@@ -56,6 +56,9 @@ class RecordIntake(FindingsTally):
         self.stays = JobStays()
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
+        self.reports_outages: bool | None = None  # False if only another file could report them
+        self.failed_places = array("q")  # rows of jobs that a node failure ended
+        self.failed_nodes: list[tuple[NDArray[np.int32], NDArray[np.float64]]] = []  # the log's nodes, and when
         self.states = LogBuilder(self.options.nodes or ())
         self.has_states = False
         self.count_times = array("d")
@@ -166,6 +169,7 @@ class RecordIntake(FindingsTally):
         count: int = 0,
         queue: str = "",
         preempted: bool = False,
+        node_failed: bool = False,
         expand: Callable[[str], Sequence[str]] = expand_set,
         units: str = "",
     ) -> None:
@@ -174,7 +178,7 @@ class RecordIntake(FindingsTally):
         ``start_s`` is None if the job never started, ``end_s`` is ``RUNNING``, or None if not recorded.
         ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` is the number of nodes,
         instead of names or as a check of them; 0 if not recorded. ``units`` are its GPUs or cores,
-        if these are counted (``unit_sets.shares_of``).
+        if these are counted (``unit_sets.shares_of``). ``node_failed`` means that a node failure ended the job.
         """
         if start_s is None or end_s is None or not -math.inf < start_s < end_s:
             reason = _no_stay_reason(start_s, end_s, named=bool(nodes))
@@ -194,6 +198,8 @@ class RecordIntake(FindingsTally):
             self.set_aside(reason, 0.0 if held_s == RUNNING else held_s * size)
             return
         self._note_job(held, held_s, preempted=preempted)
+        if node_failed:
+            self.failed_places.append(self.place())
         self.use()
         self.observed(start_s if held_s == RUNNING else end_s)
         number = self.number_of(held)

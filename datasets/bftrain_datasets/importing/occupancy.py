@@ -141,6 +141,7 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
     everyone = np.arange(len(names), dtype=np.int32)
     builder.add_columns(np.full(len(names), begin_s), everyone, np.full(len(names), IDLE, dtype=np.int8))
     last = np.full(len(names), -np.inf)
+    node_failed = np.isin(jobs.place, np.array(intake.failed_places, dtype=np.int64))
     for held in pieces:
         if held.node.size == 0:
             node, start, end = held.node, held.start, held.end
@@ -159,6 +160,8 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
             firsts = np.flatnonzero(new_node | gap)
             lasts = np.append(firsts[1:], held.node.size) - 1
             node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
+        failed = node_failed[held.row]
+        intake.failed_nodes.append((place_of[held.node[failed]], held.end[failed]))
         np.maximum.at(last, node, end)
         nodes = place_of[node]
         builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))

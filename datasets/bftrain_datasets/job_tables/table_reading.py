@@ -30,8 +30,10 @@ RUNNING: Final = frozenset(
     {"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "R"}
 )
 WAITING: Final = frozenset({"PENDING", "QUEUED", "WAITING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "PD", "Q"})
-SLURM_CODES: Final = {"0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "8": "PREEMPTED"}  # in Slurm's database
-_RUNNING, _WAITING, _PREEMPTED = 1, 2, 3  # codes of states; 0 for all others
+# States in Slurm's database
+SLURM_CODES: Final = {"0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "7": "NODE_FAIL", "8": "PREEMPTED", "9": "BOOT_FAIL"}
+_RUNNING, _WAITING, _PREEMPTED, _NODE_FAILED = 1, 2, 3, 4  # 0 for all other states
+_FINISHED: Final = {"PREEMPTED": _PREEMPTED, "NODE_FAIL": _NODE_FAILED, "BOOT_FAIL": _NODE_FAILED}
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
 _WORD: Final = re.compile(r"\w+")
 _LAST_NUMBER: Final = re.compile(r"\d+\Z")
@@ -133,6 +135,7 @@ class JobTableReader:
             count=count,
             queue=self.words(batch, "partition"),
             preempted=state == _PREEMPTED,
+            node_failed=state == _NODE_FAILED,
             reason=reason,
             reasons=REASONS,
             units=units,
@@ -262,7 +265,7 @@ def _state_code(text: str) -> int:
     word = match[0] if match else ""
     if word in RUNNING:
         return _RUNNING
-    return _WAITING if word in WAITING else _PREEMPTED if word == "PREEMPTED" else 0
+    return _WAITING if word in WAITING else _FINISHED.get(word, 0)
 
 
 def _different(cells: Sequence[object], text_of: Callable[[object], str]) -> tuple[list[str], NDArray[np.int32]]:

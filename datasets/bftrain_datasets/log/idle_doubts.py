@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain.node_units import NODE, in_words_of
+from bftrain.node_units import NODE, in_words_of, node_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
 from bftrain_datasets.log.log_columns import last_changes, parts_of, sums_by_time
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance
 
 CENSORED_END: Final = "censored_end"
 DOWNTIME: Final = "suspected_downtime"
+NODE_FAILED: Final = "node_failed"
 ALWAYS_IDLE: Final = "always_idle"
 LATE_NODES: Final = "late_nodes"
 ROWS_ASIDE: Final = "rows_aside"
@@ -37,6 +38,7 @@ SIMULATED: Final = "simulated"
 CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
     DOWNTIME: "suspected downtime, as no node ran a job",
+    NODE_FAILED: "on nodes that may have been down, between a job with a node failure and the next job",
     ALWAYS_IDLE: "on nodes that ran no job in this time",
     LATE_NODES: "before the first job of nodes that may not have been there yet",
     ROWS_ASIDE: "while jobs ran whose rows could not be used",
@@ -231,6 +233,40 @@ def late_starts(log: EventLog) -> NDArray[np.float64]:
     first = first[(first >= 0) & (log.states_at(log.start_s) == IDLE)]
     at_s: NDArray[np.float64] = log.times[np.searchsorted(log.offsets, first, side="right") - 1]
     return at_s[at_s - log.start_s > max(_LATE_S, _LATE_SHARE * log.span_s)]
+
+
+def idle_after_failures(
+    log: EventLog, nodes: NDArray[np.int32], at_s: NDArray[np.float64]
+) -> list[tuple[float, float, int]]:
+    """Return the idle time after failures of ``nodes`` at ``at_s``: begin, end at the next change, and idle nodes.
+
+    All GPUs or cores of a node fail together, except those that are idle throughout the log, which are doubtful anyway.
+    A node on which another job still runs has not failed.
+    """
+    names = log.node_names
+    whole = names if log.unit == NODE else [node_of(name) for name in names]
+    group = np.unique(whole, return_inverse=True)[1]
+    unused = (log.states_at(log.start_s) == IDLE) & (last_changes(log.nodes, int(log.offsets[1]), len(names)) < 0)
+    always_idle = np.bincount(group[unused], minlength=len(names))
+    busy_first = np.bincount(group)
+    failed = group[nodes]
+    concerned = np.flatnonzero(np.isin(group[log.nodes], failed))
+    concerned = concerned[np.argsort(group[log.nodes[concerned]], kind="stable")]
+    changed, times = group[log.nodes[concerned]], log.times[log.time_index[concerned]]
+    states, before = log.states[concerned], log.before[concerned]
+    spans = list[tuple[float, float, int]]()
+    for node in np.unique(failed).tolist():
+        part = slice(*np.searchsorted(changed, [node, node + 1]).tolist())
+        idle = np.cumsum((states[part] == IDLE).view(np.int8) - (before[part] == IDLE).view(np.int8), dtype=np.int64)
+        busy = np.cumsum((states[part] == BUSY).view(np.int8) - (before[part] == BUSY).view(np.int8), dtype=np.int64)
+        edges = np.append(times[part], log.end_s)
+        begins = np.unique(at_s[failed == node])
+        last = np.searchsorted(times[part], begins, side="right") - 1
+        idle -= always_idle[node]
+        free = (idle[last] > 0) & (busy_first[node] + busy[last] == 0) & (last >= 0)
+        for begin_s, place in zip(begins[free].tolist(), last[free].tolist(), strict=True):
+            spans.append((begin_s, float(edges[place + 1]), int(idle[place])))
+    return spans
 
 
 def doubtful_times(

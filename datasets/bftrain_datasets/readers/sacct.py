@@ -70,6 +70,7 @@ _COMMA: Final = re.compile(r",(?![^\[]*\])")
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
 COMPLETING: Final = "COMPLETING"  # with an end, the job is over: only its epilog still runs
 PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
 RESIZING: Final = "RESIZING"  # one record per size: all except the last have an end
 
 
@@ -163,6 +164,7 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     layout, unit = _layout_for(intake.options.columns, file.head), intake.options.unit
+    intake.reports_outages = bool(intake.reports_outages)
     for number, line in file.lines():
         if not line.strip() or line.startswith(MARKDOWN_RULE):
             continue
@@ -238,6 +240,7 @@ def _add_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -
         count=count_of(count) if counts else 0,
         queue=queue,
         preempted=state.startswith("PREEMPTED"),
+        node_failed=state.startswith(NODE_FAILED),
         units=units_in(tres, cpus, intake.options.unit) if intake.options.unit != NODE else "",
     )
 

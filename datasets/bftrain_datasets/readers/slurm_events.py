@@ -33,6 +33,7 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every event of a node."""
+    intake.reports_outages = True
     for cells in rows(file, intake, _header_of, last=STATE):
         _add_outage(cells, intake)
 

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bftrain.errors import BadInput
+from bftrain_datasets.importing.findings import option_for
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.idle_doubts import doubts_of
@@ -41,6 +42,7 @@ def dump(*jobs: dict[str, str], columns: tuple[str, ...] = COLUMNS, separator: s
 
 TWO = (cells(1, 0, 100, "nid[0001-0002]", NNodes="2"), cells(2, 150, 200, "nid0001"))
 BUSY_S = 250
+USUAL = {"local_times", "nodes_inferred", "censored_end", "no_node_states"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_two_jobs_in_many_forms(tmp_path: Path, text: str) -> None:
     assert (found.log.start_s, found.log.end_s) == (DAY, DAY + 200)
     assert found.rows.aside == ({"malformed": 1} if text.startswith("Some") else {})
     assert ("unended_line" in kinds(found)) == (not text.endswith("\n"))  # it may be cut off
-    assert set(kinds(found)) - {"malformed", "unended_line"} == {"local_times", "nodes_inferred", "censored_end"}
+    assert set(kinds(found)) - {"malformed", "unended_line"} == USUAL
 
 
 def test_quoted_cells(tmp_path: Path) -> None:
@@ -418,3 +420,68 @@ def test_rows_that_cannot_be_read_may_have_run_at_any_time(tmp_path: Path) -> No
     rows = [cells(1, 0, 100, "n[1-4]", NNodes="4"), cells(2, 300, 400, "n[1-4]", NNodes="4")]
     found = imported(tmp_path, dump(*rows) + "cut|\n")  # a job of the mean size: one node over the 400 s
     assert doubts_of(found.log).causes["rows_aside"] == 200 / 3600  # of which 200 s were idle
+
+
+FAILED = (
+    cells(1, 0, 100, "nid[0001-0002]", NNodes="2", State="NODE_FAIL"),
+    cells(2, 0, 3000, "nid0003"),
+    cells(3, 400, 3000, "nid0001"),
+    cells(4, 1000, 3000, "nid0002", State="RUNNING", End="Unknown"),
+)
+
+
+def events(*rows: str) -> str:
+    return "".join(f"{row}\n" for row in ("NodeName|TimeStart|TimeEnd|State", *rows))
+
+
+def test_idle_time_after_a_node_failure_is_doubtful(tmp_path: Path) -> None:
+    found = imported(tmp_path, dump(*FAILED))
+    doubts = doubts_of(found.log)
+    assert doubts.causes == {"node_failed": pytest.approx((300 + 900) / 3600)}
+    assert doubts.sure_node_h == pytest.approx(0.0)
+    assert finding(found, "node_failed").node_s == 1200
+    other = imported(tmp_path, dump(*(job | {"State": "FAILED"} for job in FAILED[:1]), *FAILED[1:]))
+    assert other.log.sha256 == found.log.sha256
+    assert doubts_of(other.log).causes == {}
+
+
+def test_a_node_with_another_job_has_not_failed(tmp_path: Path) -> None:
+    shares = cells(5, 50, 200, "nid0002")
+    assert doubts_of(imported(tmp_path, dump(*FAILED, shares)).log).causes == {"node_failed": pytest.approx(300 / 3600)}
+
+
+def test_node_events_show_how_long_a_failed_node_was_down(tmp_path: Path) -> None:
+    found = imported(tmp_path, dump(*FAILED), events(f"nid[0001-0002]|{iso(110)}|{iso(300)}|DOWN*"))
+    assert finding(found, "node_down").node_s == 2 * 190
+    assert doubts_of(found.log).causes == {"node_failed": pytest.approx(2 * 10 / 3600)}  # until the event begins
+
+
+def test_a_failed_node_without_later_jobs_counts_once(tmp_path: Path) -> None:
+    found = imported(tmp_path, dump(*FAILED[:3], cells(4, 2900, 3000, "nid0003")))
+    assert doubts_of(found.log).causes == {
+        "censored_end": pytest.approx(2900 / 3600),
+        "node_failed": pytest.approx(300 / 3600),
+    }
+
+
+def test_all_gpus_of_a_failed_node_are_doubtful(tmp_path: Path) -> None:
+    columns = (*COLUMNS, "AllocTRES")
+    jobs = (
+        cells(1, 0, 100, "n1", AllocTRES="gres/gpu=2", State="NODE_FAIL"),
+        cells(2, 300, 400, "n1", AllocTRES="gres/gpu=1"),
+        cells(3, 0, 1000, "n2", AllocTRES="gres/gpu=4"),
+        cells(4, 0, 50, "n1", AllocTRES="gres/gpu=1"),
+    )
+    found = imported(tmp_path, dump(*jobs, columns=columns), unit="gpu", node_units=4, window=(None, DAY + 1000))
+    assert doubts_of(found.log).causes == {
+        "node_failed": pytest.approx(3 * 200 / 3600),
+        "always_idle": pytest.approx(1000 / 3600),
+    }
+
+
+def test_missing_node_events_are_noted_once(tmp_path: Path) -> None:
+    note = finding(imported(tmp_path, dump(TWO[0]), dump(TWO[1])), "no_node_states")
+    assert note.count == 1
+    assert "sacctmgr show event -P" in option_for(note.name)
+    for files in ((dump(*TWO), events()), (events(), dump(*TWO))):
+        assert "no_node_states" not in kinds(imported(tmp_path, *files))
