@@ -67,9 +67,9 @@ def _cards(found: LogAssessment) -> Iterator[FigureCard]:
         yield _card("Surely idle", found.sure, "node-hours", "the rest is doubtful in the records")
     waits = found.handback
     if waits is not None and waits.delayed is not None and waits.mean_s is not None:
-        by = f"by {text_formats.duration(waits.mean_s.median)} on average over all"
+        by = f"by at most {text_formats.duration(waits.mean_s.median)} on average over all"
         note = f"{by}, if a node takes {text_formats.duration(waits.delay_s)} to be free"
-        yield FigureCard("Batch jobs that begin later", text_formats.percent(waits.delayed.median), note)
+        yield FigureCard("Batch jobs that start later, at most", text_formats.percent(waits.delayed.median), note)
     worth = found.worth
     if worth.value is not None:
         net = f"; {text_formats.count(worth.net.median)} after energy" if worth.net else ""
@@ -142,28 +142,28 @@ def _groups(found: LogAssessment) -> list[HtmlTable]:
 
 def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
     delay = text_formats.duration(found.delay_s)
-    rows = [("node-hours a week that the queue waits", interval(found.node_h_a_week))]
+    rows = [("node-hours a week that the queue waits, at most", interval(found.node_h_a_week))]
     if found.jobs is None:
         rows.append(("moments a week at which it takes idle nodes", interval(found.moments_a_week)))
     else:
         jobs = text_formats.counted(found.jobs, "job")
         rows.append(("jobs that take idle nodes", f"{interval(found.taking, text_formats.percent)} of {jobs}"))
-        rows.append(("jobs that begin later", interval(found.delayed, text_formats.percent)))
+        rows.append(("jobs that start later, at most", interval(found.delayed, text_formats.percent)))
         later = [each for each in found.distribution if each.jobs and each.over_s]
         if later:
             times = " / ".join(text_formats.duration(each.over_s) for each in later)
             rows.append((f"by more than {times}", " / ".join(f"{each.jobs:,}" for each in later) + " jobs"))
-        rows.append(("extra wait, on average over all jobs", interval(found.mean_s, text_formats.duration)))
+        rows.append(("extra wait on average over all jobs, at most", interval(found.mean_s, text_formats.duration)))
         spread = [text_formats.duration(wait_s) for wait_s in (found.extra_s or {}).values()]
         if spread:
             percents = " / ".join(map(str, found.extra_s or ()))
-            rows.append((f"of {percents} in 100 that begin later, at most", " / ".join(spread)))
+            rows.append((f"of {percents} in 100 that start later, at most", " / ".join(spread)))
     if found.resimulated is not None:
         again = found.resimulated
         waits = (again.wait_mean_s, again.delayed_wait_mean_s, again.extra_mean_s)
         text = "{} instead of {}, {} more".format(*map(text_formats.duration, (waits[1], waits[0], waits[2])))
         rows.append((f"mean wait, scheduled again by {again.policy}", text))
-        rows.append((f"jobs that begin later by {again.policy}", text_formats.percent(again.later)))
+        rows.append((f"jobs that start later by {again.policy}", text_formats.percent(again.later)))
     if found.own_wait_median_s is not None:
         rows.append(("what half of all jobs wait anyway, at least", text_formats.duration(found.own_wait_median_s)))
     if found.worst_user is not None:

@@ -17,7 +17,7 @@ from bftrain_datasets.log.idle_doubts import doubtful_nodes, doubts_of
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
 from bftrain_replay.assessing.batch_jobs import BatchJobs
-from bftrain_replay.assessing.handback import HandbackEffect, effect_of
+from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, effect_of
 from bftrain_replay.assessing.local_time import DAYS, HOURS, LocalSteps
 from bftrain_replay.assessing.node_groups import GroupHarvest, NodeGroups, harvest_of_groups
 from bftrain_replay.assessing.replayed_sample import ReplayedSample, summed
@@ -266,7 +266,7 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
         found.append(
             "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; a node "
             f"idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
-            "held by a task (--handback-delay)."
+            f"held by a task (--handback-delay). {UPPER_BOUND}"
         )
     if inputs.resimulated is not None:
         found.append(

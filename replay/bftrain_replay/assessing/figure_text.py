@@ -8,7 +8,7 @@ from typing import Final
 from bftrain import text_formats
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_replay.assessing.assessment import LogAssessment
-from bftrain_replay.assessing.handback import HandbackEffect
+from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect
 from bftrain_replay.assessing.what_if import MixRow
 from bftrain_replay.assessing.worth import WeeklyWorth
 from bftrain_replay.reporting.losses import CAUSES
@@ -58,7 +58,7 @@ def causes(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, Estimat
         yield CAUSE_NAMES[each.cause], each.node_h, each.share
 
 
-def batch_jobs(found: HandbackEffect, *, short: bool = False) -> str:
+def batch_jobs(found: HandbackEffect) -> str:
     """Return the effect of a hand-back delay on batch jobs, as text."""
     delay = text_formats.duration(found.delay_s)
     cost = f"{interval(found.node_h_a_week)} node-hours a week"
@@ -69,18 +69,11 @@ def batch_jobs(found: HandbackEffect, *, short: bool = False) -> str:
         )
     worst = found.worst_user
     text = (
-        f"If a node takes {delay} to be free, {interval(found.delayed, text_formats.percent)} of "
-        f"{text_formats.counted(found.jobs, 'job')} begin later: by {interval(found.mean_s, text_formats.duration)} on "
-        f"average over all jobs, {text_formats.duration(found.most_s)} at most."
+        f"If a node takes {delay} to be free, at most {interval(found.delayed, text_formats.percent)} of "
+        f"{text_formats.counted(found.jobs, 'job')} start later, by at most "
+        f"{interval(found.mean_s, text_formats.duration)} on average over all jobs and "
+        f"{text_formats.duration(found.most_s)} for one job. {UPPER_BOUND}"
     )
-    if not short:
-        text += f" The queue waits {cost}."
-        spread = (
-            f"{text_formats.duration(wait_s)} for {each} in 100" for each, wait_s in (found.extra_s or {}).items()
-        )
-        text += f" Of those that begin later the extra wait is at most {', '.join(spread)}." if found.extra_s else ""
-        if found.own_wait_median_s is not None:
-            text += f" Half of all jobs wait {text_formats.duration(found.own_wait_median_s)} or more without it."
     if found.resimulated is not None:
         again = found.resimulated
         text += (

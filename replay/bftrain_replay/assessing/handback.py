@@ -28,6 +28,13 @@ _PERCENTILES: Final = (50, 90, 99)
 _MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay
 
 
+UPPER_BOUND: Final = (
+    "This is an upper bound: a late job delays the jobs behind it, and each idle gap in such a chain adds the delay. "
+    "For --handback-delay use the time that you measure: kill_s + exit_s of the hand-backs that GET /v1/harvesting of "
+    "a live run lists, plus your epilog."
+)
+
+
 class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
     """The user whose jobs waited longest in total: jobs, hours, and the mean extra wait of a job."""
 

@@ -43,7 +43,7 @@ def in_words(found: LogAssessment) -> RenderableType:
     )
     more = [Text(words(f"A week: {worth}."))] if worth else []
     if found.handback is not None:
-        more.append(Text(words(batch_jobs(found.handback, short=True))))
+        more.append(Text(words(batch_jobs(found.handback))))
     return Group(
         Text(words(heading)),
         Text(words(f"{headline(found)}.")),

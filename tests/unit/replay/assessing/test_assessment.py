@@ -246,7 +246,7 @@ def test_each_question_is_answered_on_the_page_or_it_says_what_is_needed(replaye
     wanted = [OPEN[source.name]] if source.name in OPEN else []
     assert [words for words in OPEN.values() if f"Not answered here: {words}" in text] == wanted
     assert text.count("Not answered here") == len(wanted)
-    assert ("jobs that begin later" in text) == (source.name in RECORDS)
+    assert ("jobs that start later, at most" in text) == (source.name in RECORDS)
     assert ("on average over all, if a node takes 30 s to be free" in text) == (source.name in RECORDS)
     assert ("most affected: user" in text) == (source.name in USERS)
     assert any(words in text for words in ("By partition", "By names of nodes")) == (source.name != "theta_2022.swf.gz")
