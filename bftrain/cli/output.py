@@ -84,19 +84,19 @@ class Output:
         )
 
 
-def show(what: RenderableType) -> None:
-    """Print to stdout: as wide as the terminal; in a pipe unwrapped, without colour and trailing space."""
+def show(what: RenderableType, *, err: bool = False) -> None:
+    """Print to stdout or stderr: as wide as the terminal; in a pipe unwrapped, without colour and trailing space."""
     if not isinstance(what, str):  # a terminal wraps lines by itself, and copies them whole
         from rich.console import Console
 
-        if sys.stdout.isatty():
-            Console(**LITERAL).print(what)
+        if (sys.stderr if err else sys.stdout).isatty():
+            Console(stderr=err, **LITERAL).print(what)
             return
         console = Console(width=_PIPE_WIDTH, no_color=True, **LITERAL)
         with console.capture() as capture:
             console.print(what)
         what = capture.get()
-    click.echo("\n".join(line.rstrip() for line in what.splitlines()))
+    click.echo("\n".join(line.rstrip() for line in what.splitlines()), err=err)
 
 
 def table(

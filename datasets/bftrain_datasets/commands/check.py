@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @records.records_argument
 @records.reads_records
 @prints_results
-def command(*, files: tuple[Path, ...], strict: bool, counts: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
+def command(*, files: tuple[Path, ...], strict: bool, out: Output, **given: Any) -> None:  # noqa: ANN401 - options
     """List doubtful data in FILES: one log, or a scheduler's records. Nothing is written.
 
     For a log these are the findings of its import, and present suspicions. With --strict a doubt ends
     the command with exit code 3.
     """
-    options = records.options_of(given, counts=counts)
+    options = records.options_of(given)
     from bftrain_datasets.importing.pipeline import NoUsableRecords
 
     try:

@@ -41,7 +41,6 @@ def command(
     kinds: Path | None,
     explain: bool,
     strict: bool,
-    counts: bool,
     out: Output,
     **given: Any,  # noqa: ANN401 - options
 ) -> None:
@@ -53,7 +52,7 @@ def command(
     from bftrain_datasets.log.idle_doubts import doubts_of
     from bftrain_datasets.log.log_files import check_log_name, save_log
 
-    options = records.options_of(given, counts=counts)
+    options = records.options_of(given)
     if explain:
         _explain(files, options, out)
         return

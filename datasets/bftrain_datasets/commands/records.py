@@ -63,7 +63,11 @@ _READING: Final = (
     click.option(
         "--preset", default=None, metavar="NAME", help="The table is of this public set: pm100, alcf, helios ..."
     ),
-    click.option("--timezone", default=None, help="Zone of times that have none, such as Europe/Berlin [UTC]."),
+    click.option(
+        "--timezone",
+        default=None,
+        help="Zone of times that have none, and of weekdays in an assessment, such as Europe/Berlin [UTC].",
+    ),
     click.option("--counts", is_flag=True, help="Use numbers of busy nodes only: for records without node names."),
     click.option(
         "--sharing",
@@ -146,7 +150,10 @@ def reads_records(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
+MORE_NAMES: Final = ("node_gpus", "node_cores")  # beside the fields of ImportOptions, which has one for both
+
+
+def options_of(given: dict[str, Any]) -> ImportOptions:
     """Return import options from the command line."""
     from datetime import UTC
     from functools import partial
@@ -156,7 +163,7 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
 
     downs = given.pop("down")
     table = given["format"] == "jobs" or given["map"] or given["preset"]
-    nodes, node_count = _nodes(given.pop("nodes"), counts=counts or bool(table))
+    nodes, node_count = _nodes(given.pop("nodes"), counts=given["counts"] or bool(table))
     for name in ("preemptible", "columns", "map"):
         text = given.pop(name)
         if text is not None:
@@ -176,7 +183,6 @@ def options_of(given: dict[str, Any], *, counts: bool) -> ImportOptions:
             if at
         ),
         down_suspected=SUSPECTED in downs,
-        counts=counts,
         **node_units,
         **given,
     )

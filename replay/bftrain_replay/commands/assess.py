@@ -12,6 +12,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
+from bftrain_datasets.commands import records
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
 
@@ -38,11 +39,11 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain assess sacct.txt --handback-delay 30s\n"
+    example="bftrain assess sacct.txt events.txt --nodes nid[0001-0064] --handback-delay 30s\n"
     "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
     epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/assess.md explains the figures.",
 )
-@click.argument("log", type=InputFile())
+@click.argument("files", nargs=-1, required=True, type=InputFile())
 @heading("What it is worth")
 @click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy counts as the extra of a busy one.")
 @click.option("--price-kwh", type=click.FloatRange(min=0), help="Price of a kWh, in any currency.")
@@ -66,7 +67,6 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--config", type=_existing_file, help="TOML file with these and more settings of a replay.")
 @kinds_option
 @topology_option
-@click.option("--timezone", help="Zone of hours and weekdays, such as Europe/Berlin [that of the import, else UTC].")
 @heading("What it does to batch jobs")
 @click.option(
     "--handback-delay",
@@ -78,7 +78,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     "--records",
     type=_existing_file,
     multiple=True,
-    help="What LOG was imported from: which jobs began when, on which nodes, of which users. May be repeated.",
+    help="What the log was imported from: which jobs began when, on which nodes, of which users. May be repeated.",
 )
 @click.option(
     "--resimulate",
@@ -96,6 +96,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     multiple=True,
     help="Models to compare, as bftrain tasks profiles reads them [the bundled ones]. May be repeated.",
 )
+@records.reads_records
 @heading("Result")
 @click.option(
     "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("assessment"), help="Folder [assessment]."
@@ -103,7 +104,13 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @overwrite_option
 @prints_results
 def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
-    """Assess LOG, a log or a scheduler's records: node-hours a week that can be harvested, and their worth."""
+    """Assess FILES, one log or a scheduler's records: node-hours a week that can be harvested, and their worth.
+
+    Records are read with the options of bftrain import, and their doubts are printed first.
+    """
+    from bftrain_datasets.importing.import_options import ImportOptions
     from bftrain_replay.commands.assess_run import AssessRequest
 
-    AssessRequest(**given).run(out)
+    names = given.keys() & {*ImportOptions.__struct_fields__, *records.MORE_NAMES}
+    options = records.options_of({name: given.pop(name) for name in names})
+    AssessRequest(options=options, **given).run(out)

@@ -7,18 +7,18 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bftrain.cli.interruption import interruption
+from bftrain.cli.output import show
 from bftrain.cli.settings import settings_of_kind
 from bftrain.errors import BadInput, Interrupted, UsageError
 from bftrain.node_units import NODE
 from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
-from bftrain_datasets.commands.records import read_records
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.commands.records import read_records, refusal, report, row_totals
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.kind_files import with_kinds
@@ -48,21 +48,23 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
+    from bftrain_datasets.importing.import_options import ImportOptions
     from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})  # to repeat it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AssessRequest:
     """The request; ``None``: the option was not given."""
 
-    log: Path
+    files: tuple[Path, ...]
+    options: ImportOptions
+    strict: bool
     folder: Path
     kinds: Path | None
     task_file: Path | None
     config: Path | None
-    timezone: str | None
     events: int | None
     quick: bool
     no_cache: bool
@@ -98,7 +100,7 @@ class AssessRequest:
             every, run = self.events == 0, partial(_outcomes, out, OutcomeCache.of_user(wanted=not self.no_cache))
             others = None if self.quick else replay_alternatives(replayed, settings, models, files, run, every=every)
             inputs = AssessmentInputs(
-                name=str(self.log),
+                name=f"{self.files[0]} and {len(self.files) - 1} more" if self.files[1:] else str(self.files[0]),
                 command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
                 workload=files.workload,
                 tasks=str(self.task_file or ""),
@@ -133,27 +135,42 @@ class AssessRequest:
             **(self.node_watts or {}),
         )
 
+    @cached_property
+    def _log_file(self) -> Path | None:
+        """The log, or ``None`` for records."""
+        log = next(filter(holds_log, self.files), None)
+        if log is not None and self.files[1:]:
+            raise UsageError(f"{log} is a log", where="FILES", fix="assess it alone")
+        if log is not None and (self.strict or self.options.to_dict().keys() - {"timezone"}):
+            raise UsageError(f"{log} is a log: import options go with records", where="FILES", fix="assess the records")
+        return log
+
     def _log(self, scratch: Path, out: Output) -> tuple[EventLog, Path]:
         """Load the log, or import records; return it and its file for workers."""
-        log_file = self.log
-        if holds_log(self.log):
-            log = load_log(self.log)
+        log_file = self._log_file
+        if log_file is not None:
+            log = load_log(log_file)
         else:
-            out.say(f"{self.log} is imported with the default options of bftrain import")
-            log, log_file = read_records((self.log,), ImportOptions(), out).log, scratch / "log.npz"
+            made = read_records(self.files, self.options, out)
+            if out.level >= 0 or self.strict:
+                show(report(made.doubts, made.log.unit), err=True)
+                out.say(row_totals(made))
+            if self.strict and made.doubts:
+                raise refusal(made)
+            log, log_file = made.log, scratch / "log.npz"
         if self.kinds is not None:
             log, log_file = with_kinds(log, self.kinds), scratch / "log.npz"
-        if log_file != self.log:
+        if log_file != self._log_file:
             save_log(log, log_file)
         return log, log_file
 
     def _jobs(self, log: EventLog, out: Output) -> BatchJobs | None:
         """Read the jobs behind a delay, if records tell of any; those of a log that was imported here are its own."""
-        paths = self.records or (() if holds_log(self.log) else (self.log,))
+        paths = self.records or (() if self._log_file else self.files)
         wanted = self.handback_delay_s is not None or self.records
         if not paths or not wanted or log.unit != NODE:  # jobs are known by their nodes, not by GPUs or cores of these
             return None
-        options = None if self.records else ImportOptions()
+        options = None if self.records else self.options
         with out.progress() as bars:
             bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
             try:
@@ -166,7 +183,7 @@ class AssessRequest:
     def _check_resimulation(self) -> None:
         if self.resimulate is None:
             return
-        if self.handback_delay_s is None or (holds_log(self.log) and not self.records):
+        if self.handback_delay_s is None or (self._log_file and not self.records):
             what, fix = "needs a delay, and the records of jobs", "add --handback-delay, and --records for a log"
             raise UsageError(what, where="--resimulate", fix=fix)
         find_policy(self.resimulate, PolicyOptions())
@@ -192,7 +209,7 @@ class AssessRequest:
         return found, ""
 
     def _zone(self, log: EventLog) -> tzinfo:
-        name = self.timezone or log.provenance.options.get("timezone")
+        name = self.options.timezone or log.provenance.options.get("timezone")
         return time_formats.zone(name) if name else UTC
 
 
