@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bftrain_datasets.log.log_files import save_log
+from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_replay.commands import assess_run
 from bftrain_replay.commands.assess_result import in_words
@@ -133,6 +133,29 @@ def test_partitions_of_records_are_rows_of_a_table(bftrain: CommandLine, tmp_pat
     assert "<b>all</b>" not in page
 
 
+def test_records_are_read_with_the_options_of_import_and_their_doubts_are_printed(
+    bftrain: CommandLine, tmp_path: Path
+) -> None:
+    records, events = tmp_path / "sacct.txt", tmp_path / "events.txt"
+    records.write_text(SACCT)
+    events.write_text(f"NodeName|TimeStart|TimeEnd|State\nn4|{DAY}|{DAY + 5}|drain\n")
+    options = ("--nodes", "n[1-4]", "--timezone", "UTC", "--min-gap", "30s", "--keep-end")
+    for files in ((records,), (records, events)):
+        made = bftrain("import", *files, "-o", tmp_path / "log.npz", *options)
+        ended = bftrain("assess", *files, "-o", tmp_path / "out", "--overwrite", "--quick", *options)
+        assert ended.code == 0, ended.err
+        assert "always_idle" in made.out
+        assert made.out.partition("Ordinary")[0].partition("sacct:")[0].strip() in ended.err
+        assert ("no_node_states" in ended.err) == (files == (records,))
+        figures = json.loads((tmp_path / "out" / "assess.json").read_text())
+        log = load_log(tmp_path / "log.npz")
+        assert (figures["log"]["sha256"], figures["log"]["nodes"]) == (log.sha256, 4)
+    assert bftrain("assess", records, "-o", tmp_path / "no", "--strict", *options).code == 3
+    assert "import options go with records" in bftrain("assess", tmp_path / "log.npz", *options).err
+    assert "assess it alone" in bftrain("assess", records, tmp_path / "log.npz").err
+    assert not (tmp_path / "no").exists()
+
+
 def test_records_of_states_are_assessed_and_the_page_says_that_no_job_is_known(
     bftrain: CommandLine, tmp_path: Path
 ) -> None:
@@ -165,6 +188,9 @@ def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: C
     # Only the third job begins on nodes that were idle; the two others hold theirs when the log begins
     assert (output["jobs"], output["jobs_delayed"], output["most_s"]) == (1, 1, 60.0)
     assert [each["jobs"] for each in output["distribution"]] == [1, 1, 0, 0, 0, 0]
+    text = bftrain(*asked[:-1], "--records", records).out
+    for words in ("at most 100.0 %", "start later, by at most", "an upper bound", "kill_s + exit_s"):
+        assert words in text
     again = json.loads(bftrain(*asked, "--records", records, "--resimulate", "easy").out)["handback"]["resimulated"]
     assert (again["policy"], again["delayed_wait_mean_s"] - again["wait_mean_s"]) == ("easy", again["extra_mean_s"])
     other = tmp_path / "other.txt"
