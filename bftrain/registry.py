@@ -91,7 +91,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "sacct": "bftrain_datasets.readers.sacct",
         "swf": "bftrain_datasets.readers.swf",
         "lsf": "bftrain_datasets.readers.lsf",
-        "bhist": "bftrain_datasets.readers.bhist",
         "htcondor": "bftrain_datasets.readers.htcondor",
         "moab": "bftrain_datasets.readers.moab",
         "kubernetes": "bftrain_datasets.readers.kubernetes",

@@ -12,7 +12,6 @@ from typing import Final
 from bftrain_datasets.job_tables.column_choice import NAMES
 from bftrain_datasets.log import table_log
 from bftrain_datasets.readers import (
-    bhist,
     counts,
     flux,
     htcondor,
@@ -85,7 +84,6 @@ READ: Final[Mapping[str, tuple[list[str], str]]] = {
         _places(time=lsf.EVENT_TIME, job=lsf.JOB, start=lsf.START, queue=lsf.QUEUE, hosts_from=lsf.ASKED_HOSTS),
         f"{SITES}; events: {PAGES}",
     ),
-    "bhist": (_names([each.strip() for each in (*bhist.DISPATCHED, *bhist.ENDS)]), PAGES),
     "sge": (
         [
             f"`{key}` (in JSON `{json}`, in a line {place + 1})"

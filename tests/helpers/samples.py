@@ -83,23 +83,6 @@ def lsf_status(job: object, time: object, status: int = 64, index: int = 0) -> s
     return f'"JOB_STATUS" "10.1" {time} {job} {status} 0 0 1.5 {time} {usage} 0 {index} 0 0\n'
 
 
-def bhist_job(job: object, *events: tuple[int, str], until: int = DAY + 999, year: str = " %Y") -> str:
-    """Write what bhist -l prints of a job, after bhist(1): lines of 80 letters, and more with blanks before."""
-
-    def when(time_s: int, year: str = "") -> str:
-        return datetime.fromtimestamp(time_s, UTC).strftime(f"%a %b %e %H:%M:%S{year}")
-
-    lines = [f"Job <{job}>, User <ann>, Project <default>, Command <run>"]
-    lines += [
-        f"{when(time_s)}: {text};" for time_s, text in ((DAY, "Submitted from host <login>, to Queue <night>"), *events)
-    ]
-    cut = [
-        line[:80] + "".join(f"\n{' ' * 21}{line[at : at + 59]}" for at in range(80, len(line), 59)) for line in lines
-    ]
-    summary = f"Summary of time in seconds spent in various states by  {when(until, year)}"
-    return "\n".join(["", *cut, "", summary, "  PEND     PSUSP    RUN", "  0        0        60", ""])
-
-
 def sge_job(job: object, host: str, start: object, end: object, **other: object) -> str:
     fields = ["all.q", host, "staff", "ann", "a job", job, "sge", 0, DAY, start, end, other.get("failed", 0), 0]
     fields += [0] * 18
@@ -242,11 +225,6 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
     "lsf": [
         lsf_job(1, DAY, DAY + 60, "16*a", "16*b").encode(),
         ("#80\n" + lsf_new(1, DAY) + lsf_start(1, DAY, "16*a", "16*b") + lsf_status(1, DAY + 60)).encode(),
-    ],
-    "bhist": [
-        bhist_job(
-            1, (DAY, "Dispatched to 2 Hosts/Processors <a> <b>"), (DAY + 60, "Done successfully. The CPU")
-        ).encode()
     ],
     "sge": [
         b"# Version: 1\n" + sge_job(1, "a", DAY, DAY + 60).encode(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -17,16 +18,21 @@ _KNOWN_ENOUGH: Final = 2  # recognised columns
 _LEAST_COLUMNS: Final = 2
 _LEAST_CELLS: Final = 3  # cells of a row without a header
 _SHOWN: Final = 6
+_LOOK: Final = 5  # lines
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"
 _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in the order of the cells"
-# Words in the header of a command that lists present jobs, and a command for past ones
+_SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"
+_LSF: Final = "import LSF's file lsb.acct"
+_PBS: Final = "import the files of the server's folder server_priv/accounting"
+# Words in the header of a command that lists present jobs, and a source of past jobs
 _OF_NOW: Final = (
-    ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", "sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"),
-    ({"JOBID", "STAT", "FROM_HOST"}, "bjobs", "bhist -a -l -u all -n 0, or import lsb.acct"),
-    ({"job-ID", "prior", "state"}, "qstat", "qacct -j, or import the file accounting"),
-    ({"Job", "id", "Time", "Use", "S"}, "qstat", ""),
+    ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", _SACCT),
+    ({"JOBID", "STAT", "FROM_HOST"}, "bjobs", _LSF),
+    ({"job-ID", "prior", "state"}, "qstat", "use the output of: qacct -j, or import the file accounting"),
+    ({"Job", "id", "Time", "Use", "S"}, "qstat", _PBS),
 )
-_OF_PBS: Final = "import the files of the server's folder server_priv/accounting"
+# The start of a line in records that no reader reads, and a source that one reads
+_UNSUPPORTED: Final = ((r"Job <\d", "output of bhist -l", _LSF),)
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:
@@ -60,10 +66,12 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
 
 def _of_commands(names: Sequence[str], lines: Sequence[str]) -> tuple[str, str] | None:
     """Return why the output of a command for people does not suffice; None for any other file."""
-    for words, command, instead in _OF_NOW:
+    for words, command, fix in _OF_NOW:
         if words <= {*names, *lines[0].split()} if lines else False:
-            fix = f"use the output of: {instead}" if instead else _OF_PBS
             return f"output of {command}, which lists only present jobs", fix
+    for start, source, fix in _UNSUPPORTED:
+        if any(re.match(start, line) for line in lines[:_LOOK]):
+            return f"{source}, which is not supported", fix
     if len(lines) > 1 and lines[1].startswith("---") and not lines[1].strip("- "):
         return "columns cut to a width", "print them with --parsable2 (-P)"
     return None
