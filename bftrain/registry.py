@@ -92,7 +92,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "swf": "bftrain_datasets.readers.swf",
         "lsf": "bftrain_datasets.readers.lsf",
         "htcondor": "bftrain_datasets.readers.htcondor",
-        "moab": "bftrain_datasets.readers.moab",
         "kubernetes": "bftrain_datasets.readers.kubernetes",
         "sge": "bftrain_datasets.readers.sge",
         "oar": "bftrain_datasets.readers.oar",

@@ -18,7 +18,6 @@ from bftrain_datasets.readers import (
     jobcomp,
     kubernetes,
     lsf,
-    moab,
     oar,
     pbs_events,
     sacct,
@@ -102,10 +101,6 @@ READ: Final[Mapping[str, tuple[list[str], str]]] = {
             [htcondor.ALL_RUNS], [htcondor.UNIVERSE], *htcondor.UNITS.values(),
         ),
         PAGES,
-    ),
-    "moab": (
-        _places(job=moab.JOB, state=moab.STATE, start=moab.START, end=moab.END, hosts=moab.HOSTS, queue=moab.CLASS),
-        DOCUMENTS,
     ),
     "kubernetes": (
         _either(

@@ -127,22 +127,6 @@ def condor_long(*ads: dict[str, object], banner: str = "") -> str:
     return "\n".join("".join(f"{key} = {json.dumps(ad[key])}\n" for key in ad) + banner for ad in ads)
 
 
-def maui_trace(job: object, start: object, end: object, hosts: str, **other: object) -> str:
-    """Write a trace of a job after the 44 fields of Maui's manual."""
-    known = {"state": "Completed", "class": "[batch:1]", "submitted": DAY, **other}
-    first = f"{job} 1 4 ann staff 3600 {known['state']} {known['class']} {known['submitted']} {start} {start} {end}"
-    middle = (
-        f"[NONE] [NONE] [NONE] >= 0 >= 0 [NONE] {known['submitted']} 4 1 [NONE] [NONE] [NONE] proj [NONE] 0 9.5 DEFAULT"
-    )
-    return f"{first} {middle} 1 0 0 0 0 0 {hosts} srv [NONE] [NONE] [NONE] [NONE] [NONE]\n"
-
-
-def moab_event(kind: str, time: int, job: object, start: object, end: object, hosts: str, **other: object) -> str:
-    """Write an event of a job after Moab's manual: that moment, then what a trace has."""
-    trace = maui_trace(job, start, end, hosts, **other).partition(" ")[2]
-    return f"{datetime.fromtimestamp(time, UTC):%H:%M:%S} {time} job {job} {kind} {trace}"
-
-
 def zulu(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -237,10 +221,6 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
             kube_event("Scheduled", DAY, "a-0", "Successfully assigned lab/a-0 to n1"),
             kube_event("Killing", DAY + 60, "a-0", "Stopping container c0"),
         ).encode(),
-    ],
-    "moab": [
-        f"VERSION 310\n{maui_trace(1, DAY, DAY + 60, 'a:b')}".encode(),
-        moab_event("JOBEND", DAY + 60, "1.srv", DAY, DAY + 60, "a,b").encode(),
     ],
     "htcondor": [
         condor_long(condor_ad(1, DAY, DAY + 60, "slot1_1@a.site")).encode(),

@@ -32,7 +32,10 @@ _OF_NOW: Final = (
     ({"Job", "id", "Time", "Use", "S"}, "qstat", _PBS),
 )
 # The start of a line in records that no reader reads, and a source that one reads
-_UNSUPPORTED: Final = ((r"Job <\d", "output of bhist -l", _LSF),)
+_UNSUPPORTED: Final = (
+    (r"Job <\d", "output of bhist -l", _LSF),
+    (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
+)
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:

@@ -21,6 +21,8 @@ NEAR_MISSES: Final = [
     ("JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n", "output of squeue", "sacct -a"),
     ("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST\n", "output of bjobs", "lsb.acct"),
     ("\nJob <101>, User <ann>, Project <default>, Command <run>\n", "output of bhist -l", "lsb.acct"),
+    ("VERSION 310\n1 1 4 ann staff 3600 Completed [batch:1]\n", "events of Moab or Maui", "records of Torque"),
+    (f"00:01:00 {DAY} job 1.srv JOBEND 1 4 ann staff 3600\n", "events of Moab or Maui", "records of Torque"),
     ("Job id            Name             User              Time Use S Queue\n", "output of qstat", "accounting"),
     ("job-ID  prior   name       user         state submit/start at     queue\n", "output of qstat", "qacct -j"),
     ("Cluster NodeName TimeStart TimeEnd\n------- -------- --------- -------\n", "cut to a width", "--parsable2"),
