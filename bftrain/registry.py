@@ -100,7 +100,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "counts": "bftrain_datasets.readers.counts",
         "jobcomp": "bftrain_datasets.readers.jobcomp",
         "sinfo": "bftrain_datasets.readers.sinfo",
-        "scontrol": "bftrain_datasets.readers.scontrol",
         "slurm-events": "bftrain_datasets.readers.slurm_events",
         "slurm-reservations": "bftrain_datasets.readers.slurm_reservations",
         "slurmctld": "bftrain_datasets.readers.slurmctld",

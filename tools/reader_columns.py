@@ -21,7 +21,6 @@ from bftrain_datasets.readers import (
     oar,
     pbs_events,
     sacct,
-    scontrol,
     sge,
     sinfo,
     slurm_events,
@@ -57,7 +56,6 @@ def _places(**fields: int) -> list[str]:
 READ: Final[Mapping[str, tuple[list[str], str]]] = {
     "sacct": (_names(sacct.JOB_COLUMNS, sacct.ALIASES), SITES),
     "jobcomp": (_names(["JobId", *(key.rstrip("=") for key in jobcomp.KEYS if key != "TimeLimit=")]), SITES),
-    "scontrol": (_names(scontrol.KEYS), DOCUMENTS),
     "slurm-events": (
         _names([slurm_events.NODE, slurm_events.START, slurm_events.END, slurm_events.STATE, slurm_events.CLUSTER]),
         DOCUMENTS,

@@ -20,17 +20,6 @@ def swf_job(job: int, submit: object, wait: object, run: object, procs: object =
     return f"{job} {submit} {wait} {run} {procs} -1 -1 {asked} -1 -1 {status} 7 1 -1 {queue} -1 -1 -1{hosts}\n"
 
 
-def scontrol_job(job: object, start: float | str, end: float | str, nodes: str, **other: object) -> str:
-    return (
-        f"JobId={job} JobName={other.get('name', 'a job')}\n   UserId=ann(501) GroupId=staff(16) MCS_label=N/A\n"
-        f"   JobState={other.get('state', 'COMPLETED')} Reason=None Dependency=(null)\n"
-        f"   SubmitTime={lines.iso(DAY)} EligibleTime={lines.iso(DAY)}\n"
-        f"   StartTime={lines.iso(start)} EndTime={lines.iso(end)} Deadline=N/A\n   Partition=main AllocNode:Sid=h:1\n"
-        f"   ReqNodeList=(null) ExcNodeList=(null)\n   NodeList={nodes}\n   BatchHost=n1\n"
-        f"   NumNodes={other.get('count', 1)} NumCPUs=4 NumTasks=1\n   WorkDir=/home/ann\n\n"
-    )
-
-
 def reservation(name: str, start: float | str, end: float | str, nodes: str, flags: str = "MAINT,SPEC_NODES") -> str:
     """Write a reservation as ``scontrol show res`` of Slurm 22.05 prints it."""
     return (
@@ -235,7 +224,6 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         oar_gantt({1: "a", 2: "b"}, j1={"stop_time": DAY + 60, "resources": [1, 2]}).encode(),
     ],
     "jobcomp": [lines.jobcomp_job(1, DAY, DAY + 60, "n[1-2]").encode()],
-    "scontrol": [scontrol_job(1, DAY, DAY + 60, "n[1-2]", count=2).encode()],
     "slurmctld": [(lines.allocated(DAY, 1, "n[1-2]") + lines.done(DAY + 60, 1)).encode()],
     "sinfo": [
         (lines.poll(DAY, lines.shown("idle", "n1")) + lines.poll(DAY + 60, lines.shown("mix", "n1"))).encode(),

@@ -34,6 +34,7 @@ _OF_NOW: Final = (
 # The start of a line in records that no reader reads, and a source that one reads
 _UNSUPPORTED: Final = (
     (r"Job <\d", "output of bhist -l", _LSF),
+    (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", "output of scontrol show job", _SACCT),
     (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
 )
 
