@@ -98,7 +98,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "ndstat": "bftrain_datasets.readers.ndstat",
         "csv": "bftrain_datasets.readers.own_csv",
         "counts": "bftrain_datasets.readers.counts",
-        "jobcomp": "bftrain_datasets.readers.jobcomp",
         "sinfo": "bftrain_datasets.readers.sinfo",
         "slurm-events": "bftrain_datasets.readers.slurm_events",
         "slurm-reservations": "bftrain_datasets.readers.slurm_reservations",

@@ -15,7 +15,6 @@ from bftrain_datasets.readers import (
     counts,
     flux,
     htcondor,
-    jobcomp,
     kubernetes,
     lsf,
     oar,
@@ -55,7 +54,6 @@ def _places(**fields: int) -> list[str]:
 # For each reader what it reads, and with what it was tried
 READ: Final[Mapping[str, tuple[list[str], str]]] = {
     "sacct": (_names(sacct.JOB_COLUMNS, sacct.ALIASES), SITES),
-    "jobcomp": (_names(["JobId", *(key.rstrip("=") for key in jobcomp.KEYS if key != "TimeLimit=")]), SITES),
     "slurm-events": (
         _names([slurm_events.NODE, slurm_events.START, slurm_events.END, slurm_events.STATE, slurm_events.CLUSTER]),
         DOCUMENTS,

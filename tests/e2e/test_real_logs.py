@@ -14,7 +14,6 @@ from tests.helpers.site_data import site_data
 WHOLE = {
     # file: (options, format, nodes, busy node-seconds or None, idle per cent or None)
     "sacct/ub-micro-slurm_acct.out": ((), "sacct", 10, 405_162, None),
-    "sacct/ub-micro-jobcomp.log": ((), "jobcomp", 10, 405_162, None),
     "sacct/ub-micro-sinfo.out": ((), "sinfo", 10, None, 21.4),
     "sacct/eagle-sample-1000.csv": ((), "jobs", 1995, None, None),
     "pernode/oar-g5k-graphene-seed8.details.json.gz": ((), "oar", 32, None, None),
@@ -34,7 +33,6 @@ WHOLE = {
     "fixtures/slurm_accounting-logs-with-job-arrays.log": ((), "sacct", 32, 32 * 3 * 86400, 0),
     "fixtures/slurm_accounting-logs.log": ((), "sacct", 39, None, None),
     "fixtures/slurm_utf8-multibyte-chars.log": ((), "sacct", 1, 3 * 86400, 0),
-    "scheduler-samples/jobcomp_filetxt_sample.txt": ((), "jobcomp", 7, None, None),
     "scheduler-samples/pbs_accounting_sample.txt": ((), "pbs", 1, None, None),
     "scheduler-samples/sacct_sample.txt": ((), "sacct", 8, None, None),
     "scheduler-samples/slurmctld_log_sample.txt": ((), "slurmctld", 8, None, None),
@@ -42,6 +40,7 @@ WHOLE = {
 }
 REFUSED = {
     # file: a part of what is said of it
+    "sacct/ub-micro-jobcomp.log": "use the output of: sacct",
     "fixtures/pbs_accounting-logs.log": "--cluster",
     "swf/theta_2022.swf.gz": "--counts",
     "fixtures/slurm_unknown-job-state.log": "no row describes a node that was held",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from bftrain.nodesets import expand
-
 NO_TIME = "Unknown"
 
 
@@ -14,25 +12,6 @@ def iso(time_s: float | str) -> str:
     if isinstance(time_s, str):
         return time_s
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _count(nodes: str) -> int:
-    try:
-        return len(expand(nodes))
-    except ValueError:
-        return 1
-
-
-def jobcomp_job(job: object, start: float | str, end: float | str, nodes: str, **other: object) -> str:
-    """Write the line of jobcomp/filetxt about a job."""
-    count = other.get("count", _count(nodes))
-    return (
-        f"JobId={job} UserId=ann(501) GroupId=staff(16) Name={other.get('name', 'a job')} "
-        f"JobState={other.get('state', 'COMPLETED')} Partition={other.get('queue', 'main')} TimeLimit=7 "
-        f"StartTime={iso(start)} EndTime={iso(end)} NodeList={nodes} NodeCnt={count} ProcCnt=4 "
-        f"WorkDir={other.get('folder', '/home/ann')} ReservationName= Account=staff QOS=normal WcKey= Cluster=c "
-        f"SubmitTime={iso(start)} EligibleTime={iso(start)} DerivedExitCode=0:0 ExitCode=0:0 \n"
-    )
 
 
 def ctld(time_s: float, message: str) -> str:

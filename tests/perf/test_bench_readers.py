@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.figures import Figures
-from tests.helpers.scheduler_lines import allocated, done, jobcomp_job, pbs_end, pbs_start, poll, shown
+from tests.helpers.scheduler_lines import allocated, done, pbs_end, pbs_start, poll, shown
 from tests.perf.test_bench_import import measured
 
 pytestmark = pytest.mark.bench
@@ -37,11 +37,6 @@ def node_set(first: int, size: int) -> str:
 
 def in_time(events: list[tuple[int, str]]) -> str:
     return "".join(text for _, text in sorted(events, key=lambda event: event[0]))
-
-
-def jobcomp() -> str:
-    rows = ((end, jobcomp_job(job, start, end, node_set(low, size))) for job, start, end, low, size in jobs(ROWS))
-    return in_time(list(rows))
 
 
 def slurmctld() -> str:
@@ -79,7 +74,7 @@ def sinfo() -> str:
     return "".join(polls)
 
 
-@pytest.mark.parametrize(("write", "most_s"), [(jobcomp, 8), (slurmctld, 8), (pbs, 15), (sinfo, 30)])
+@pytest.mark.parametrize(("write", "most_s"), [(slurmctld, 8), (pbs, 15), (sinfo, 30)])
 def test_rows(figures: Figures, tmp_path: Path, write: Callable[[], str], most_s: float) -> None:
     path = tmp_path / "records"
     path.write_text(write())

@@ -35,6 +35,7 @@ _OF_NOW: Final = (
 _UNSUPPORTED: Final = (
     (r"Job <\d", "output of bhist -l", _LSF),
     (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", "output of scontrol show job", _SACCT),
+    (r"JobId=\S+ UserId=", "a file of Slurm's jobcomp/filetxt", _SACCT),
     (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
 )
 

@@ -71,7 +71,6 @@ _LINES: Final = tuple(
     re.compile(form)
     for form in (
         r"[^;]*;[A-Za-z];[^;]*;(?=.*\buser=(?P<user>\S+)).*\bctime=(?P<submit>\d+)",  # PBS
-        r"JobId=\S+ UserId=(?P<user>[^(\s]+)\(.* SubmitTime=(?P<submit>\S+)",  # jobcomp
         r"(?:[^|]*\|){8}(?P<user>[^|]*)\|[^|]*\|(?P<submit>\d{4}-[^|]*)\|",  # sacct in the order of Open XDMoD
         r"(?:[^:]*:){3}(?P<user>[^:]*):(?:[^:]*:){4}(?P<submit>\d{10,13}):",  # Grid Engine
         r'"JOB_FINISH" "[^"]*" (?:\d+ ){5}(?P<submit>\d+) (?:\d+ ){3}"(?P<user>[^"]*)"',  # LSF

@@ -45,5 +45,5 @@ def test_idle_gpus_and_cores_of_a_dump_are_those_of_a_plain_loop(tmp_path: Path)
 def test_a_dump_that_tells_no_gpus_says_what_to_ask_for(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no column has the GPUs of a job.*AllocTRES"):
         imported(tmp_path, f"JobID|Start|End|NodeList\n1|{DAY}|{DAY + 9}|n1\n", unit="gpu")
-    with pytest.raises(BadInput, match=r"reads no GPUs of jobs out of jobcomp.*sacct"):
-        imported(tmp_path, "x", unit="gpu", format="jobcomp")
+    with pytest.raises(BadInput, match=r"reads no GPUs of jobs out of oar.*sacct"):
+        imported(tmp_path, "x", unit="gpu", format="oar")

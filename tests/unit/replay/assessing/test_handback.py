@@ -107,10 +107,6 @@ def test_random_jobs_wait_as_the_definition_says(seed: int) -> None:
 SUBMITTED: Final = {  # the forms in which a job of `ann` that was submitted at 08:00 is recorded
     "pbs": "01/05/2026 10:00:00;E;1.pbs;user=ann group=g queue=q ctime=1767600000 qtime=1767600000 "
     "start=1767603600 exec_host=n1/0 end=1767607200 Exit_status=0",
-    "jobcomp": "JobId=1 UserId=ann(1005) GroupId=g(1005) Name=x JobState=COMPLETED Partition=q TimeLimit=7 "
-    "StartTime=2026-01-05T09:00:00 EndTime=2026-01-05T10:00:00 NodeList=n1 NodeCnt=1 ProcCnt=12 WorkDir=/x "
-    "ReservationName= Gres= Account=a QOS=normal WcKey= Cluster=c SubmitTime=2026-01-05T08:00:00 "
-    "EligibleTime=2026-01-05T08:00:00 DerivedExitCode=0:0 ExitCode=0:0 ",
     "sacct": "1|1|c|q|normal|a|g|7|ann|8|2026-01-05T08:00:00|2026-01-05T08:00:00|2026-01-05T09:00:00|"
     "2026-01-05T10:00:00|01:00:00|0:0|COMPLETED|1|1|1|1Mn|cpu=1|cpu=1|02:00:00|n1|x",
     "sge": "q:n1:g:ann:x:1:sge:0:1767600000:1767603600:1767607200:0:0:60:60.0:0.0:1:0:0:0:0:2:0:0:0.0:24:0:0:0:4:5:"
@@ -127,15 +123,6 @@ def test_users_and_submissions_are_known_from_the_records_of_each_scheduler(form
     log = import_files([path], ImportOptions(keep_end=True)).log
     found = jobs_of([path], log)
     assert (found.users, found.submit_s.tolist(), found.start_s.tolist()) == (("ann",), [1767600000], [1767603600])
-
-
-def test_two_records_of_the_same_jobs_give_the_same_figures() -> None:
-    paths = [site_data(f"sacct/ub-micro-{name}") for name in ("slurm_acct.out", "jobcomp.log")]
-    effects = []
-    for path in paths:
-        log = import_logs(path).log
-        effects.append(effect_of(log, TimeBlocks.of_span(log.span_s), 60.0, jobs_of([path], log)))
-    assert effects[0] == effects[1]
 
 
 def _rows(found: BatchJobs) -> list[tuple[float, float, tuple[int, ...]]]:
