@@ -101,7 +101,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "sinfo": "bftrain_datasets.readers.sinfo",
         "slurm-events": "bftrain_datasets.readers.slurm_events",
         "slurm-reservations": "bftrain_datasets.readers.slurm_reservations",
-        "slurmctld": "bftrain_datasets.readers.slurmctld",
         "pbs": "bftrain_datasets.readers.pbs",
         "pbs-events": "bftrain_datasets.readers.pbs_events",
         "flux": "bftrain_datasets.readers.flux",

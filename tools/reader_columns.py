@@ -68,7 +68,6 @@ READ: Final[Mapping[str, tuple[list[str], str]]] = {
         ),
         DOCUMENTS,
     ),
-    "slurmctld": (["the lines named [below](#slurms-log)"], "Slurm 22.05"),
     "sinfo": (_names([*sinfo.NEEDED, "partition"], sinfo.ALIASES), SITES),
     "pbs": (
         _either(["start"], ["end"], ["exec_host", "resources_used.location"], ["exec_vnode"], ["queue"]),

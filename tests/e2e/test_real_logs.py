@@ -35,11 +35,11 @@ WHOLE = {
     "fixtures/slurm_utf8-multibyte-chars.log": ((), "sacct", 1, 3 * 86400, 0),
     "scheduler-samples/pbs_accounting_sample.txt": ((), "pbs", 1, None, None),
     "scheduler-samples/sacct_sample.txt": ((), "sacct", 8, None, None),
-    "scheduler-samples/slurmctld_log_sample.txt": ((), "slurmctld", 8, None, None),
     "summit/ndstat-10sdn6-evt.tar.gz": ((), "ndstat", 4734, None, 8.27),
 }
 REFUSED = {
     # file: a part of what is said of it
+    "scheduler-samples/slurmctld_log_sample.txt": "a log of slurmctld",
     "sacct/ub-micro-jobcomp.log": "use the output of: sacct",
     "fixtures/pbs_accounting-logs.log": "--cluster",
     "swf/theta_2022.swf.gz": "--counts",

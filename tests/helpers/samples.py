@@ -223,7 +223,6 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         oar_details(j1={"stopTime": DAY + 60, "assigned_network_address": ["a", "b"]}).encode(),
         oar_gantt({1: "a", 2: "b"}, j1={"stop_time": DAY + 60, "resources": [1, 2]}).encode(),
     ],
-    "slurmctld": [(lines.allocated(DAY, 1, "n[1-2]") + lines.done(DAY + 60, 1)).encode()],
     "sinfo": [
         (lines.poll(DAY, lines.shown("idle", "n1")) + lines.poll(DAY + 60, lines.shown("mix", "n1"))).encode(),
         f"{DAY}\nidle n1\nalloc n2\n{DAY + 60}\nidle n[1-2]\n".encode(),

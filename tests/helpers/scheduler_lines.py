@@ -14,20 +14,6 @@ def iso(time_s: float | str) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def ctld(time_s: float, message: str) -> str:
-    """Write a line of slurmctld.log."""
-    return f"[{iso(int(time_s))}.{round(time_s % 1 * 1000):03d}] {message}\n"
-
-
-def allocated(time_s: float, job: object, nodes: str, queue: str = "main") -> str:
-    """Write that slurmctld's main loop starts a job."""
-    return ctld(time_s, f"sched: Allocate JobId={job} NodeList={nodes} #CPUs=4 Partition={queue}")
-
-
-def done(time_s: float, job: object) -> str:
-    return ctld(time_s, f"_job_complete: JobId={job} WEXITSTATUS 0") + ctld(time_s, f"_job_complete: JobId={job} done")
-
-
 def poll(time: float | str, *rows: str, header: str = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST") -> str:
     """Write a poll of sinfo: a rule, a line that says when, a header unless it is empty, and rows."""
     when = f"t: {datetime.fromtimestamp(time, UTC):%a %b %e %H:%M:%S UTC %Y}" if isinstance(time, int | float) else time

@@ -1,4 +1,4 @@
-"""How long 300,000 rows of Slurm's and PBS's other records take."""
+"""How long 300,000 rows of PBS's records and of polls take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.figures import Figures
-from tests.helpers.scheduler_lines import allocated, done, pbs_end, pbs_start, poll, shown
+from tests.helpers.scheduler_lines import pbs_end, pbs_start, poll, shown
 from tests.perf.test_bench_import import measured
 
 pytestmark = pytest.mark.bench
@@ -37,13 +37,6 @@ def node_set(first: int, size: int) -> str:
 
 def in_time(events: list[tuple[int, str]]) -> str:
     return "".join(text for _, text in sorted(events, key=lambda event: event[0]))
-
-
-def slurmctld() -> str:
-    events = []
-    for job, start, end, low, size in jobs(ROWS // 3):
-        events += [(start, allocated(start, job, node_set(low, size))), (end, done(end, job))]
-    return in_time(events)
 
 
 def pbs() -> str:
@@ -74,7 +67,7 @@ def sinfo() -> str:
     return "".join(polls)
 
 
-@pytest.mark.parametrize(("write", "most_s"), [(slurmctld, 8), (pbs, 15), (sinfo, 30)])
+@pytest.mark.parametrize(("write", "most_s"), [(pbs, 15), (sinfo, 30)])
 def test_rows(figures: Figures, tmp_path: Path, write: Callable[[], str], most_s: float) -> None:
     path = tmp_path / "records"
     path.write_text(write())

@@ -336,6 +336,10 @@ class FindingsTally:
             known.count += count
             known.node_s += node_s
 
+    def has(self, name: str) -> bool:
+        """Return whether something was counted under a hazard."""
+        return name in self._running
+
     def note_unended(self, where: str) -> None:
         """Count a last line without an end; the file is cut off if the row in this line turns out to be malformed."""
         self._unended = where

@@ -127,6 +127,8 @@ class RecordIntake(FindingsTally):
             self.stays.rename_nodes(self.machine.join(same))
             self.outages.rename(same)
         self.outages.rename(self.machine.known_as(self.outages.names))
+        if self.reports_outages is False and not self.options.counts:
+            self.note("no_node_states", where="")
 
     def seconds(self, text: str) -> float:
         """Return a written time in seconds UTC; raise ``ValueError`` if invalid."""

@@ -167,14 +167,18 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
         builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))
         ends_inside = end < end_s
         builder.add_columns(end[ends_inside], nodes[ends_inside], np.full(int(ends_inside.sum()), IDLE, dtype=np.int8))
-    # Count idle time after each node's last job, unless the records or the options cover the end
-    held = np.isfinite(last)
-    tail_s = float((end_s - last[held]).sum())
-    if intake.options.window[1] is None and not any_running(jobs, keep) and tail_s > 0:
-        where = f"at {time_formats.time_text(float(last[held].min()))}"
-        intake.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)
+    _note_censored_end(last, end_s, intake, runs_on=any_running(jobs, keep))
     story = LogProvenance(partitions=partitions_of(jobs, keep, begin_s, end_s, intake.node_names))
     return builder.build(begin_s=begin_s, end_s=end_s, provenance=story)
+
+
+def _note_censored_end(last: NDArray[np.float64], end_s: float, intake: RecordIntake, *, runs_on: bool) -> None:
+    """Count idle time after each node's last job, unless the records or the options cover the end."""
+    held = np.isfinite(last)
+    tail_s = float((end_s - last[held]).sum())
+    if intake.options.window[1] is None and not runs_on and tail_s > 0:
+        where = f"at {time_formats.time_text(float(last[held].min()))}"
+        intake.note("censored_end", count=int((last[held] < end_s).sum()), node_s=tail_s, where=where)
 
 
 def _node_order(intake: RecordIntake) -> NDArray[np.int64]:

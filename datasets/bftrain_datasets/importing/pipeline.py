@@ -234,8 +234,6 @@ def import_files(
         keep(intake)
     intake.note_clock(intake.clock, zone_is_known=intake.options.timezone is not None)
     _note_unseen_partitions(intake)
-    if intake.reports_outages is False and not options.counts:
-        intake.note("no_node_states", where="")
     try:
         log = _build(intake)
     except BadInput as error:
@@ -243,15 +241,13 @@ def import_files(
     if options.unit != NODE:
         log = replace(log, provenance=replace_struct(log.provenance, unit=options.unit))
     log = _edited(log, intake)
-    late, failed = _late_nodes(log, intake), _failed_nodes(log, intake)
+    late = _late_nodes(log, intake)
+    _doubt_failed_nodes(log, intake)
     found = suspicions(log, options.downtime_after_s)
     findings = ordered((*intake.findings(), *found))
     names, downtime = {each.name for each in findings}, all_idle(log, options.downtime_after_s)
     by_counts = "which_unknown" in names
     doubtful = doubtful_times(log, censored=CENSORED_END in names, by_counts=by_counts, downtime=downtime, late=late)
-    for begin_s, end_s, nodes in failed:
-        if end_s < log.end_s or CENSORED_END not in names:  # which covers idle time to the end
-            intake.doubtful_stays.add(NODE_FAILED, begin_s, end_s, nodes)
     rows = intake.rows()
     _doubt_missing_rows(log, intake, names)
     provenance = LogProvenance(
@@ -377,16 +373,16 @@ def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
     return late
 
 
-def _failed_nodes(log: EventLog, intake: RecordIntake) -> list[tuple[float, float, int]]:
-    """Return the idle time after node failures, and note it."""
+def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
+    """Note and doubt the idle time after node failures; a censored end covers that to the end of the log."""
     if not intake.failed_places or not intake.failed_nodes:
-        return []
+        return
     nodes, at_s = map(np.concatenate, zip(*intake.failed_nodes, strict=True))
-    failed = idle_after_failures(log, nodes, at_s)
-    if failed:
-        node_s = math.fsum((end_s - begin_s) * count for begin_s, end_s, count in failed)
-        intake.note("node_failed", count=len(failed), node_s=node_s, where=f"at {time_formats.time_text(failed[0][0])}")
-    return failed
+    for begin_s, end_s, count in idle_after_failures(log, nodes, at_s):
+        where = f"at {time_formats.time_text(begin_s)}"
+        intake.note("node_failed", node_s=(end_s - begin_s) * count, where=where)
+        if end_s < log.end_s or not intake.has(CENSORED_END):
+            intake.doubtful_stays.add(NODE_FAILED, begin_s, end_s, count)
 
 
 def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) -> None:

@@ -33,20 +33,23 @@ _OF_NOW: Final = (
 )
 # The start of a line in records that no reader reads, and a source that one reads
 _UNSUPPORTED: Final = (
+    (r"<\?xml", "XML", "convert it to JSON or CSV, or import the scheduler's own files"),
     (r"Job <\d", "output of bhist -l", _LSF),
     (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", "output of scontrol show job", _SACCT),
     (r"JobId=\S+ UserId=", "a file of Slurm's jobcomp/filetxt", _SACCT),
+    (r"\[\d{4}-\d\d-\d\dT[\d:.+-]+\] ", "a log of slurmctld", _SACCT),
     (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
 )
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:
     """Return what is missing and advice; None if the file is nothing like a table."""
-    if head.lstrip().startswith(b"<?xml"):
-        return "XML, which is not supported", "convert it to JSON or CSV, or import the scheduler's own files"
+    lines = first_lines(head)
+    for start, source, fix in _UNSUPPORTED:
+        if any(re.match(start, line) for line in lines[:_LOOK]):
+            return f"{source}, which is not supported", fix
     if head.lstrip().startswith(JSON_BEGINS):
         return _of_json(keys_in(head))
-    lines = first_lines(head)
     header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
     printed = _of_commands(header.names, lines)
     if printed is not None:
@@ -74,9 +77,6 @@ def _of_commands(names: Sequence[str], lines: Sequence[str]) -> tuple[str, str] 
     for words, command, fix in _OF_NOW:
         if words <= {*names, *lines[0].split()} if lines else False:
             return f"output of {command}, which lists only present jobs", fix
-    for start, source, fix in _UNSUPPORTED:
-        if any(re.match(start, line) for line in lines[:_LOOK]):
-            return f"{source}, which is not supported", fix
     if len(lines) > 1 and lines[1].startswith("---") and not lines[1].strip("- "):
         return "columns cut to a width", "print them with --parsable2 (-P)"
     return None

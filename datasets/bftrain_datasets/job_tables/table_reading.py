@@ -32,13 +32,8 @@ RUNNING: Final = frozenset(
 WAITING: Final = frozenset({"PENDING", "QUEUED", "WAITING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "PD", "Q"})
 # States in Slurm's database
 SLURM_CODES: Final = {
-    "0": "PENDING",
-    "1": "RUNNING",
-    "2": "SUSPENDED",
-    "7": "NODE_FAIL",
-    "8": "PREEMPTED",
-    "9": "BOOT_FAIL",
-}
+    "0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "7": "NODE_FAIL", "8": "PREEMPTED", "9": "BOOT_FAIL",
+}  # fmt: skip
 _RUNNING, _WAITING, _PREEMPTED, _NODE_FAILED = 1, 2, 3, 4  # 0 for all other states
 _FINISHED: Final = {"PREEMPTED": _PREEMPTED, "NODE_FAIL": _NODE_FAILED, "BOOT_FAIL": _NODE_FAILED}
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")

@@ -23,6 +23,7 @@ NEAR_MISSES: Final = [
     ("\nJob <101>, User <ann>, Project <default>, Command <run>\n", "output of bhist -l", "lsb.acct"),
     ("JobId=1 JobName=a job\n   UserId=ann(501) GroupId=staff(16)\n", "output of scontrol show job", "sacct -a"),
     ("JobId=1 UserId=ann(501) GroupId=staff(16) Name=a JobState=COMPLETED\n", "jobcomp/filetxt", "sacct -a"),
+    ("[2026-11-20T09:44:28.863] sched: Allocate JobId=1 NodeList=n1\n", "a log of slurmctld", "sacct -a"),
     ("VERSION 310\n1 1 4 ann staff 3600 Completed [batch:1]\n", "events of Moab or Maui", "records of Torque"),
     (f"00:01:00 {DAY} job 1.srv JOBEND 1 4 ann staff 3600\n", "events of Moab or Maui", "records of Torque"),
     ("Job id            Name             User              Time Use S Queue\n", "output of qstat", "accounting"),
