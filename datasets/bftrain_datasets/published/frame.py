@@ -184,7 +184,7 @@ class _Reading:
     def labels(self, given: object) -> Labels:
         match given:
             case PickledCall(args=(NamedObject() as kind, {"start": int(), "stop": int(), "step": int()} as ends)) if (
-                _pair(kind) in _RANGE_INDEX
+                kind.pair in _RANGE_INDEX
                 and ends["step"] != 0
                 and all(abs(ends[end]) < _MOST_LABELS for end in ("start", "stop", "step"))
             ):
@@ -298,9 +298,5 @@ class _Reading:
         return str(label)
 
 
-def _pair(named: NamedObject) -> tuple[str, str]:
-    return named.module, named.name
-
-
 def _is(given: object, *names: tuple[str, str]) -> TypeGuard[PickledCall]:
-    return isinstance(given, PickledCall) and _pair(given.what) in names
+    return isinstance(given, PickledCall) and type(given).pair in names

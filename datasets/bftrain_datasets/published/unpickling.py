@@ -1,290 +1,127 @@
-"""Pickled data read as data: calls and objects in a pickle are recorded, and never executed.
+"""Reads pickles as data, with the standard library's unpickler: nothing that a pickle names is imported or called.
 
-Python's own unpickler imports and calls anything that a file names. This one is a small machine for the few
-operations that data needs. A call in the pickle becomes an inert ``PickledCall`` (the callable's name and its
-arguments), for a reader that knows the form. Only names in an allowlist are accepted; no object of that name
-is touched.
+A name in a pickle becomes a class of its own, whose objects only record their arguments and their state, for a reader
+that knows the form (``frame``). Names outside an allowlist are rejected. So are operations that tables do not need, and
+dictionary keys other than text: hashing a deeply nested key would overflow the C stack.
+
+pandas' own unpickler is no alternative: numpy and pyarrow trust the types, flags and offsets in a pickle, so that a
+file with allowed names only can make them read any memory.
 """
 
 from __future__ import annotations
 
 import gzip
 import lzma
+import pickle
 import struct
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import IO, Any, Final
+from collections.abc import Collection
+from typing import IO, Any, Final, Self
 
 from bftrain.errors import BadInput
 
-MOST_STEPS: Final = 4_000_000  # operations; the published files need 40,000 at most
-MOST_BYTES: Final = 1 << 33  # of all texts and byte strings together
-_LONGEST_INTEGER_BYTES: Final = 16
-_LONGEST_NAME_BYTES: Final = 1 << 10
-_BLOCK_BYTES: Final = 1 << 20
-_PROTOCOLS: Final = range(2, 6)
-_PACKED_WRONG: Final = (zlib.error, lzma.LZMAError, tarfile.TarError, EOFError, gzip.BadGzipFile)
 REMEDY: Final = "only tables that pandas saved with to_pickle are read"
-
+_FETCH: Final = "fetch the file again"
+_LONGEST_NAME: Final = 1 << 10
+_PACKED_WRONG: Final = (zlib.error, lzma.LZMAError, tarfile.TarError, gzip.BadGzipFile)
+_DAMAGED: Final = (
+    pickle.UnpicklingError, ValueError, TypeError, AttributeError, LookupError, OverflowError, struct.error,
+)  # fmt: skip
 # Python writes these into pickles of protocol 2 for names that have changed since
 _OLD_MODULES: Final = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-
-# Operations that data does not need, by their byte, with names for messages
-_REFUSED: Final = {
-    b"P": "PERSID", b"Q": "BINPERSID", b"\x82": "EXT1", b"\x83": "EXT2", b"\x84": "EXT4", b"i": "INST",
-    b"o": "OBJ", b"\x92": "NEWOBJ_EX", b"\x97": "NEXT_BUFFER", b"\x98": "READONLY_BUFFER", b"0": "POP",
-    b"1": "POP_MARK", b"2": "DUP", b"\x8f": "EMPTY_SET", b"\x90": "ADDITEMS", b"\x91": "FROZENSET", b"I": "INT",
-    b"L": "LONG", b"F": "FLOAT", b"V": "UNICODE", b"S": "STRING", b"T": "BINSTRING", b"U": "SHORT_BINSTRING",
-    b"p": "PUT", b"g": "GET", b"l": "LIST", b"d": "DICT",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class NamedObject:
-    """A name used in the pickle."""
-
-    module: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
+_OPERATIONS: Final = b"".join(
+    (
+        pickle.PROTO, pickle.FRAME, pickle.MARK, pickle.STOP, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE,
+        pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1, pickle.BINFLOAT,
+        pickle.SHORT_BINUNICODE, pickle.BINUNICODE, pickle.BINUNICODE8,
+        pickle.SHORT_BINBYTES, pickle.BINBYTES, pickle.BINBYTES8, pickle.BYTEARRAY8,
+        pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS, pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS,
+        pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3,
+        pickle.MEMOIZE, pickle.BINPUT, pickle.LONG_BINPUT, pickle.BINGET, pickle.LONG_BINGET,
+        pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.NEWOBJ, pickle.BUILD,
+    )
+)  # fmt: skip
 
 
-@dataclass(slots=True, eq=False)
-class PickledCall:
-    """An object of the pickle: the result of calling ``what`` with ``args``, with a ``state`` set afterwards."""
+class NamedObject(type):
+    """A name in the pickle, as a class: ``pair`` is its module and name."""
 
-    what: NamedObject
+    pair: tuple[str, str]
+
+
+class PickledCall(metaclass=NamedObject):
+    """An object of the pickle: the result of calling a name with ``args``, with a ``state`` set afterwards."""
+
+    __slots__ = ("args", "state")
     args: tuple[Any, ...]
-    state: Any = None
+    state: Any
+
+    def __new__(cls, *args: Any) -> Self:  # noqa: ANN401 - data is what it is
+        """Record a call."""
+        made = super().__new__(cls)
+        made.args, made.state = args, None
+        return made
+
+    def __setstate__(self, state: Any) -> None:  # noqa: ANN401 - data is what it is
+        """Record the state."""
+        if self.state is not None:
+            raise pickle.UnpicklingError("two states")
+        self.state = state
 
 
-class _Mark:
-    """The begin of the items of a list, tuple or dictionary on the stack."""
+class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C has no table of operations to restrict
+    """The standard unpickler, restricted to the names and operations of tables."""
 
+    dispatch = {code: step for code, step in pickle._Unpickler.dispatch.items() if code in _OPERATIONS}  # noqa: SLF001, RUF012 - the parent's table
 
-_MARK: Final = _Mark()
+    def __init__(self, file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> None:
+        super().__init__(file)
+        self._where = where
+        self._admitted = admitted
+        self._known: dict[tuple[str, str], NamedObject] = {}
+
+    def find_class(self, module: str, name: str) -> NamedObject:
+        """Return the class that stands for an admitted name."""
+        pair = _OLD_MODULES.get(module, module), name
+        if pair not in self._admitted:
+            asked = ".".join(pair)[:_LONGEST_NAME]
+            shown = asked if asked.isprintable() else ascii(asked)
+            raise BadInput(f"the pickle uses {shown}, which tables do not need", where=self._where, fix=REMEDY)
+        if pair not in self._known:
+            self._known[pair] = NamedObject("PickledCall", (PickledCall,), {"__slots__": (), "pair": pair})
+        return self._known[pair]
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if type(key) is not str or type(target) is not dict:
+                raise pickle.UnpicklingError("a key that is not text")
+            target[key] = value
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set_items([key, value])
+
+    def load_setitems(self) -> None:
+        self._set_items(self.pop_mark())
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
 
 
 def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> Any:  # noqa: ANN401 - data is what it is
     """Return the content of a pickle: plain values, and a ``PickledCall`` per object; raise ``BadInput`` for others.
 
-    ``admitted`` are the accepted pairs of module and name. The stream is read once, up to the end
-    of the pickle. Byte strings above one MiB become ``bytearray``.
+    ``admitted`` are the accepted pairs of module and name. The stream is read once, up to the end of the pickle.
     """
-    return _Machine(file, where, admitted).run()
-
-
-class _Machine:
-    """Executes operations on a stack and a memo."""
-
-    def __init__(self, file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> None:
-        self._file = file
-        self._where = where
-        self._admitted = admitted
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
-        self._room = MOST_BYTES
-
-    def run(self) -> Any:  # noqa: ANN401 - data is what it is
-        try:
-            if self.take(1) != b"\x80" or self.take(1)[0] not in _PROTOCOLS:
-                raise self._wrong("not a pickle of Python 3")
-            for _ in range(MOST_STEPS):
-                code = self.take(1)
-                if code == b".":
-                    return self._end()
-                step = _STEPS.get(code)
-                if step is None:
-                    raise self._no_operation(code)
-                step(self)
-        except (IndexError, OverflowError) as error:
-            raise BadInput("a damaged pickle", where=self._where, fix="fetch the file again") from error
-        except _PACKED_WRONG as error:  # the stream may come from an archive
-            raise BadInput(f"cannot be unpacked: {error}", where=self._where, fix="fetch the file again") from error
-        except UnicodeDecodeError as error:
-            raise BadInput("a text in the pickle is not UTF-8", where=self._where, fix=REMEDY) from error
-        except MemoryError as error:
-            raise BadInput("the pickle needs more memory than available", where=self._where) from error
-        raise self._wrong(f"the pickle has more than {MOST_STEPS:,} operations")
-
-    def _end(self) -> Any:  # noqa: ANN401 - data is what it is
-        if len(self._stack) != 1 or self._stack[0] is _MARK:
-            raise self._wrong("a damaged pickle")
-        return self._stack[0]
-
-    def _wrong(self, what: str) -> BadInput:
-        return BadInput(what, where=self._where, fix=REMEDY)
-
-    def _no_operation(self, code: bytes) -> BadInput:
-        if code in _REFUSED:
-            return self._wrong(f"the pickle uses the operation {_REFUSED[code]}, which tables do not need")
-        return self._wrong(f"a damaged pickle: unknown operation {code!r}")
-
-    # Bytes
-
-    def take(self, count: int) -> bytes:
-        found = self._file.read(count)
-        while len(found) < count:
-            more = self._file.read(count - len(found))
-            if not more:
-                raise BadInput("the pickle is truncated", where=self._where, fix="fetch the file again")
-            found += more
-        return found
-
-    def number(self, form: str) -> int:
-        (number,) = struct.unpack(form, self.take(struct.calcsize(form)))
-        return int(number)
-
-    def octets(self, form: str) -> bytes | bytearray:
-        """Read bytes after their count. Memory grows with the data, not with the claimed count."""
-        count = self.number(form)
-        self._room -= count
-        if self._room < 0:
-            raise self._wrong(f"the pickle requests more than {MOST_BYTES:,} bytes of memory")
-        if count <= _BLOCK_BYTES:
-            return self.take(count)
-        whole = bytearray()
-        while len(whole) < count:
-            whole += self.take(min(count - len(whole), _BLOCK_BYTES))
-        return whole
-
-    def _line(self) -> str:
-        line = self._file.readline(_LONGEST_NAME_BYTES)
-        if not line.endswith(b"\n"):
-            raise self._wrong("the pickle is truncated, or has a name that is too long")
-        return line[:-1].decode()
-
-    # The stack
-
-    def push(self, value: object) -> None:
-        self._stack.append(value)
-
-    def pop(self) -> Any:  # noqa: ANN401 - data is what it is
-        value = self._stack.pop()
-        if value is _MARK:
-            raise IndexError
-        return value
-
-    def pop_items(self) -> list[Any]:
-        place = len(self._stack) - 1
-        while self._stack[place] is not _MARK:  # IndexError without a mark
-            place -= 1
-            if place < 0:
-                raise IndexError
-        items = self._stack[place + 1 :]
-        del self._stack[place:]
-        return items
-
-    def tuple_of(self, count: int) -> None:
-        values = [self.pop() for _ in range(count)]
-        self.push(tuple(reversed(values)))
-
-    def long_integer(self) -> None:
-        count = self.number("<B")
-        if count > _LONGEST_INTEGER_BYTES:
-            raise self._wrong(f"the pickle holds a whole number of {count} bytes")
-        self.push(int.from_bytes(self.take(count), "little", signed=True))
-
-    def extend(self, values: list[Any]) -> None:
-        self._top(list).extend(values)
-
-    def set_items(self, values: list[Any]) -> None:
-        target = self._top(dict)
-        for place in range(0, len(values), 2):
-            key, value = values[place], values[place + 1]
-            if not isinstance(key, str):  # hashing other types could take for ever, or overflow the C stack
-                raise self._wrong("a dictionary in the pickle has a key that is not text")
-            target[key] = value
-
-    def _top(self, kind: type[Any]) -> Any:  # noqa: ANN401 - data is what it is
-        if type(self._stack[-1]) is not kind:
-            raise self._wrong(f"a damaged pickle: a {kind.__name__} is missing")
-        return self._stack[-1]
-
-    def remember(self, place: int | None = None) -> None:
-        if self._stack[-1] is _MARK:
-            raise IndexError
-        self._memo[len(self._memo) if place is None else place] = self._stack[-1]
-
-    def recall(self, place: int) -> None:
-        if place not in self._memo:
-            raise self._wrong("a damaged pickle: it recalls an unknown entry")
-        self.push(self._memo[place])
-
-    # Names and objects
-
-    def named(self) -> None:
-        module = self._line()
-        self._ask(module, self._line())
-
-    def named_on_stack(self) -> None:
-        name, module = self.pop(), self.pop()
-        if type(name) is not str or type(module) is not str:
-            raise self._wrong("a damaged pickle: it uses a name that is not text")
-        self._ask(module, name)
-
-    def _ask(self, module: str, name: str) -> None:
-        module = _OLD_MODULES.get(module, module)
-        if (module, name) not in self._admitted:
-            asked = f"{module}.{name}"[:_LONGEST_NAME_BYTES]
-            shown = asked if asked.isprintable() else ascii(asked)
-            raise self._wrong(f"the pickle uses {shown}, which tables do not need")
-        self.push(NamedObject(module, name))
-
-    def make(self) -> None:
-        args, what = self.pop(), self.pop()
-        if type(what) is not NamedObject or type(args) is not tuple:
-            raise self._wrong("the pickle calls something without a name")
-        self.push(PickledCall(what, args))
-
-    def build(self) -> None:
-        state = self.pop()
-        made = self._top(PickledCall)
-        if made.state is not None:
-            raise self._wrong("the pickle gives an object two states")
-        made.state = state
-
-
-_STEPS: Final[Mapping[bytes, Callable[[_Machine], object]]] = {
-    b"\x95": lambda machine: machine.number("<Q"),  # the size of a frame, which is not needed
-    b"(": lambda machine: machine.push(_MARK),
-    b"N": lambda machine: machine.push(None),
-    b"\x88": lambda machine: machine.push(True),  # noqa: FBT003 - the value that is read
-    b"\x89": lambda machine: machine.push(False),  # noqa: FBT003 - the value that is read
-    b"J": lambda machine: machine.push(machine.number("<i")),
-    b"K": lambda machine: machine.push(machine.number("<B")),
-    b"M": lambda machine: machine.push(machine.number("<H")),
-    b"\x8a": _Machine.long_integer,
-    b"G": lambda machine: machine.push(*struct.unpack(">d", machine.take(8))),
-    b"\x8c": lambda machine: machine.push(machine.octets("<B").decode("utf-8", "surrogatepass")),
-    b"X": lambda machine: machine.push(machine.octets("<I").decode("utf-8", "surrogatepass")),
-    b"\x8d": lambda machine: machine.push(machine.octets("<Q").decode("utf-8", "surrogatepass")),
-    b"C": lambda machine: machine.push(machine.octets("<B")),
-    b"B": lambda machine: machine.push(machine.octets("<I")),
-    b"\x8e": lambda machine: machine.push(machine.octets("<Q")),
-    b"\x96": lambda machine: machine.push(machine.octets("<Q")),
-    b"]": lambda machine: machine.push([]),
-    b")": lambda machine: machine.push(()),
-    b"}": lambda machine: machine.push({}),
-    b"a": lambda machine: machine.extend([machine.pop()]),
-    b"e": lambda machine: machine.extend(machine.pop_items()),
-    b"s": lambda machine: machine.set_items([machine.pop(), machine.pop()][::-1]),
-    b"u": lambda machine: machine.set_items(machine.pop_items()),
-    b"t": lambda machine: machine.push(tuple(machine.pop_items())),
-    b"\x85": lambda machine: machine.tuple_of(1),
-    b"\x86": lambda machine: machine.tuple_of(2),
-    b"\x87": lambda machine: machine.tuple_of(3),
-    b"\x94": _Machine.remember,
-    b"q": lambda machine: machine.remember(machine.number("<B")),
-    b"r": lambda machine: machine.remember(machine.number("<I")),
-    b"h": lambda machine: machine.recall(machine.number("<B")),
-    b"j": lambda machine: machine.recall(machine.number("<I")),
-    b"c": _Machine.named,
-    b"\x93": _Machine.named_on_stack,
-    b"R": _Machine.make,
-    b"\x81": _Machine.make,
-    b"b": _Machine.build,
-}
+    try:
+        return _Unpickler(file, where, admitted).load()
+    except _PACKED_WRONG as error:  # the stream may come from an archive
+        raise BadInput(f"cannot be unpacked: {error}", where=where, fix=_FETCH) from error
+    except EOFError as error:
+        raise BadInput("the pickle is truncated", where=where, fix=_FETCH) from error
+    except MemoryError as error:
+        raise BadInput("the pickle needs more memory than available", where=where) from error
+    except _DAMAGED as error:
+        raise BadInput("a damaged pickle, or one that holds no table", where=where, fix=REMEDY) from error

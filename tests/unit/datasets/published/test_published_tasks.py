@@ -141,7 +141,7 @@ def test_the_files_are_distinguished(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"the table has no column 'Tcup'"):
         import_tasks(PICKLES / "pandas-1.1-nodes.pkl", second)
     (tmp_path / "text.pkl").write_text("name,curve\n")
-    with pytest.raises(BadInput, match=r"text.pkl: not a pickle"):
+    with pytest.raises(BadInput, match=r"text.pkl: a damaged pickle"):
         import_tasks(tmp_path / "text.pkl", second)
 
 
