@@ -112,12 +112,12 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "no_node_states": _doubt(
         "sacct does not record when nodes were drained or down",
         "such time counts as idle",
-        "a second FILE: the output of sacctmgr show event -P all_time",
+        "a second FILE, the output of sacctmgr show event -P all_time, or --down",
     ),
     "node_failed": _doubt(
         "idle time after a job that ended in NODE_FAIL: the node may have been down until its next job",
         "counts as idle",
-        "a second FILE: the output of sacctmgr show event -P all_time",
+        "a second FILE, the output of sacctmgr show event -P all_time, or --down NODES@A..B",
     ),
     "strange_outages": RecordHazard("nodes reported down that no other record mentions", "left out", "--nodes"),
     "preempted_jobs": _doubt(

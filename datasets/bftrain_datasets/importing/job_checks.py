@@ -127,7 +127,9 @@ class RecordIntake(FindingsTally):
             self.stays.rename_nodes(self.machine.join(same))
             self.outages.rename(same)
         self.outages.rename(self.machine.known_as(self.outages.names))
-        if self.reports_outages is False and not self.options.counts:
+        options = self.options
+        declared = options.down or options.down_nodes or options.down_suspected
+        if self.reports_outages is False and len(self.stays) and not (declared or options.counts):
             self.note("no_node_states", where="")
 
     def seconds(self, text: str) -> float:

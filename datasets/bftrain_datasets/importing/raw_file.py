@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -34,11 +33,13 @@ _UNPACK: Final = "unpack it first, for example into standard input"
 _UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
 _NO_FILE: Final = ("an archive without a file in it", "pass the file that should be read")
 _PAGES: Final = (b"<!doctype html", b"<html")
-_BOOKS: Final = ("xl/", "content.xml")  # members of the files of spreadsheet programs
+_BOOKS: Final = (b"xl/", b"content.xml", b"[Content_Types].xml", b"opendocument")  # in spreadsheet files
+_WORKBOOK: Final = "a workbook of a spreadsheet program", "save its sheet as CSV"
+_ZIPPED: Final = "a zip archive", "unpack it first: unzip -p FILE | bftrain import -"
 _UNREADABLE: Final = {
     b"\x1f\x9d": ("packed with compress", _UNPACK),
     b"7z\xbc\xaf": ("packed with 7z", _UNPACK),
-    b"PK\x05\x06": _NO_FILE,  # a zip archive of no members
+    b"PK\x05\x06": _NO_FILE,  # a zip archive without members
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
 }
@@ -46,8 +47,7 @@ _LOOK_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZIP: Final = b"PK\x03\x04"
-_ENCRYPTED: Final = 0x1  # a flag of a member of a zip archive
-_LOG_MEMBER: Final = ".npy"  # of a bftrain log, which is a zip archive too
+_LOG_MEMBER: Final = b".npy"  # of a bftrain log, which is a zip archive too
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
@@ -55,7 +55,7 @@ _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     _ZSTD: lambda stream: io.BufferedReader(_Zstd(stream), _BLOCK_BYTES),
 }
 # bz2 raises OSError, without a number, for damaged data
-_DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError, zipfile.BadZipFile)
+_DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError)
 
 
 class _Hashing(io.RawIOBase):
@@ -98,7 +98,7 @@ class RawFile:
         self._owned = path is not None
         self._raw = _Hashing(self._outer, where, tell)
         self._damage: list[Exception] = []
-        self._archive: tarfile.TarFile | zipfile.ZipFile | None = None
+        self._archive: tarfile.TarFile | None = None
         self._path = path
         self._closing = ExitStack()
         size = os.fstat(self._outer.fileno()).st_size if self._owned else 0
@@ -108,7 +108,7 @@ class RawFile:
 
         try:
             self._stream, self._archive = _unpacked(
-                io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage, check, self._closing
+                io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage, check
             )
             head, self._stream = _peek(self._stream, HEAD_BYTES, check)
             if self._damage and not head:
@@ -120,8 +120,7 @@ class RawFile:
             self._close()
             raise
         self.head = head.removeprefix(_MARK_BYTES)
-        inside = path is not None and not head_of(path, len(_ZIP)).startswith(_ZIP)
-        foreign = _foreign_format(self.head, (*_PACKING, _ZIP) if inside else tuple(_PACKING))
+        foreign = _foreign_format(self.head)
         if foreign is not None:
             self._close()
             raise BadInput(foreign[0], where=where, fix=foreign[1])
@@ -183,14 +182,10 @@ class RawFile:
             self._tally.note("truncated")
         return ProvenanceSource(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
 
-    def _note_members(self, archive: tarfile.TarFile | zipfile.ZipFile) -> None:
+    def _note_members(self, archive: tarfile.TarFile) -> None:
         try:
-            if isinstance(archive, zipfile.ZipFile):
-                further = sum(not member.is_dir() for member in archive.infolist()) - 1
-            else:
-                further = (
-                    sum(1 for member in archive if member.isfile()) - 1
-                )  # the list begins again with the member read
+            # The list begins again with the member read
+            further = sum(1 for member in archive if member.isfile()) - 1
         except _DAMAGED as error:
             self._damage.append(error)
             return
@@ -268,10 +263,10 @@ class _ResumedStream(io.RawIOBase):
             return b""
 
 
-def _foreign_format(head: bytes, packings: tuple[bytes, ...]) -> tuple[str, str] | None:
+def _foreign_format(head: bytes) -> tuple[str, str] | None:
     """Return a description of unsupported content, still packed or not, and advice; ``None`` for text and tables."""
     begin = head[:_LOOK_BYTES]
-    if begin.startswith(packings) and _LOG_MEMBER.encode() not in begin:
+    if begin.startswith((*_PACKING, _ZIP)) and _LOG_MEMBER not in begin:
         return "packed twice", "unpack it once"
     if len(begin) >= len(_PAGES[0]) and any(begin[::2]) != any(begin[1::2]):
         return _UTF_16
@@ -289,15 +284,16 @@ def _peek(stream: io.BufferedReader, count: int, check: Callable[[int], object])
 
 
 def _unpacked(
-    stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object], closing: ExitStack
-) -> tuple[io.BufferedReader, tarfile.TarFile | zipfile.ZipFile | None]:
+    stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
+) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
     """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
     head, stream = _peek(stream, _LOOK_BYTES, check)
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark):
             raise BadInput(what, where=where, fix=fix)
-    if head.startswith(_ZIP):
-        return _zipped(stream, where, damage, check, closing)
+    if head.startswith(_ZIP) and _LOG_MEMBER not in head:
+        what, fix = _WORKBOOK if any(member in head for member in _BOOKS) else _ZIPPED
+        raise BadInput(what, where=where, fix=fix)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
         packed = _ResumedStream(b"", opener(stream), check, damage)
@@ -331,33 +327,6 @@ class _Zstd(io.RawIOBase):
         block = self._inner.read(len(buffer))
         buffer[: len(block)] = block
         return len(block)
-
-
-def _zipped(
-    stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object], closing: ExitStack
-) -> tuple[io.BufferedReader, zipfile.ZipFile | None]:
-    """Open the first file in a zip archive, whose index is at its end; return a bftrain log unopened."""
-    copy = _copied(stream, closing)
-    try:
-        archive = closing.enter_context(zipfile.ZipFile(copy))
-        members = [member for member in archive.infolist() if not member.is_dir()]
-    except zipfile.BadZipFile:
-        archive, members = None, []
-    if archive is not None and not members:
-        raise BadInput(_NO_FILE[0], where=where, fix=_NO_FILE[1])
-    if any(member.filename.startswith(_BOOKS) for member in members):
-        raise BadInput("a workbook of a spreadsheet program", where=where, fix="save its sheet as CSV")
-    if archive is None or members[0].filename.endswith(_LOG_MEMBER):
-        copy.seek(0)
-        return closing.enter_context(io.BufferedReader(cast("io.RawIOBase", copy), _BLOCK_BYTES)), None
-    if members[0].flag_bits & _ENCRYPTED:
-        what = f"{tellable(members[0].filename)!r} in it is encrypted"
-        raise BadInput(what, where=where, fix="unpack it with its password first")
-    try:
-        content = closing.enter_context(archive.open(members[0]))
-    except (RuntimeError, NotImplementedError) as error:
-        raise BadInput(f"cannot be unpacked: {error}", where=where, fix=_UNPACK) from error
-    return io.BufferedReader(_ResumedStream(b"", cast("_Buffered", content), check, damage), _BLOCK_BYTES), archive
 
 
 def _first_member(

@@ -39,7 +39,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain assess sacct.txt events.txt --nodes nid[0001-0064] --handback-delay 30s\n"
+    example="bftrain assess sacct.txt events.txt --nodes n[001-064] --handback-delay 30s\n"
     "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
     epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/assess.md explains the figures.",
 )

@@ -27,6 +27,7 @@ DOUBTS = [
     ("not_utf8", 1, 0, "broken:28"),
     ("unended_line", 1, 0, "broken:31"),
     ("local_times", 41, 0, "broken:3"),
+    ("no_node_states", 1, 0, ""),
     ("preempted_jobs", 1, 600, "broken:11"),
     ("held_twice", 1, 300, "broken:13"),
     ("censored_start", 2, 5 * 5400, "at 2026-01-01 00:00:00 UTC"),
@@ -92,7 +93,7 @@ def test_strict_refuses_and_writes_nothing(bftrain: CommandLine, broken: Path, t
     ):
         assert ended.code == 3
         assert "Doubtful: look at these" in ended.out
-        assert ended.err.startswith("bftrain: --strict: 16 kinds of doubt: duplicate, backwards, no_nodes, ")
+        assert ended.err.startswith("bftrain: --strict: 17 kinds of doubt: duplicate, backwards, no_nodes, ")
         assert ended.err.rstrip().endswith("(see the options in the report above)")
     assert list(tmp_path.iterdir()) == [broken]
     output = json.loads(bftrain("import", broken, "-o", tmp_path / "log.npz", "--strict", "--json").out)

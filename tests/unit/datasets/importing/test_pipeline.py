@@ -152,7 +152,7 @@ def test_formats_are_not_mixed(tmp_path: Path) -> None:
     [
         (b"", "the file is empty"),
         (b"  \n\n\t\n", "the file is empty"),
-        (b"PK\x03\x04 and so on", "this may be a log already .try bftrain inspect"),
+        (b"PK\x03\x04 times.npy", "this may be a log already .try bftrain inspect"),
         (b"PAR1 and so on", "incomplete Parquet file"),
         (b"\x7fELF\0\0\0", "a binary file of unknown format .set the format by --format, one of: sacct, "),
         (b"Dear Sir or Madam,\n", "no reader recognises its beginning"),
@@ -296,7 +296,7 @@ def zipped(content: bytes, name: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (zipped(gzip.compress(JOBS.encode()), "jobs.csv.gz"), "packed twice .unpack it once"),
+        (zipped(JOBS.encode(), "jobs.csv"), "a zip archive .unpack it first: unzip -p FILE"),
         (gzip.compress(zipped(JOBS.encode(), "jobs.csv")), "packed twice .unpack it once"),
         (zipped(b"<xml/>", "xl/workbook.xml"), "a workbook of a spreadsheet program .save its sheet as CSV"),
         (PAGE.encode(), r"a page of the web .HTML., not a file of records .save its table as CSV"),
