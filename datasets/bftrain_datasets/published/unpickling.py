@@ -16,8 +16,8 @@ import pickle
 import struct
 import tarfile
 import zlib
-from collections.abc import Collection
-from typing import IO, Any, Final, Self
+from collections.abc import Callable, Collection
+from typing import IO, Any, ClassVar, Final, Self
 
 from bftrain.errors import BadInput
 
@@ -73,7 +73,13 @@ class PickledCall(metaclass=NamedObject):
 class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C has no table of operations to restrict
     """The standard unpickler, restricted to the names and operations of tables."""
 
-    dispatch = {code: step for code, step in pickle._Unpickler.dispatch.items() if code in _OPERATIONS}  # noqa: SLF001, RUF012 - the parent's table
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        code: step
+        for code, step in pickle._Unpickler.dispatch.items()  # noqa: SLF001 - the parent's table
+        if code in _OPERATIONS
+    }
 
     def __init__(self, file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> None:
         super().__init__(file)

@@ -62,4 +62,6 @@ def apply_table_properties(table: JobTableReader, intake: RecordIntake) -> None:
         intake.clock.zone = time_formats.zone(known.zone)
     if known is not None and known.nodes:
         intake.capacity = known.nodes
+    if known is not None and known.name == "sacct-json":
+        intake.reports_outages = bool(intake.reports_outages)
     intake.options = options

@@ -9,7 +9,6 @@ import io
 import json
 import lzma
 import re
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +21,7 @@ import pytest
 
 from bftrain.errors import BadInput
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
+from bftrain_datasets.log.idle_doubts import doubts_of
 from tests.helpers.records import finding, imported
 
 ROWS: Final = Path(__file__).parents[3] / "data" / "public_jobs"
@@ -220,16 +220,6 @@ def test_packed_tables(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     assert busy_node_s(tmp_path, pack(PLAIN.encode()), map=("start=began", "elapsed=took")) == HELD
 
 
-def test_zip_with_a_table(tmp_path: Path) -> None:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("jobs.csv", PLAIN)
-        archive.writestr("README", "more")
-    found = imported(tmp_path, content.getvalue(), map=("start=began", "elapsed=took"))
-    assert found.rows.used == 2
-    assert finding(found, "more_members").count == 1
-
-
 def test_zstd(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     packed = pa.Codec("zstd").compress(PLAIN.encode(), asbytes=True)
@@ -278,6 +268,28 @@ def test_json_lines_and_sacct_json(tmp_path: Path) -> None:
     found = imported(tmp_path, json.dumps({"meta": {"plugins": {}}, "jobs": [job, waiting], "errors": []}))
     assert (found.rows.used, found.rows.aside) == (1, {"never_started": 1})
     assert found.log.node_names == ("n1", "n2")
+
+
+def test_idle_time_after_a_node_failure_is_doubtful_in_tables(tmp_path: Path) -> None:
+    rows = (("NODE_FAIL", "n1", 0, 600), ("COMPLETED", "n1", 1800, 2400), ("RUNNING", "n2", 0, 2400))
+    day = 1_600_000_000
+    table = "job,state,start,end,hosts\n" + "".join(
+        f"{number},{state},{day + start},{day + end},{node}\n" for number, (state, node, start, end) in enumerate(rows)
+    )
+    jobs = [
+        {
+            "job_id": number,
+            "state": {"current": [state]},
+            "nodes": node,
+            "allocation_nodes": 1,
+            "time": {"start": day + start, "end": day + end, "elapsed": end - start},
+        }
+        for number, (state, node, start, end) in enumerate(rows)
+    ]
+    for text, from_sacct in ((table, False), (json.dumps({"meta": {}, "jobs": jobs, "errors": []}), True)):
+        found = imported(tmp_path, text)
+        assert doubts_of(found.log).causes == {"node_failed": pytest.approx(1200 / 3600)}
+        assert ("no_node_states" in {each.name for each in found.findings}) == from_sacct
 
 
 def test_sacct_json_tells_what_was_allocated(tmp_path: Path) -> None:
