@@ -150,7 +150,7 @@ def reads_records(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-MORE_NAMES: Final = ("node_gpus", "node_cores")  # beside the fields of ImportOptions, which has one for both
+MORE_NAMES: Final = ("node_gpus", "node_cores")  # options that set ImportOptions.node_units
 
 
 def options_of(given: dict[str, Any]) -> ImportOptions:

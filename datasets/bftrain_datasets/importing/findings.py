@@ -115,7 +115,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "a second FILE, the output of sacctmgr show event -P all_time, or --down",
     ),
     "node_failed": _doubt(
-        "idle time after a job that ended in NODE_FAIL: the node may have been down until its next job",
+        "idle time after a NODE_FAIL: the node may have been down until its next job",
         "counts as idle",
         "a second FILE, the output of sacctmgr show event -P all_time, or --down NODES@A..B",
     ),

@@ -57,7 +57,7 @@ class RecordIntake(FindingsTally):
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
         self.reports_outages: bool | None = None  # False if only another file could report them
-        self.failed_places = array("q")  # rows of jobs that a node failure ended
+        self.failed_places = array("q")  # rows of jobs killed by a node failure
         self.failed_nodes: list[tuple[NDArray[np.int32], NDArray[np.float64]]] = []  # the log's nodes, and when
         self.states = LogBuilder(self.options.nodes or ())
         self.has_states = False
@@ -182,7 +182,7 @@ class RecordIntake(FindingsTally):
         ``start_s`` is None if the job never started, ``end_s`` is ``RUNNING``, or None if not recorded.
         ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` is the number of nodes,
         instead of names or as a check of them; 0 if not recorded. ``units`` are its GPUs or cores,
-        if these are counted (``unit_sets.shares_of``). ``node_failed`` means that a node failure ended the job.
+        if these are counted (``unit_sets.shares_of``). ``node_failed`` means that a node failure killed the job.
         """
         if start_s is None or end_s is None or not -math.inf < start_s < end_s:
             reason = _no_stay_reason(start_s, end_s, named=bool(nodes))

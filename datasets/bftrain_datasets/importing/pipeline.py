@@ -374,7 +374,7 @@ def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
 
 
 def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
-    """Note and doubt the idle time after node failures; a censored end covers that to the end of the log."""
+    """Note and doubt the idle time after node failures. A censored end already covers the end of the log."""
     if not intake.failed_places or not intake.failed_nodes:
         return
     nodes, at_s = map(np.concatenate, zip(*intake.failed_nodes, strict=True))

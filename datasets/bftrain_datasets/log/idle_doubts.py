@@ -238,7 +238,7 @@ def late_starts(log: EventLog) -> NDArray[np.float64]:
 def idle_after_failures(
     log: EventLog, nodes: NDArray[np.int32], at_s: NDArray[np.float64]
 ) -> list[tuple[float, float, int]]:
-    """Return the idle time after failures of ``nodes`` at ``at_s``: begin, end at the next change, and idle nodes.
+    """Return the idle time after failures of ``nodes`` at ``at_s``: start, next change, and number of idle nodes.
 
     All GPUs or cores of a node fail together, except those that are idle throughout the log, which are doubtful anyway.
     A node on which another job still runs has not failed.
@@ -260,12 +260,12 @@ def idle_after_failures(
         idle = np.cumsum((states[part] == IDLE).view(np.int8) - (before[part] == IDLE).view(np.int8), dtype=np.int64)
         busy = np.cumsum((states[part] == BUSY).view(np.int8) - (before[part] == BUSY).view(np.int8), dtype=np.int64)
         edges = np.append(times[part], log.end_s)
-        begins = np.unique(at_s[failed == node])
-        last = np.searchsorted(times[part], begins, side="right") - 1
+        starts = np.unique(at_s[failed == node])
+        last = np.searchsorted(times[part], starts, side="right") - 1
         idle -= always_idle[node]
         free = (idle[last] > 0) & (busy_first[node] + busy[last] == 0) & (last >= 0)
-        for begin_s, place in zip(begins[free].tolist(), last[free].tolist(), strict=True):
-            spans.append((begin_s, float(edges[place + 1]), int(idle[place])))
+        for start_s, place in zip(starts[free].tolist(), last[free].tolist(), strict=True):
+            spans.append((start_s, float(edges[place + 1]), int(idle[place])))
     return spans
 
 

@@ -1,4 +1,4 @@
-"""Reads pickles as data, with the standard library's unpickler: nothing that a pickle names is imported or called.
+"""Reads pickles as data with the standard library's unpickler, which imports and calls no name in them.
 
 A name in a pickle becomes a class of its own, whose objects only record their arguments and their state, for a reader
 that knows the form (``frame``). Names outside an allowlist are rejected. So are operations that tables do not need, and
@@ -57,13 +57,13 @@ class PickledCall(metaclass=NamedObject):
     args: tuple[Any, ...]
     state: Any
 
-    def __new__(cls, *args: Any) -> Self:  # noqa: ANN401 - data is what it is
+    def __new__(cls, *args: Any) -> Self:  # noqa: ANN401 - any data
         """Record a call."""
         made = super().__new__(cls)
         made.args, made.state = args, None
         return made
 
-    def __setstate__(self, state: Any) -> None:  # noqa: ANN401 - data is what it is
+    def __setstate__(self, state: Any) -> None:  # noqa: ANN401 - any data
         """Record the state."""
         if self.state is not None:
             raise pickle.UnpicklingError("two states")
@@ -116,10 +116,10 @@ class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C has no table
     dispatch[pickle.SETITEMS[0]] = load_setitems
 
 
-def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> Any:  # noqa: ANN401 - data is what it is
+def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> Any:  # noqa: ANN401 - any data
     """Return the content of a pickle: plain values, and a ``PickledCall`` per object; raise ``BadInput`` for others.
 
-    ``admitted`` are the accepted pairs of module and name. The stream is read once, up to the end of the pickle.
+    ``admitted`` are the accepted pairs of module and name. The stream is read once, up to the last byte of the pickle.
     """
     try:
         return _Unpickler(file, where, admitted).load()
