@@ -168,7 +168,7 @@ def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
         rows.append(("what half of all jobs wait anyway, at least", text_formats.duration(found.own_wait_median_s)))
     if found.worst_user is not None:
         worst = found.worst_user
-        text = f"{text_formats.counted(worst.jobs, 'job')}, {text_formats.duration(worst.mean_s)} on average"
+        text = f"{text_formats.counted(worst.jobs, 'job')}, at most {text_formats.duration(worst.mean_s)} on average"
         rows.append((f"most affected: user {worst.name}", text))
     headings = (f"if a node takes {delay} to be free", "")
     yield HtmlTable(label="Extra waits", headings=headings, rows=rows, css="compare")

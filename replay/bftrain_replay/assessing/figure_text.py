@@ -83,7 +83,7 @@ def batch_jobs(found: HandbackEffect) -> str:
     if worst is not None:
         text += (
             f" Most affected: user {worst.name}, {text_formats.counted(worst.jobs, 'job')}, "
-            f"{text_formats.duration(worst.mean_s)} more on average."
+            f"at most {text_formats.duration(worst.mean_s)} more on average."
         )
     return text
 
