@@ -43,6 +43,92 @@ def test_imports_and_workers_yield_and_the_agent_does_not(one_node: OneNode) -> 
     assert found == [0, 3, 3]
 
 
+# Stands for torch: writes which process imports it, which takes until the file ``wait`` is gone
+SLOW = """
+import os, time
+from pathlib import Path
+folder = Path(__file__).parent
+with (folder / "imports").open("a") as file:
+    file.write(f"{os.getpid()}\\n")
+while (folder / "wait").exists():
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a module ``slow``; return the file that has a line for each time it was imported."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "wait").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    return tmp_path / "imports"
+
+
+def test_a_command_starts_while_modules_are_imported_for_scripts(one_node: OneNode, imports: Path) -> None:
+    one_node.start(preload=("slow",))
+    one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
+    until(imports.exists, "the import has begun")
+    one_node.spawn("", warm=False, argv=["true"])
+    assert one_node.watched.until("exited")[2].code == 0
+    assert not one_node.watched.all("warm")
+    one_node.spawn(SPEAKS, slot=1)
+    (one_node.folder / "wait").unlink()
+    assert one_node.watched.until("exited", 2)[2].finished
+    assert len(imports.read_text().splitlines()) == 1
+
+
+def test_commands_never_cause_an_import(one_node: OneNode, imports: Path) -> None:
+    (one_node.folder / "wait").unlink()
+    one_node.start(preload=("slow",))
+    for number in range(3):
+        one_node.spawn("", warm=False, argv=["true"], slot=number)
+    one_node.watched.until("exited", 3)
+    assert not imports.exists()
+    assert children(one_node.agent.pid) == [one_node.prefork]
+    one_node.spawn(SPEAKS, slot=3)  # the first script causes it
+    assert one_node.watched.until("exited", 4)[2].finished
+    assert imports.exists()
+
+
+def session_nice(pid: int) -> int:
+    """Return the CPU priority of a process's session."""
+    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not schedule by session")
+@pytest.mark.parametrize("yield_s", ["30", "0.5"])
+def test_imports_have_the_lowest_priority_until_a_script_has_waited_for_long(
+    one_node: OneNode, imports: Path, yield_s: str
+) -> None:
+    one_node.start(preload=("slow",), words=("--yield", yield_s))
+    one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
+    until(lambda: imports.exists() and imports.read_text(), "the import has begun")
+    importing = int(imports.read_text())
+    assert session_nice(importing) == 19
+    one_node.spawn(SLEEPS)
+    if yield_s == "0.5":
+        until(lambda: session_nice(importing) == 0, "it does not yield any longer")
+    (one_node.folder / "wait").unlink()
+    until((one_node.folder / "started").exists, "the script runs")
+    assert session_nice(importing) == session_nice(children(importing)[0]) == 0
+    assert len(imports.read_text().split()) == 1
+
+
+def test_a_killed_prefork_server_takes_no_workers_of_the_other_along(one_node: OneNode, imports: Path) -> None:
+    (one_node.folder / "wait").unlink()
+    one_node.start(preload=("slow",))
+    script = one_node.started(SLEEPS)
+    one_node.spawn("", warm=False, argv=["sleep", "600"], slot=1)
+    until(lambda: children(one_node.prefork), "the command runs")
+    os.kill(one_node.prefork, signal.SIGKILL)
+    assert one_node.watched.until("exited")[2].code == -9
+    assert alive([script])
+    await_another_prefork_server(one_node)
+    os.kill(next(pid for pid in children(one_node.agent.pid) if script in children(pid)), signal.SIGKILL)
+    assert one_node.watched.until("exited", 2)[2].code == -9
+    until(lambda: len(imports.read_text().splitlines()) == 2, "another one imports")
+
+
 def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
     make_secret(tmp_path / "secret")
     with socket.create_server(("127.0.0.1", 0)) as door:

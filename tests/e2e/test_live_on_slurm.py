@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -120,9 +120,13 @@ def agents(live: LiveRun) -> list[int]:
 
 
 def workers(live: LiveRun) -> list[int]:
-    """Return the children of prefork servers, which are forks and so have their names."""
-    preforks = [pid for pid, words in live.processes().items() if "bftrain_elastic.agent.prefork_server" in words]
-    return sorted(child for prefork in preforks for child in children(prefork))
+    """Return the children of prefork servers, which are children of agents and, as forks, have their names."""
+
+    def below(pids: Iterable[int]) -> set[int]:
+        return {child for pid in pids for child in children(pid)}
+
+    forks = set(agents(live))
+    return sorted(below(below(forks - below(forks))))
 
 
 def kill_one(live: LiveRun, what: Callable[[LiveRun], list[int]], there: str) -> None:

@@ -162,14 +162,15 @@ class OneNode:
         return self.watched
 
     def start(self, grace_s: float = 0.0, preload: Sequence[str] = (), words: Sequence[str] = ()) -> None:
-        """Start the agent; it is forked if something is preloaded."""
+        """Start the agent, and wait until it takes orders."""
         self.agents = LocalAgents(
             self.hub, self.folder / "secret", preload=preload, tmp=self.folder, grace_s=grace_s, slots=64
         )
         self.agents._words += words  # noqa: SLF001 - of the agent's command line
         self.agents.start("n1")
         self.agent = self.agents.running["n1"]
-        self.watched.until("warm")
+        self.watched.until("registered" if preload else "warm")
+        until(lambda: children(self.agent.pid), "its prefork server is there")
         self.prefork = children(self.agent.pid)[0]
 
     def spawn(self, script: str, *words: str, slot: int = 0, **more: object) -> str:
@@ -186,7 +187,7 @@ class OneNode:
         """Start a worker, and return its process once it does what its script says."""
         self.spawn(script, *words)
         until((self.folder / "started").exists, "the worker is there")
-        return children(self.prefork)[0]
+        return next(worker for prefork in children(self.agent.pid) for worker in children(prefork))
 
     def close(self) -> None:
         for pid in (self.agent.pid, self.prefork):

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,6 @@ from bftrain.live.schedulers.pool_settings import scheduler_settings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Scheduler, Site, Taken, filled
 from bftrain.ports import Availability
 from bftrain.values import checks
-from bftrain_elastic.agent.forked_agents import AgentForkServer, ForkedAgent
 
 _LOOK_S: Final = 0.2
 _SLOT: Final = "slot"  # and its number, from 1
@@ -116,7 +115,6 @@ class LocalScheduler:
         self._leaving = False
         self._began: float | None = None  # when the timetable did, once that is known
         self._held = False
-        self._forks: AgentForkServer | None = None
 
     def available(self) -> Availability:
         """Return that it is available: it needs nothing."""
@@ -141,10 +139,6 @@ class LocalScheduler:
         timetable = SlotTimetable(self._settings)
         self._find_agents()
         self._end_agents(self._agents.keys() - timetable.idle_at(self._elapsed()))
-        with closing(AgentForkServer.of(agent.argv)) as self._forks:
-            await self._run(timetable, post, agent)
-
-    async def _run(self, timetable: SlotTimetable, post: Post, agent: AgentOrder) -> None:
         while True:
             self._hinted.clear()
             elapsed = self._elapsed()
@@ -171,8 +165,6 @@ class LocalScheduler:
     async def leave(self) -> None:
         """End all agents."""
         self._leaving = True
-        if self._forks is not None:
-            self._forks.close()
         self._find_agents()
         await self._until_ended(self._agents.keys())
         for node in self._agents:
@@ -250,7 +242,7 @@ class LocalScheduler:
         for node in wanted[: self._wanted]:
             if node not in self._agents:
                 command = with_own_gpus(list(filled(order, node)), int(node.removeprefix(_SLOT)) - 1)
-                self._agents[node] = _Agent.start(self._folder, node, command, self._forks)
+                self._agents[node] = _Agent.start(self._folder, node, command)
 
     def _find_agents(self) -> None:
         for file in self._folder.glob(f"{_SLOT}*"):
@@ -269,10 +261,8 @@ def with_own_gpus(command: list[str], number: int) -> list[str]:
 class _Agent:
     """One agent: started by this process, or by an earlier daemon and identified by its pid and start time."""
 
-    def __init__(
-        self, note: Path, pid: int, begun: str, started: subprocess.Popen[bytes] | ForkedAgent | None = None
-    ) -> None:
-        self.pid = pid  # 0: it has not begun
+    def __init__(self, note: Path, pid: int, begun: str, started: subprocess.Popen[bytes] | None = None) -> None:
+        self.pid = pid
         self.node = note.name
         self._note = note
         self._begun = begun
@@ -282,11 +272,9 @@ class _Agent:
         self.ended_by_us = False
 
     @classmethod
-    def start(cls, folder: Path, node: str, command: list[str], forks: AgentForkServer | None = None) -> _Agent:
+    def start(cls, folder: Path, node: str, command: list[str]) -> _Agent:
         note = folder / node
         with (folder / f"{node}.log").open("ab") as log:
-            if forks is not None and forks.useful:
-                return cls(note, 0, "", forks.start(command[3:], log.fileno(), log.fileno(), note))
             child = subprocess.Popen(  # noqa: S603 - the agent's command, as words that no shell reads
                 ["/bin/sh", "-c", _WRITTEN_DOWN, str(note), *command],
                 stdin=subprocess.DEVNULL,
@@ -317,17 +305,13 @@ class _Agent:
     def alive(self) -> bool:
         if self._started is None:
             return bool(self._begun) and _begun_at(self.pid) == self._begun
-        if not self.pid and isinstance(self._started, ForkedAgent) and self._started.begun:
-            self.pid = self._started.pid
-            self._begun = _begun_at(self.pid)
         return self._started.poll() is None
 
     def terminate(self) -> None:
         if self.alive and not self.ended_by_us:
             self.ended_by_us, self.ending_since = True, time.monotonic()
-            if self.pid:
-                with suppress(OSError):  # a full disk must not keep a slot from its owner
-                    self.write_down()
+            with suppress(OSError):  # a full disk must not keep a slot from its owner
+                self.write_down()
             self._send(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -1,10 +1,10 @@
 """The agent: a small process on each node between its workers and the manager.
 
-It starts at once (the prefork server imports torch, not the agent), or is forked from a process that has imported it;
-it relays messages, and starts and stops workers. On SIGTERM it tells the manager that it leaves, kills everything it
-started and exits; with a grace period it announces the end first, and exits when no worker is left or the period is
-over. If the agent dies, its prefork server kills the workers; if the manager is gone for long, the agent exits. Until
-then workers run on, and the agent keeps what the next manager must know about them.
+It relays messages, and starts and stops workers through two prefork servers: one starts commands and imports nothing,
+the other starts scripts and imports torch when the first script is expected. On SIGTERM the agent tells the manager
+that it leaves, kills everything it started and exits; with a grace period it announces the end first, and exits when no
+worker is left or the period is over. If the agent dies, its prefork servers kill the workers; if the manager is gone
+for long, the agent exits. Until then workers run on, and the agent keeps what the next manager must know about them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import time
+from functools import partial
 from typing import Final
 
 from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
@@ -25,7 +26,7 @@ from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
 from bftrain_elastic.agent.log_limit import limit_logs
 from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
-from bftrain_elastic.agent.process_tree import ProgramWatch, adopt_orphans, end_descendants, is_running, state_of
+from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, is_running, state_of
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire import agent_messages as messages
@@ -34,18 +35,19 @@ from bftrain_elastic.wire.network_interfaces import free_port, networking
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
-_BEAT_S: Final = 1.0  # how often the prefork server is sent that the agent lives
+_BEAT_S: Final = 1.0  # how often prefork servers are sent that the agent lives
 _OBEY_S: Final = 3.0  # how long a prefork server that was stopped may take to carry out an order
 _ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itself, and by its own step (srun)
 _REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
 
 
 class NodeAgent:
-    """Event loop around manager, prefork server and workers; ``forked``: the fork server has imported the modules."""
+    """Event loop around manager, prefork servers and workers."""
 
-    def __init__(self, settings: AgentSettings, *, forked: bool = False) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._program = ProgramWatch(settings.parent, forked=forked)
+        if settings.parent:
+            die_with(settings.parent, signal.SIGTERM)
         self._gpus = AgentGpus(tuple(visible_gpus()), settings.first_gpu)
         self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
@@ -62,14 +64,19 @@ class NodeAgent:
         self._worker_socket = WorkerSocket(
             self._selector, is_known=self._workers.__contains__, on_message=self._on_worker_message, note=self._note
         )
-        self._prefork = PreforkProcess(
+        prefork = partial(
+            PreforkProcess,
             self._selector,
             socket_folder=self._worker_socket.folder,
-            settings=settings,
-            forked=forked,
+            nice=settings.nice,
             on_message=self._on_prefork_message,
             on_lost=self._on_prefork_lost,
         )
+        self._commands = prefork(modules=(), yields=False)
+        # The same one if it would import nothing either
+        yields = settings.yield_s > 0
+        self._scripts = prefork(modules=settings.preload, yields=yields) if settings.preload else self._commands
+        self._preforks = [self._commands]  # those that are to run
         self._signals: list[int] = []  # that arrived and were not looked at yet
         self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
         self._workers_notified = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
@@ -92,9 +99,8 @@ class NodeAgent:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: self._signals.append(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTICES)
-        self._program.register(self._selector, self._signals.append)
         try:
-            self._prefork.start()
+            self._commands.start()
             while not self._leaving:
                 self._link.on_time()
                 for key, events in self._selector.select(self._wait_s()):
@@ -104,7 +110,7 @@ class NodeAgent:
         finally:
             gone = end_descendants()
             self._worker_socket.close()
-            if self._settings.remove is not None and self._program.ended():
+            if self._settings.remove is not None and self._program_ended():
                 shutil.rmtree(self._settings.remove, ignore_errors=True)
         return 0 if gone and not self._gave_up else 1
 
@@ -121,10 +127,11 @@ class NodeAgent:
                 self._kill(worker)
         if now >= self._beat_at:
             self._beat_at = now + _BEAT_S
-            self._prefork.start()
-            self._prefork.send(messages.Alive())
+            for prefork in self._preforks:
+                prefork.start()
+                prefork.send(messages.Alive())
+                self._replace_prefork_if_needed(prefork, now)
             self._worker_socket.accept_again()
-            self._replace_stopped_prefork(now)
             limit_logs(self._workers.values(), self._settings.log_limit)
         if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
@@ -140,7 +147,7 @@ class NodeAgent:
     def _on_signal(self, number: int) -> None:
         name, now = signal.Signals(number).name, time.monotonic()
         again = number == signal.SIGTERM and now - self._terminated_at > _ONE_NOTICE_S
-        if number == signal.SIGINT or self._program.ended() or again:
+        if number == signal.SIGINT or self._program_ended() or again:
             self._leaving = name
         else:
             if number == signal.SIGTERM:
@@ -171,7 +178,9 @@ class NodeAgent:
     def _close(self) -> None:
         """Kill all workers, and report to the manager how those ended that were not killed."""
         began = time.monotonic()
-        self._prefork.read_pending()
+        self._scripts.stop_yielding()  # a process of low priority would take long to end on a busy node
+        for prefork in self._preforks:
+            prefork.read_pending()
         for name in list(self._workers):
             self._worker_socket.drain(name)
         exit_codes: dict[int, int] = {}
@@ -195,13 +204,15 @@ class NodeAgent:
                 ended=tuple(self._ended.summaries()),
             )
         )
-        if self._prefork.warm:
+        if self._scripts.warm:
             self._link.send(messages.AgentWarm())
 
     def _on_manager_message(self, message: TypedMessage) -> None:
         match message:
             case messages.SpawnWorker():
                 self._spawn(message)
+            case messages.ExpectScripts():
+                self._expect_scripts()
             case messages.MessageToWorker() | messages.StopWorker() | messages.InspectWorker():
                 self._on_worker_order(self._workers.get(message.worker), message)
             case messages.ForgetWorkers(task=task, worker=name):
@@ -232,7 +243,7 @@ class NodeAgent:
             case messages.InspectWorker(worker=name):
                 pid = worker.pid if worker is not None else 0
                 if worker is not None and worker.warm and pid:  # one that can write its stacks down
-                    self._prefork.send(messages.InspectProcess(pid))
+                    self._scripts.send(messages.InspectProcess(pid))
                 self._link.send(messages.WorkerInspected(name, state_of(pid) if pid else ""))
 
     def _on_worker_message(self, name: str, message: Message) -> None:
@@ -261,12 +272,27 @@ class NodeAgent:
         except OSError as error:
             self._record_exit(worker, 1, f"it cannot be started: {error}")
             return
-        self._prefork.start()
-        if self._prefork.warm:
-            self._send_orders()
+        if worker.warm:
+            self._expect_scripts()
+        prefork = self._prefork_of(worker)
+        prefork.start()
+        if prefork.warm:
+            self._send_orders(prefork)
+
+    def _expect_scripts(self) -> None:
+        """Import what scripts need, before there is one or with the first."""
+        if self._scripts not in self._preforks:
+            self._preforks.append(self._scripts)
+            self._scripts.start()
+
+    def _prefork_of(self, worker: WorkerRecord) -> PreforkProcess:
+        return self._scripts if worker.warm else self._commands
+
+    def _workers_of(self, prefork: PreforkProcess) -> list[WorkerRecord]:
+        return [worker for worker in self._workers.values() if self._prefork_of(worker) is prefork]
 
     def _order(self, worker: WorkerRecord, order: messages.SpawnWorker) -> messages.SpawnWorker:
-        """Return the manager's order for the prefork server, with the whole environment of the worker."""
+        """Return the manager's order for a prefork server, with the whole environment of the worker."""
         worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
         env = order.env | {
@@ -284,11 +310,11 @@ class NodeAgent:
             order = order.replace(argv=tuple(word.replace("$MASTER_PORT", str(worker.port)) for word in order.argv))
         return order.replace(env=env)
 
-    def _send_orders(self) -> None:
-        """Start the workers that waited for the prefork server; until then an order could be cancelled."""
-        for worker in self._workers.values():
+    def _send_orders(self, prefork: PreforkProcess) -> None:
+        """Start the workers that waited for their prefork server; until then an order could be cancelled."""
+        for worker in self._workers_of(prefork):
             if worker.order is not None:
-                self._prefork.send(worker.order)
+                prefork.send(worker.order)
                 worker.order, worker.ordered_at = None, time.monotonic()
 
     def _stop(self, worker: WorkerRecord, grace_s: float) -> None:
@@ -316,7 +342,7 @@ class NodeAgent:
 
     def _signal(self, worker: WorkerRecord, number: int) -> None:
         if worker.pid:
-            self._prefork.send(messages.SignalProcess(worker.pid, int(number)))
+            self._prefork_of(worker).send(messages.SignalProcess(worker.pid, int(number)))
 
     def _forget(self, task: str, name: str) -> None:
         self._ended.forget(task, name)
@@ -334,7 +360,7 @@ class NodeAgent:
             self._ended.add(worker, exit_)
         self._link.send(messages.WorkerExited(worker.name, **exit_))
 
-    def _on_prefork_message(self, message: TypedMessage) -> None:
+    def _on_prefork_message(self, prefork: PreforkProcess, message: TypedMessage) -> None:
         match message:
             case messages.ProcessStarted(worker=name, pid=pid):
                 if (worker := self._workers.get(name)) is not None:
@@ -347,45 +373,52 @@ class NodeAgent:
                     worker.asked_to_end |= asked_to_end
                     self._record_exit(worker, code)
             case messages.SignalNotice(signal=name):
-                # A scheduler that signals the prefork server signals all processes of the node. A second SIGTERM could
+                # A scheduler that signals a prefork server signals all processes of the node. A second SIGTERM could
                 # interrupt a worker that saves since the first.
                 self._workers_notified |= name == signal.SIGTERM.name
                 self._on_notice(name)
             case messages.PreforkWarm(missing=missing):
-                self._link.send(messages.AgentWarm())
+                if prefork is self._scripts:
+                    self._link.send(messages.AgentWarm())
                 for module in missing:
                     self._note(f"not preloaded: {module}")
-                self._send_orders()
+                self._send_orders(prefork)
 
-    def _on_prefork_lost(self) -> None:
+    def _on_prefork_lost(self, prefork: PreforkProcess) -> None:
         """Record the ends of all its workers: they died with their parent, and orphans were adopted by this process."""
-        exit_codes = self._prefork.kill_remaining()
-        for worker in list(self._workers.values()):
+        exit_codes = prefork.kill_remaining(keep=[one.pid for one in self._preforks if one is not prefork])
+        for worker in self._workers_of(prefork):
             if worker.order is None:
                 self._record_exit(worker, exit_codes.get(worker.pid, _KILLED))
         if not self._leaving:
-            self._prefork.start()
-            if not self._prefork.runs:
+            prefork.start()
+            if not prefork.runs:
                 self._note("its prefork server ended before it was ready; another one is started soon")
 
-    def _replace_stopped_prefork(self, now: float) -> None:
-        """Kill a prefork server that was stopped (SIGSTOP) and serves no order: its workers end with it."""
-        waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in self._workers.values())
-        if waits and self._prefork.kill_if_stopped():
+    def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
+        """Kill a prefork server that was stopped (SIGSTOP) or imports for too long while an order waits."""
+        workers = self._workers_of(prefork)
+        if any(one.order is not None and now - one.received_at > self._settings.yield_s for one in workers):
+            prefork.stop_yielding()
+        waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in workers)
+        if waits and prefork.kill_if_stopped():  # its workers end with it
             replaced = "it is killed, and another one takes its place"
             self._note(f"its prefork server was stopped and does not obey: {replaced}")
+
+    def _program_ended(self) -> bool:
+        return self._settings.parent > 0 and os.getppid() != self._settings.parent
 
     def _note(self, text: str) -> None:
         sys.stderr.write(f"bftrain agent {self._settings.node}: {text}\n")
 
 
-def main(arguments: list[str] | None = None, *, forked: bool = False) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run an agent from its command line."""
     parser = command_line((__doc__ or "").partition("\n")[0])
     signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)  # until the agent can answer
     try:
         settings = AgentSettings.read(parser, arguments)
-        agent = NodeAgent(settings, forked=forked)
+        agent = NodeAgent(settings)
     except (ElasticError, ValueError) as error:
         parser.error(str(error))
     return agent.run()

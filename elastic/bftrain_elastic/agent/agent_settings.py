@@ -21,6 +21,7 @@ class AgentSettings(argparse.Namespace):
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
     workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves. A worker's log is kept
     within ``log_limit`` bytes. What the agent starts yields to other processes by ``nice``, the agent itself does not.
+    Imports run at the lowest priority, until a worker has waited ``yield_s`` seconds for them.
     """
 
     manager: tuple[str, int]
@@ -36,6 +37,7 @@ class AgentSettings(argparse.Namespace):
     remove: Path | None
     log_limit: int
     nice: int
+    yield_s: float
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
@@ -58,7 +60,7 @@ def command_line(description: str) -> argparse.ArgumentParser:
         help="where other nodes reach this one; workers listen there only; auto: whence it reaches the manager",
     )
     add("--slots", type=int, default=0, help="workers at once; 0: one a GPU, or one")
-    preloaded = "modules that workers find imported; empty: none"
+    preloaded = "modules that scripts find imported; empty: none"
     first_gpu = "place of the first worker's GPU among those here, where agents share a machine"
     add("--first-gpu", metavar="N", type=int, default=0, help=first_gpu)
     add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
@@ -72,6 +74,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
     nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
     add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)
+    yields = "seconds that a worker waits for imports at the lowest priority before they run at normal priority"
+    add("--yield", dest="yield_s", metavar="SECONDS", type=float, default=30.0, help=yields)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The prefork server as its agent sees it: started, given orders, and replaced when it is lost."""
+"""A prefork server as its agent sees it: started, given orders, and replaced when it is lost."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
 from bftrain_elastic.agent import prefork_server
-from bftrain_elastic.agent.agent_settings import AgentSettings
 from bftrain_elastic.agent.prefork_server import NOTICES
-from bftrain_elastic.agent.process_tree import end_descendants, kill, state_of
+from bftrain_elastic.agent.process_tree import end_descendants, kill, set_session_nice, state_of
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.agent_messages import FROM_PREFORK, PreforkWarm
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, TypedMessage, decode, encode
@@ -26,30 +24,36 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _RETRY_S: Final = 0.2  # until another one is started after one that never was ready
 _LONGEST_RETRY_S: Final = 60.0
+_PRIORITY_S: Final = 0.1  # that raising a priority may take
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its own handlers
 
 
 class PreforkProcess:
-    """Passes the messages of the prefork server to ``on_message``, and calls ``on_lost`` when it is gone."""
+    """Passes the messages of a prefork server with these ``modules`` to ``on_message``; calls ``on_lost`` at its end.
+
+    Both get this object as well. Imports run at the lowest priority if ``yields``.
+    """
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
         *,
         socket_folder: Path,
-        settings: AgentSettings,
-        forked: bool,
-        on_message: Callable[[TypedMessage], None],
-        on_lost: Callable[[], None],
+        modules: Sequence[str],
+        nice: int,
+        yields: bool,
+        on_message: Callable[[PreforkProcess, TypedMessage], None],
+        on_lost: Callable[[PreforkProcess], None],
     ) -> None:
         self._selector = selector
-        self._arguments = [str(os.getpid()), str(socket_folder), *settings.preload]
-        self._nice = settings.nice
-        self._forked = forked
+        self._socket_folder = socket_folder
+        self._modules = modules
+        self._nice = nice
+        self._yields = yields
         self._on_message = on_message
         self._on_lost = on_lost
         self._wire: NonblockingSocket | None = None
-        self._pid = 0
+        self.pid = 0
         self._lines = MessageLines(LINE_LIMIT)
         self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
         self.warm = False
@@ -62,13 +66,18 @@ class PreforkProcess:
     def start(self) -> None:
         """Start it, unless it runs or has failed to start a moment ago.
 
-        If Python or bftrain is broken on this node, retrying without a pause would use up a core.
+        If a module is broken on this node, retrying without a pause would use up a core.
         """
         if self.runs or self._delay.waits(time.monotonic()):
             return
         ours, theirs = socket.socketpair()
         with theirs:
-            self._pid = self._fork(theirs.fileno())
+            try:
+                self.pid = self._fork(theirs.fileno())
+            except OSError:  # no process can be made now
+                ours.close()
+                self._delay.failed(time.monotonic())
+                return
         self._lines, self.warm = MessageLines(LINE_LIMIT), False
         self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
 
@@ -84,20 +93,26 @@ class PreforkProcess:
 
     def kill_if_stopped(self) -> bool:
         """Kill its process if it was stopped (SIGSTOP), and return whether it was; ``on_lost`` follows."""
-        if not self._pid or state_of(self._pid) not in {"T", "t"}:
+        if not self.pid or state_of(self.pid) not in {"T", "t"}:
             return False
-        kill(self._pid)
+        kill(self.pid)
         return True
 
-    def kill_remaining(self) -> dict[int, int]:
+    def stop_yielding(self) -> None:
+        """Import at normal priority from now on: a worker waits, or the process is about to be killed."""
+        if self._yields and self.runs and not self.warm:
+            self._yields = False
+            set_session_nice(self.pid, 0, _PRIORITY_S)
+
+    def kill_remaining(self, keep: Collection[int]) -> dict[int, int]:
         """Kill all processes it left behind; return the exit codes of the workers that it had not reaped."""
         exit_codes: dict[int, int] = {}
-        if self._pid:
-            kill(self._pid)
+        if self.pid:
+            kill(self.pid)
             with suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
-            self._pid = 0
-        end_descendants(exit_codes=exit_codes)
+                os.waitpid(self.pid, 0)
+            self.pid = 0
+        end_descendants(exit_codes=exit_codes, keep=keep)
         return exit_codes
 
     def _arrived(self, data: bytes) -> None:
@@ -105,7 +120,7 @@ class PreforkProcess:
             message = FROM_PREFORK.read(decode(line))
             self.warm = self.warm or isinstance(message, PreforkWarm)
             if message is not None:
-                self._on_message(message)
+                self._on_message(self, message)
 
     def _lost(self, _reason: str) -> None:
         if self.warm:
@@ -113,10 +128,10 @@ class PreforkProcess:
         else:
             self._delay.failed(time.monotonic())
         self._wire, self.warm = None, False
-        self._on_lost()
+        self._on_lost(self)
 
     def _fork(self, socket_to_us: int) -> int:
-        """Start its process: a fork of this one if modules are imported here already, otherwise a new Python."""
+        """Fork its process from this one, which is small and has no threads."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)  # one that comes now would find our handlers in the child
         try:
             return os.fork() or self._become_server(socket_to_us)
@@ -138,12 +153,7 @@ class PreforkProcess:
             os.set_inheritable(3, True)  # noqa: FBT003 - the function takes it so
             os.closerange(4, 4096)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-            words = ["3", *self._arguments]
-            if not self._forked:
-                for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-                    signal.signal(number, signal.SIG_DFL)
-                os.execv(sys.executable, [sys.executable, "-m", prefork_server.__name__, *words])  # noqa: S606 - no shell
-            prefork_server.main(words)
+            prefork_server.serve(3, os.getppid(), self._socket_folder, self._modules, yields=self._yields)
             code = 0
         except BaseException:  # noqa: BLE001 - as at the end of a program
             traceback.print_exc()

@@ -1,10 +1,11 @@
-"""The prefork server: imports slow modules once, and forks workers, which therefore start at once.
+"""A prefork server: imports slow modules once, and forks workers, which therefore start immediately.
 
-It is the parent of all workers of a node. It takes orders from its agent, and ends with the agent, and all workers with
-both: it adopts orphans, and when its agent is gone it kills all remaining processes. It does the same when its agent is
-silent for so long that the manager gives the node up, and may start the workers elsewhere.
+Each agent has one for commands, which imports nothing, and one for scripts. A prefork server is the parent of its
+workers. It takes orders from its agent, and ends with the agent, and its workers with both: it adopts orphans, and when
+its agent is gone it kills all remaining processes. It does the same when its agent is silent for so long that the
+manager gives the node up, and may start the workers elsewhere.
 
-Schedulers send their signals to all processes of a node. The prefork server survives them, because the workers would
+Schedulers send their signals to all processes of a node. A prefork server survives them, because the workers would
 die with it, and reports them to its agent.
 """
 
@@ -24,7 +25,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +40,8 @@ from bftrain_elastic.agent.process_tree import (
     is_running,
     kill,
     session_alive,
+    set_idle_io,
+    set_session_nice,
 )
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire import agent_messages as messages
@@ -55,6 +58,7 @@ STACKS: Final = signal.SIGRTMIN + 11  # has a warm worker write the stacks of al
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})  # until a fork has its own handlers
 _TICK_S: Final = 1.0
 _SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 12 s of silence
+_PRIORITY_S: Final = 2.0  # that setting a priority may take if other processes on this node do it, too
 _ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
 _EMPTY: Final = 127  # a shell's exit code for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
@@ -322,12 +326,12 @@ def import_modules(names: Iterable[str]) -> list[str]:
     return missing
 
 
-def main(arguments: list[str]) -> None:
-    """Run a prefork server: ``FD AGENT_PID SOCKET_FOLDER MODULE...``, where FD is its end of the socket to the agent.
+def serve(descriptor: int, agent_pid: int, socket_folder: Path, modules: Sequence[str], *, yields: bool) -> None:
+    """Run a prefork server on its end of the socket to the agent; import ``modules`` first.
 
-    SOCKET_FOLDER holds the socket for workers, and is removed here if the agent was killed.
+    If it ``yields``, they are imported at the lowest priority; workers have sessions of their own, and the usual one.
+    The folder of the socket for workers is removed here if the agent was killed.
     """
-    agent_pid = int(arguments[1])
     die_with(agent_pid)  # while we import there are no workers, and no one reads the socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to answer
     signals, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # the numbers of all signals can be read there
@@ -336,8 +340,14 @@ def main(arguments: list[str]) -> None:
         if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, lambda *_: None)
     adopt_orphans()
-    agent = socket.socket(fileno=int(arguments[0]))
-    missing = import_modules(arguments[3:])
+    agent = socket.socket(fileno=descriptor)
+    if yields:
+        set_idle_io(idle=True)
+        set_session_nice(os.getpid(), 19, _PRIORITY_S)
+    missing = import_modules(modules)
+    if yields:
+        set_idle_io(idle=False)
+        set_session_nice(os.getpid(), 0, _PRIORITY_S)
     die_with(agent_pid, signal.SIGCONT)  # so that its end is noticed even if this process was stopped
     with suppress(ConnectionError):  # it has ended: the loop will notice
         agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
@@ -346,8 +356,4 @@ def main(arguments: list[str]) -> None:
     finally:
         end_descendants()
         if os.getppid() != agent_pid:
-            shutil.rmtree(arguments[2], ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+            shutil.rmtree(socket_folder, ignore_errors=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
-import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30, "ppc64le": 273}  # the system call's number
+_IOPRIO_IDLE: Final = 3 << 13
+_RETRY_S: Final = 0.01
 
 
 def _prctl(option: int, value: int) -> None:
@@ -31,38 +32,29 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), number)
 
 
-class ProgramWatch:
-    """Ends this process when ``program`` (0: none), which started it, ends: by SIGTERM if it is the parent."""
+def set_idle_io(*, idle: bool) -> None:
+    """Let this process read only while no other one does, or end that; where the disk's scheduler supports it."""
+    if (number := _IOPRIO_SET.get(os.uname().machine)) is not None:
+        ctypes.CDLL(None).syscall(number, 1, 0, _IOPRIO_IDLE if idle else 0)  # 1: a process, 0: this one
 
-    def __init__(self, program: int, *, forked: bool) -> None:
-        self._parent = 0 if forked else program
-        self._pidfd = -1
-        self._gone = False
-        if self._parent:
-            die_with(self._parent, signal.SIGTERM)
-        elif program:
-            try:
-                self._pidfd = os.pidfd_open(program)
-            except ProcessLookupError:
-                self._gone = True
 
-    def register(self, selector: selectors.BaseSelector, on_end: Callable[[int], None]) -> None:
-        """Have ``on_end`` called, once, when a program that is not the parent ends."""
+def set_session_nice(pid: int, nice: int, patience_s: float) -> None:
+    """Set the CPU priority of the session of ``pid``, 0 to 19, where the kernel schedules by session (autogroup).
 
-        def ended(_: int) -> None:
-            selector.unregister(self._pidfd)
-            on_end(signal.SIGTERM)
-
-        if self._pidfd >= 0:
-            selector.register(self._pidfd, selectors.EVENT_READ, ended)
-        elif self._gone:
-            on_end(signal.SIGTERM)
-
-    def ended(self) -> bool:
-        """Return whether the program has ended."""
-        if self._pidfd >= 0:
-            self._gone = self._gone or bool(select.select([self._pidfd], [], [], 0)[0])
-        return self._gone or (self._parent > 0 and os.getppid() != self._parent)
+    An ordinary user can undo this, other than nice(2), which has no effect on other sessions there anyway. The kernel
+    accepts one change in 0.1 s.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            Path(f"/proc/{pid}/autogroup").write_text(f"{nice}", encoding="ascii")
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(_RETRY_S)
+                continue
+        except OSError:
+            pass
+        return
 
 
 def adopt_orphans() -> None:
@@ -82,13 +74,14 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(pid: int) -> Iterator[int]:
-    """Yield the children of ``pid``, their children, and so on: parents before their children."""
+def descendants(pid: int, keep: Collection[int] = ()) -> Iterator[int]:
+    """Yield the children of ``pid``, their children, and so on, without those in ``keep``: parents first."""
     waiting = children(pid)
     while waiting:
         next_pid = waiting.pop()
-        yield next_pid
-        waiting += children(next_pid)
+        if next_pid not in keep:
+            yield next_pid
+            waiting += children(next_pid)
 
 
 def is_running(pid: int) -> bool:
@@ -122,13 +115,16 @@ def session_alive(leader: int) -> bool:
     return True
 
 
-def end_descendants(patience_s: float = 5.0, exit_codes: dict[int, int] | None = None) -> bool:
+def end_descendants(
+    patience_s: float = 5.0, exit_codes: dict[int, int] | None = None, keep: Collection[int] = ()
+) -> bool:
     """Kill all our descendants and reap them; return whether all are gone.
 
-    Orphans are among them if we adopt them. ``exit_codes`` receives the exit code of each process that was reaped.
+    The children ``keep`` and their descendants live on. Orphans are killed if we adopt them. ``exit_codes`` receives
+    the exit code of each process that was reaped.
     """
     deadline = time.monotonic() + patience_s
-    while alive := list(descendants(os.getpid())):  # parents first
+    while alive := list(descendants(os.getpid(), keep)):
         for pid in alive:
             kill(pid)
         with suppress(ChildProcessError):

@@ -39,7 +39,8 @@ class WorkerRecord:
         self.log, self.log_start = Path(order.log), log_start
         self.port = 0
         self.pid = 0
-        self.order: SpawnWorker | None = None  # to the prefork server; nothing once it was sent
+        self.order: SpawnWorker | None = None  # to its prefork server; nothing once it was sent
+        self.received_at = time.monotonic()
         # On the monotonic clock: when the prefork server was last asked to start or kill it; 0: it did so
         self.ordered_at = 0.0
         self.kill_at = 0.0  # on the monotonic clock; 0: not to be killed

@@ -69,6 +69,7 @@ class AgentHub(ThreadCalls):
         self._ends: dict[str, bool] = {}  # ended worker -> whether its agent reported the end
         self._names = 0  # how many were given
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
+        self._script_tasks: set[str] = set()
         self._ending = False
         self._abandoned = False
         self._holding = False  # no worker is started
@@ -136,6 +137,13 @@ class AgentHub(ThreadCalls):
         self._names += 1
         return f"{task}/{node}/{slot}/{self.epoch}-{self._names}"
 
+    def expect_scripts(self, task: str) -> None:
+        """Let agents import what scripts need, now and whenever one connects, until the task is dropped."""
+        if not self._script_tasks:
+            for agent in self._agents.values():
+                agent.send(wire.ExpectScripts())
+        self._script_tasks.add(task)
+
     def spawn(self, listener: HubListener, node: str, order: wire.SpawnWorker) -> None:
         """Start a worker as soon as its node has no worker of another task."""
         self._owners[order.worker] = WorkerOwner(listener, order.task, node)
@@ -167,6 +175,7 @@ class AgentHub(ThreadCalls):
 
     def drop_task(self, listener: HubListener, task: str) -> None:
         """Kill all workers of a task, and let agents drop the records of their ends."""
+        self._script_tasks.discard(task)
         for worker, owner in self._workers_of(listener):
             if owner.task == task:
                 self.stop(worker, 0.0)
@@ -302,6 +311,8 @@ class AgentHub(ThreadCalls):
         agent.identity, agent.node, agent.slots, agent.address = identity, node, slots, message.address
         self._agents[node] = agent
         agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s, wire.VERSION))
+        if self._script_tasks:
+            agent.send(wire.ExpectScripts())
         for left in message.workers:
             self._adopt(agent, left)
         for left in message.ended:

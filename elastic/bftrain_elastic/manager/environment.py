@@ -25,6 +25,11 @@ exec "${_bftrain_command[@]}"
 """
 
 
+def is_own(job: LauncherJob) -> bool:
+    """Return whether a job runs in an environment of its own, not in a fork of an agent's prefork server."""
+    return bool(job.setup or job.prefix or job.python)
+
+
 def command(
     job: LauncherJob, argv: Sequence[str], env: Mapping[str, str], *, warm: bool
 ) -> tuple[tuple[str, ...], bool]:
@@ -32,7 +37,7 @@ def command(
 
     In an environment of its own a script is run by a Python of its own, which has nothing imported.
     """
-    if not (job.setup or job.prefix or job.python):
+    if not is_own(job):
         return tuple(argv), warm
     words = tuple(argv)
     if warm:

@@ -95,6 +95,8 @@ class AgentLauncher:
     def _add(self, task: str, job: LauncherJob, lifecycle: TaskLifecycle) -> None:
         self._jobs[task], self._lifecycles[task], self._held[task] = job, lifecycle, ()
         self._by_node = None
+        if job.argv[0].endswith(".py") and not environment.is_own(job):
+            self._hub.expect_scripts(task)
 
     def _apply(self, actions: list[Mapping[str, Any]]) -> None:
         now: set[str] = set()

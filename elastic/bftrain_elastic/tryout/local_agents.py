@@ -1,7 +1,4 @@
-"""Agents on this machine, for trying scripts and for tests: each stands for a node.
-
-They are forked from one process, so that slow modules are imported once, and not by each agent.
-"""
+"""Agents on this machine, for trying scripts and for tests: each stands for a node."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bftrain_elastic.agent.forked_agents import AgentForkServer, ForkedAgent
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import is_running
 from bftrain_elastic.manager.agent_hub import AgentHub
@@ -39,9 +35,6 @@ class LauncherPort(Protocol):
 class LocalAgents:
     """Starts and stops agents for ``hub``; they end with this process, even if it is killed.
 
-    Forked ones begin when ``preload`` is imported. If their fork server ends before that they never begin:
-    :meth:`replace_lost` starts others.
-
     ``grace_s`` is how long an agent runs on after SIGTERM if there are workers. If this process is killed, the agents
     remove the folder ``remove``.
     """
@@ -62,11 +55,10 @@ class LocalAgents:
         self._preload = ",".join(preload)
         self._slots = slots
         self._places: dict[str, int] = {}  # of nodes in the order of their first start, for their GPUs
-        self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
+        self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid()), "--yield", "0"]
         self._words += ["--remove", str(remove)] if remove is not None else []
         self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
-        self._forks = AgentForkServer(preload, self._environment, remove)
-        self.running: dict[str, subprocess.Popen[bytes] | ForkedAgent] = {}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *nodes: str) -> None:
         """Start an agent for each of ``nodes``."""
@@ -77,23 +69,10 @@ class LocalAgents:
             words = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
             words += ["--preload", self._preload, *self._words]
             words += ["--first-gpu", str(self._slots * self._places.setdefault(node, len(self._places)))]
-            if self._forks.useful:
-                self.running[node] = self._forks.start(words)
-                continue
             command = [sys.executable, "-m", "bftrain_elastic.agent", *words]
             self.running[node] = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment
             )
-
-    def replace_lost(self, *, wait: bool = False) -> None:
-        """Start other agents for those that never began because their fork server ended.
-
-        With ``wait``, wait until all have begun.
-        """
-        for node, agent in list(self.running.items()):
-            while isinstance(agent, ForkedAgent) and (agent.pid if wait else agent.poll()) is not None and agent.lost:
-                self.start(node)
-                agent = self.running[node]  # noqa: PLW2901 - the one in its place may be lost too
 
     def terminate(self, *nodes: str) -> None:
         """Take nodes as a scheduler would: SIGTERM, and wait until the agents are gone."""
@@ -105,7 +84,6 @@ class LocalAgents:
 
     def close(self) -> None:
         """End them all."""
-        self._forks.close()
         self.terminate(*list(self.running))
 
 

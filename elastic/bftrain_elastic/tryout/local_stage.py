@@ -116,7 +116,6 @@ class LocalStage:
         self.launcher = self.make(self.messages, self.hub)
         begun.callback(self.launcher.close)
         self.agents.start(*self.nodes)
-        self.agents.replace_lost(wait=True)
         self.messages.until(lambda: len(self.hub_nodes()) == len(self.nodes), "all agents are registered")
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -98,8 +98,7 @@ class ScriptTrial:
         self._begun.close()
 
     def is_warm(self) -> bool:
-        """Return whether all agents are connected and have imported the modules; replace those that never began."""
-        self._agents.replace_lost()
+        """Return whether all agents are connected and have imported the modules."""
         return len(self._all("warm")) >= len(self._names)
 
     def resize(self, size: int) -> None:

@@ -45,9 +45,9 @@ class AgentRefused(TypedMessage, name="refused"):
 
 
 class SpawnWorker(TypedMessage, name="spawn", kw_only=True):
-    """Start a worker; the agent passes it to its prefork server with the whole environment.
+    """Start a worker; the agent passes it to a prefork server with the whole environment.
 
-    A ``warm`` worker is a script that a fork of the prefork server runs, another one any command. ``place`` is its
+    A ``warm`` worker is a script that a fork of a process with torch runs, another one any command. ``place`` is its
     place in its group. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, means that the work is
     done.
     """
@@ -65,6 +65,10 @@ class SpawnWorker(TypedMessage, name="spawn", kw_only=True):
     place: Message | None = None
     finish_code: int | None = None
     finish_file: str = ""
+
+
+class ExpectScripts(TypedMessage, name="expect_scripts"):
+    """Import what scripts need: a task may soon start one here."""
 
 
 class MessageToWorker(TypedMessage, name="message"):
@@ -123,7 +127,7 @@ class Alive(TypedMessage, name="alive"):
 
 
 class AgentWarm(TypedMessage, name="warm"):
-    """The prefork server of the node has imported its modules."""
+    """The prefork server for scripts has imported its modules."""
 
 
 class PreemptionNotice(TypedMessage, name="notice"):
@@ -178,7 +182,7 @@ class WorkerExited(TypedMessage, name="exited"):
     stopped: bool = False
 
 
-# -- from an agent to its prefork server
+# -- from an agent to a prefork server
 
 
 class SignalProcess(TypedMessage, name="signal"):
@@ -230,6 +234,7 @@ FROM_MANAGER: Final = MessageTable(
     AgentRefused,
     Alive,
     SpawnWorker,
+    ExpectScripts,
     MessageToWorker,
     StopWorker,
     InspectWorker,

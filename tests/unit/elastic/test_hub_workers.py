@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bftrain_elastic.manager.agent_hub import AgentHub
@@ -190,7 +192,24 @@ def test_workers_that_are_held_back_start_later(hub: AgentHub, comes: Comes, lau
     hub.hold_workers()
     start(launcher, "n1")
     agent = comes("n1")
-    agent.hear("welcome")
+    agent.hear("expect_scripts")
     assert agent.hears_nothing()
     hub.start_workers()
     assert agent.hear("spawn")
+
+
+def test_agents_import_for_scripts_while_a_task_has_one(comes: Comes, hub: AgentHub, tmp_path: Path) -> None:
+    launcher = AgentLauncher("simple", Simple, hub)
+    own = {"argv": ["x.py"], "folder": str(tmp_path / "t"), "python": "/opt/python"}
+    launcher.add("command", {**own, "argv": ["sleep", "9"]})
+    launcher.add("own", own)
+    first = comes("n1")
+    hub.nodes()
+    launcher.add("script", {**own, "python": ""})
+    assert first.hear("expect_scripts") == {"type": "expect_scripts"}
+    comes("n2").hear("expect_scripts")
+    launcher.drop("script")
+    launcher.close()
+    third = comes("n3")
+    assert third.hear("welcome")
+    assert third.hears_nothing()

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +18,6 @@ from bftrain.errors import BadConfig
 from bftrain.live.schedulers import local
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
-from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.live_inside import in_a_loop, until
 
 SLEEPS = AgentOrder(argv=("/bin/sleep", "600"))
@@ -162,53 +160,6 @@ async def test_agents_go_on_without_us_and_are_found_again(tmp_path: Path) -> No
     for pid in before.values():
         assert not _lives(pid), "and they end with us, though they are no children of this scheduler"
     assert not any(agent.alive for agent in scheduler._agents.values())  # noqa: SLF001 - the first one's children
-
-
-def forked_order(folder: Path) -> AgentOrder:
-    """Return how real agents are started, which look for a manager in vain."""
-    make_secret(folder / "secret")
-    words = ("--manager", "127.0.0.1:9", "--secret", str(folder / "secret"), "--node", "{node}", "--preload", "json")
-    return AgentOrder(argv=(sys.executable, "-m", "bftrain_elastic.agent", *words))
-
-
-@in_a_loop
-async def test_real_agents_are_forked_from_one_process_and_go_on_without_it(tmp_path: Path) -> None:
-    order = forked_order(tmp_path)
-    scheduler = make({"nodes": 2}, Site(name="test", folder=tmp_path))
-    assert isinstance(scheduler, LocalScheduler)
-    first = Slots(scheduler, tmp_path)
-    running = asyncio.create_task(scheduler.run(first.news.append, order))
-    await until(lambda: len(first.agents()) == 2)
-    before = first.agents()
-    (server,) = {_parent(pid) for pid in before.values()}
-    assert _parent(server) == os.getpid()
-    running.cancel()
-    await until(lambda: not _lives(server))
-    async with slots(tmp_path, order, nodes=2) as again:
-        await until(lambda: len(again.allowed) == 2)
-        await asyncio.sleep(0.05)
-        assert again.agents() == before, "they are found again"
-    for pid in before.values():
-        assert not _lives(pid)
-
-
-@in_a_loop
-async def test_another_fork_server_takes_the_place_of_one_that_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local, "_RESTART_S", 0.0)
-    async with slots(tmp_path, forked_order(tmp_path), nodes=1) as found:
-        await until(lambda: len(found.agents()) == 1)
-        (server,) = {_parent(pid) for pid in found.agents().values()}
-        os.kill(server, signal.SIGKILL)
-        os.kill(found.agents()["slot1"], signal.SIGKILL)
-        await until(lambda: any(isinstance(news, Remark) for news in found.news))
-        await until(lambda: len(found.agents()) == 1)
-        assert {_parent(pid) for pid in found.agents().values()} != {server}
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @in_a_loop
