@@ -31,6 +31,8 @@ TOKEN_VARIABLE: Final = "BFTRAIN_TOKEN"  # noqa: S105 - the name of a variable: 
 SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
 _SAME_VERSION: Final = "use the same version of bftrain as the live run"
 _PATIENCE_S: Final = 30.0
+_RESTART_S: Final = 3.0  # a daemon that restarts is there again within this time
+_RECONNECT_S: Final = 0.05
 _QUIET_S: Final = 8.0  # updates come every second: the run counts as lost after this long without one
 _KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: schemas.NotFound, 409: schemas.NotNow}
 
@@ -221,17 +223,31 @@ class Client:
         return answer
 
     def _connected(self) -> http.client.HTTPConnection:
-        if not self._over_tcp:
-            return _UnixConnection(self._address)
-        parts = urlsplit(self._address)
-        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
+        """Return an open connection, if need be to a daemon that restarts: nothing was sent, so nothing is repeated."""
+        connection: http.client.HTTPConnection = _UnixConnection(self._address)
+        if self._over_tcp:
+            parts = urlsplit(self._address)
+            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
+        was_here = self._over_tcp or Path(self._address).parent.exists()
+        deadline = time.monotonic() + _RESTART_S
+        while True:
+            try:
+                connection.connect()
+            except OSError as error:
+                connection.close()
+                may_return = was_here and isinstance(error, FileNotFoundError | ConnectionRefusedError)
+                if not may_return or time.monotonic() > deadline:
+                    raise self._unreachable(error, f" within {_RESTART_S:g} s" if may_return else "") from error
+                time.sleep(_RECONNECT_S)
+            else:
+                return connection
 
-    def _unreachable(self, error: Exception) -> NotAvailable:
+    def _unreachable(self, error: Exception, within: str = "") -> NotAvailable:
         if isinstance(error, PermissionError):
             return NotAvailable("you may not talk to this live run", where=self._address, fix="ask its user")
         why = "there is no such socket" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None)
         return NotAvailable(
-            f"no live run answers: {why or error}",
+            f"no live run answers{within}: {why or error}",
             where=self._address,
             fix=f"bftrain live --config FILE starts one; set {VARIABLE} to the socket of another user's",
         )

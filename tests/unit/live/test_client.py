@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Odd:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(path))
         self._server.listen()
-        self._thread = threading.Thread(target=self._run, args=(answers,))
+        self._thread = threading.Thread(target=self._run, args=(answers,), daemon=True)
         self._thread.start()
 
     def _run(self, answers: tuple[bytes, ...]) -> None:
@@ -154,3 +155,35 @@ def test_where_many_others_wait_to_be_let_in_a_client_waits_too(tmp_path: Path) 
                     connection.sendall(OK)
         thread.join(10)
     assert found == [()]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
+def test_a_call_waits_for_a_daemon_that_restarts(tmp_path: Path, *, killed: bool) -> None:
+    path = tmp_path / "s"
+    if killed:  # its socket is left
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+
+    def restart() -> None:
+        path.unlink(missing_ok=True)
+        servers.append(Odd(path, OK))
+
+    servers: list[Odd] = []
+    timer = threading.Timer(0.5, restart)
+    timer.start()
+    try:
+        with closing(Client(str(path))) as client:
+            assert client.nodes() == ()
+    finally:
+        timer.join()
+        servers[0].close()
+
+
+def test_a_call_fails_when_no_daemon_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bftrain.live.client.client._RESTART_S", 0.3)
+    begun = time.monotonic()
+    with pytest.raises(NotAvailable, match=r"no live run answers within 0.3 s: there is no such socket"):
+        Client(str(tmp_path / "s")).nodes()
+    assert time.monotonic() - begun >= 0.3
+    with pytest.raises(NotAvailable, match="no live run answers: there is no such socket"):
+        Client(str(tmp_path / "never" / "s")).nodes()
