@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.agent.process_tree import descendants
+from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.tryout import sample_script, sample_script_horovod
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.worker import checkpoint_file
@@ -44,6 +44,7 @@ class Site:
     def agent(self, node: str, *words: str) -> None:
         where = ["--manager", f"127.0.0.1:{self.port}", "--secret", str(self.folder / "secret"), "--node", node]
         command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--parent", str(os.getpid()), *words]
+        command += ["--yield", "0"]
         self.agents[node] = subprocess.Popen(command, start_new_session=True)
 
     def manager(self, launcher: str, script: str, *nodes: str, keep_s: float | None = None) -> Manager:
@@ -54,7 +55,8 @@ class Site:
 
     def workers(self) -> set[int]:
         """Return all processes below the agents that are neither agents nor prefork servers."""
-        return {pid for agent in self.agents.values() for pid in list(descendants(agent.pid))[1:]}
+        preforks = [prefork for agent in self.agents.values() for prefork in children(agent.pid)]
+        return {pid for prefork in preforks for pid in descendants(prefork)}
 
     def close(self) -> None:
         for manager in self.managers:

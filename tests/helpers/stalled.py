@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any, Final, Self
 
-from bftrain_elastic.agent.process_tree import children
 from bftrain_elastic.tryout.local_stage import LocalStage
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -42,7 +41,7 @@ class Stalled:
         stage.messages.steps(self.task, 2)
         if fault == "stop":
             self.at = time.time()
-            self.stopped = children(children(stage.agents.running["n2"].pid)[0])[0]
+            self.stopped = stage.processes("worker", "n2")[0]
             os.kill(self.stopped, signal.SIGSTOP)
         else:
             stage.messages.until(lambda: bool(self.record("fault")), f"{fault}: it made its mistake")

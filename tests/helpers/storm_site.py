@@ -77,7 +77,18 @@ class StormSite:
 
     def start_agent(self, node: str) -> None:
         where = ["--manager", f"127.0.0.1:{self._port}", "--secret", str(self.folder / "secret"), "--node", node]
-        command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--slots", "1", "--parent", str(os.getpid())]
+        command = [
+            sys.executable,
+            "-m",
+            "bftrain_elastic.agent",
+            *where,
+            "--slots",
+            "1",
+            "--parent",
+            str(os.getpid()),
+            "--yield",
+            "0",
+        ]
         env = {**os.environ, "TMPDIR": str(self.folder / "tmp")}
         with (self.folder / f"{node}.log").open("ab") as log:
             self.agents[node] = subprocess.Popen(command, start_new_session=True, env=env, stdout=log, stderr=log)
@@ -148,8 +159,8 @@ class StormSite:
         self.hold([node for node in self.held if node not in nodes], cause="preempted")
 
     def prefork(self, node: str) -> int | None:
-        """Return the process that forks the workers of a node."""
-        return next(iter(children(self.agents[node].pid)), None)
+        """Return the process that forks the scripts of a node; it starts after that for commands."""
+        return next(reversed(children(self.agents[node].pid)), None)
 
     def worker(self, node: str) -> int | None:
         """Return the worker of a node, if there is one."""

@@ -196,7 +196,7 @@ class LocalStage:
         self.messages.until(lambda: self.hub_nodes() == set(self.nodes), "all agents are registered")
 
     def processes(self, part: str, node: str) -> list[int]:
-        """Return the processes of a node that are its ``agent``, its ``prefork server``, or a ``worker``."""
+        """Return the processes of a node that are its ``agent``, a ``prefork`` server, or a ``worker``."""
         agent = self.agents.running[node].pid
         found = [agent]
         for _ in range(("agent", "prefork", "worker").index(part)):
@@ -204,7 +204,7 @@ class LocalStage:
         return found
 
     def send(self, number: int, part: str, node: str) -> list[int]:
-        """Send a signal to the agent, the prefork server or the workers of a node; return their process ids."""
+        """Send a signal to the agent, the prefork servers or the workers of a node; return their process ids."""
         pids = self.processes(part, node)
         for pid in pids:
             kill(pid, number)
@@ -225,8 +225,5 @@ class LocalStage:
 
     def leftovers(self) -> list[int]:
         """Return the processes below the agents that are neither agents nor prefork servers."""
-        found = []
-        for agent in self.agents.running.values():
-            own = list(descendants(agent.pid))
-            found += own[1:]  # the first is the prefork server
-        return found
+        preforks = [pid for node in self.agents.running for pid in self.processes("prefork", node)]
+        return [pid for prefork in preforks for pid in descendants(prefork)]
