@@ -32,7 +32,6 @@ SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
 _SAME_VERSION: Final = "use the same version of bftrain as the live run"
 _PATIENCE_S: Final = 30.0
 _RESTART_S: Final = 3.0  # a daemon that restarts is there again within this time
-_RECONNECT_S: Final = 0.05
 _QUIET_S: Final = 8.0  # updates come every second: the run counts as lost after this long without one
 _KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: schemas.NotFound, 409: schemas.NotNow}
 
@@ -228,17 +227,18 @@ class Client:
         if self._over_tcp:
             parts = urlsplit(self._address)
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
-        was_here = self._over_tcp or Path(self._address).parent.exists()
         deadline = time.monotonic() + _RESTART_S
         while True:
             try:
                 connection.connect()
             except OSError as error:
                 connection.close()
-                may_return = was_here and isinstance(error, FileNotFoundError | ConnectionRefusedError)
+                may_return = isinstance(error, ConnectionRefusedError) or (
+                    isinstance(error, FileNotFoundError) and Path(self._address).parent.exists()
+                )
                 if not may_return or time.monotonic() > deadline:
                     raise self._unreachable(error, f" within {_RESTART_S:g} s" if may_return else "") from error
-                time.sleep(_RECONNECT_S)
+                time.sleep(0.05)
             else:
                 return connection
 
