@@ -74,9 +74,9 @@ def test_an_example_is_ready() -> None:
         "reports",
         "commits",
         "resizes",
-        "keeps what it trains",
         "keeps its progress",
         "keeps its values",
+        "divides the work",
         "workers agree",
         "goes on learning",
     ]

@@ -1,13 +1,15 @@
-"""bftrain elastic check names what a script does wrong that looks right: each worker trains, but not together."""
+"""bftrain elastic check tells scripts whose workers train together from those whose workers only look like it."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bftrain_elastic.tryout import sample_script_horovod
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.torch
@@ -30,7 +32,7 @@ LOOP = """
 def train(state):
     {begin}
     while state.position < 1000:
-        x, y = batch(state.position, state.rank, state.workers)
+        x, y = batch(state.position, {part})
         loss = torch.nn.functional.mse_loss(parallel(x), y)
         optimizer.zero_grad()
         {backward}
@@ -38,50 +40,60 @@ def train(state):
         state.position += 1
         time.sleep(0.005)
         report(samples=BATCH, loss=loss)
-        state.commit()
+        {commit}
 
-run(State({held}, position=0), train)
+run(State(model=model, optimizer=optimizer, position=0), train)
 """
-PLAIN = {
+RIGHT = {
     "begin": "parallel = state.parallel()",
+    "part": "state.rank, state.workers",
     "backward": "loss.backward()",
-    "held": "model=model, optimizer=optimizer",
+    "commit": "state.commit()",
 }
-ACCELERATE = """global model, optimizer
-    from accelerate import Accelerator
-    accelerator = Accelerator(cpu=True)
-    parallel, optimizer = accelerator.prepare(model, optimizer)"""
+ACCELERATE = {
+    "begin": """global model, optimizer
+    {maker}
+    parallel, optimizer = accelerator.prepare(model, optimizer)""",
+    "backward": "accelerator.backward(loss)",
+}
+OWN_ACCELERATOR = ACCELERATE["begin"].format(
+    maker="from accelerate import Accelerator; accelerator = Accelerator(cpu=True)"
+)
+GROUP_ACCELERATOR = ACCELERATE["begin"].format(
+    maker="from bftrain_elastic.accelerate import group_accelerator; accelerator = group_accelerator(state)"
+)
 
 TRAINER = """
 from transformers import Trainer, TrainerCallback, TrainingArguments
+from bftrain_elastic.huggingface import run_trainer
 
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.inside = torch.nn.Linear(4, 1)
     def forward(self, x, labels):
-        return {"loss": torch.nn.functional.mse_loss(self.inside(x), labels)}
+        return {{"loss": torch.nn.functional.mse_loss(self.inside(x), labels)}}
 
 class Commits(TrainerCallback):
     def __init__(self, state):
         self.state = state
     def on_step_end(self, *_, **__):
-        time.sleep(0.005)
         report(samples=BATCH, loss=1.0)
         self.state.commit()
 
-data = [{"x": x, "labels": y} for x, y in zip(*batch(0, 0, 1))] * 4000
+data = [{{"x": x, "labels": y}} for position in range(400) for x, y in zip(*batch(position, 0, 1))]
 network = Model()
+quiet = {{"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}}
 
-def train(state):
-    quiet = {"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-    about = TrainingArguments(output_dir=".", use_cpu=True, seed=state.rank, per_device_train_batch_size=8, **quiet)
-    Trainer(model=network, args=about, train_dataset=data, callbacks=[Commits(state)]).train()
+def trainer(*callbacks):
+    about = TrainingArguments(output_dir=".", use_cpu=True, per_device_train_batch_size=8, **quiet)
+    return Trainer(model=network, args=about, train_dataset=data, callbacks=list(callbacks))
 
-run(State(model=network), train)
+{start}
 """
 LIGHTNING = """
 import lightning
+from bftrain_elastic.lightning import run_trainer
 
 class Model(lightning.LightningModule):
     def __init__(self):
@@ -96,20 +108,23 @@ class Commits(lightning.Callback):
     def __init__(self, state):
         self.state = state
     def on_train_batch_end(self, *_):
-        time.sleep(0.005)
         report(samples=BATCH, loss=1.0)
         self.state.commit()
 
 network = Model()
+data = torch.utils.data.TensorDataset(*map(torch.cat, zip(*(batch(position, 0, 1) for position in range(400)))))
 
-def train(state):
-    data = torch.utils.data.TensorDataset(*(part.repeat(1000, 1) for part in batch(state.rank, 0, 1)))
+def loader(shuffle):
+    return torch.utils.data.DataLoader(data, batch_size=8, shuffle=shuffle)
+
+def trainer(*callbacks):
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = lightning.Trainer(accelerator="cpu", callbacks=[Commits(state)], max_epochs=1, **quiet)
-    trainer.fit(network, torch.utils.data.DataLoader(data, batch_size=8))
+    return lightning.Trainer(accelerator="cpu", callbacks=list(callbacks), max_epochs=1, **quiet)
 
-run(State(model=network), train)
+{start}
 """
+USUAL_TRAINER = "run(State(model=network), lambda state: trainer(Commits(state)).train())"
+USUAL_LIGHTNING = "run(State(model=network), lambda state: trainer(Commits(state)).fit(network, loader(False)))"
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -117,64 +132,152 @@ def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{package} is not installed here; install it with pip")
 
 
+def findings(folder: Path, script: str, *options: str) -> dict[str, Any]:
+    path = folder / "script.py"
+    path.write_text(BEGIN + script)
+    done = bftrain("elastic", "check", path, "--json", *options)
+    found = {one["name"]: one for one in json.loads(done.out)}
+    assert done.code == (0 if all(one["ok"] for one in found.values()) else 3), done.err
+    return found
+
+
 @pytest.mark.parametrize(
-    ("script", "missing", "words"),
+    ("script", "fix"),
     [
         pytest.param(
-            LOOP.format(**PLAIN | {"begin": "parallel = state.model"}),
-            {"workers agree"},
-            "nothing exchanges their gradients",
-            id="state.parallel() is forgotten",
+            LOOP.format(**RIGHT | {"begin": "parallel = state.model", "part": "0, 1"}),
+            "model = state.parallel()",
+            id="neither parallel() nor share()",
         ),
+        pytest.param(LOOP.format(**RIGHT | {"part": "0, 1"}), "give each worker its share", id="no share()"),
         pytest.param(
-            LOOP.format(**PLAIN | {"held": "model=model"}),
-            {"workers agree", "keeps what it trains"},
-            "an optimizer is not in the State",
-            id="the optimizer is not in the State",
-        ),
-        pytest.param(
-            "BATCH = 25\n" + LOOP.format(**PLAIN),
-            {"weighs its shares"},
-            "its workers have unequal shares of a batch",
-            id="a batch that the workers do not divide",
-        ),
-        pytest.param(
-            "model = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Dropout(0.1))\n"
-            "optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)\n" + LOOP.format(**PLAIN),
-            {"draws its own random numbers"},
-            "its workers draw the same random numbers in the model",
-            id="dropout after torch.manual_seed",
-        ),
-        pytest.param(
-            LOOP.format(**PLAIN | {"begin": ACCELERATE, "backward": "accelerator.backward(loss)"}),
-            {"workers agree"},
-            "Accelerate sees one process",
-            marks=needs("accelerate"),
-            id="Accelerate",
-        ),
-        pytest.param(
-            TRAINER,
-            {"workers agree", "keeps what it trains"},
-            "the Trainer of Transformers sees one process",
+            TRAINER.format(start=USUAL_TRAINER),
+            "run_trainer(trainer)",
             marks=needs("transformers"),
             id="transformers.Trainer",
         ),
         pytest.param(
-            LIGHTNING,
-            {"workers agree", "keeps what it trains"},
-            "the Trainer of Lightning sees one process",
+            LIGHTNING.format(start=USUAL_LIGHTNING),
+            "run_trainer(trainer, model, ...)",
             marks=needs("lightning"),
             id="lightning.Trainer",
         ),
     ],
 )
-def test_workers_that_train_apart_are_found_with_the_cause(
-    tmp_path: Path, script: str, missing: set[str], words: str
-) -> None:
-    path = tmp_path / "script.py"
-    path.write_text(BEGIN + script)
-    done = bftrain("elastic", "check", path, "--json")
-    assert done.code == 3, done.err
-    found = json.loads(done.out)
-    assert {one["name"] for one in found if not one["ok"]} - {"goes on learning"} == missing, found
-    assert any(words in one["detail"] and one["fix"] for one in found)
+def test_workers_that_all_compute_the_same_are_found(tmp_path: Path, script: str, fix: str) -> None:
+    found = findings(tmp_path, script)
+    assert {name for name, one in found.items() if not one["ok"]} - {"goes on learning"} == {"divides the work"}, found
+    assert "all workers computed the same, so more nodes bring nothing" in found["divides the work"]["detail"]
+    assert "at script.py:" in found["divides the work"]["detail"]
+    assert fix in found["divides the work"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("script", "fix"),
+    [
+        pytest.param(
+            LOOP.format(**RIGHT | {"begin": "parallel = state.model"}), "model = state.parallel()", id="no parallel()"
+        ),
+        pytest.param(
+            LOOP.format(**RIGHT | {"begin": OWN_ACCELERATOR, "backward": ACCELERATE["backward"]}),
+            "group_accelerator(state)",
+            marks=needs("accelerate"),
+            id="Accelerator",
+        ),
+    ],
+)
+def test_workers_that_train_apart_are_found(tmp_path: Path, script: str, fix: str) -> None:
+    found = findings(tmp_path, script)
+    assert {name for name, one in found.items() if not one["ok"]} - {"goes on learning"} == {"workers agree"}, found
+    assert "no gradients were exchanged" in found["workers agree"]["detail"]
+    assert "at script.py:" in found["workers agree"]["detail"]
+    assert fix in found["workers agree"]["fix"]
+
+
+EVALUATION = """
+def evaluate(state):
+    state.model.eval()
+    with torch.no_grad():
+        torch.nn.functional.mse_loss(state.model(torch.ones(2, 4)), torch.ones(2, 1))
+    state.model.train()
+"""
+FSDP = """
+from torch.distributed.fsdp import fully_shard
+from bftrain_elastic import ShardedTraining
+
+def build():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
+
+{rest}
+""".format(
+    rest=LOOP.format(**RIGHT | {"begin": "parallel, optimizer = state.sharded.join()"}).replace(
+        "model=model, optimizer=optimizer", "sharded=ShardedTraining(build, fully_shard, torch.optim.AdamW)"
+    )
+)
+DDP = """
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+dist.init_process_group("gloo")
+data = TensorDataset(*batch(0, 0, 1))
+sampler = DistributedSampler(data)
+model = DistributedDataParallel(model)
+for epoch in range(1000):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.005)
+        report(samples=4 * dist.get_world_size(), loss=loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        pytest.param(EVALUATION + LOOP.format(**RIGHT | {"commit": "evaluate(state); state.commit()"}), [], id="eval"),
+        pytest.param(
+            "def batch(position, rank, workers):\n"
+            "    return torch.ones(BATCH, 4)[rank::workers], torch.ones(BATCH, 1)[rank::workers]\n"
+            + LOOP.format(**RIGHT),
+            [],
+            id="all samples are equal",
+        ),
+        pytest.param(FSDP, [], id="fully_shard"),
+        pytest.param(
+            LOOP.format(**RIGHT | {"begin": GROUP_ACCELERATOR, "backward": ACCELERATE["backward"]}),
+            [],
+            marks=needs("accelerate"),
+            id="group_accelerator",
+        ),
+        pytest.param(
+            TRAINER.format(start="run_trainer(trainer())"), [], marks=needs("transformers"), id="transformers.Trainer"
+        ),
+        pytest.param(
+            LIGHTNING.format(start="run_trainer(trainer(), network, train_dataloaders=loader(True))"),
+            [],
+            marks=needs("lightning"),
+            id="lightning.Trainer",
+        ),
+        pytest.param(
+            Path(sample_script_horovod.__file__).read_text(),
+            ["--backend", "horovod"],
+            marks=pytest.mark.horovod,
+            id="Horovod",
+        ),
+    ],
+)
+def test_workers_that_train_together_are_right(tmp_path: Path, script: str, options: list[str]) -> None:
+    found = findings(tmp_path, script, *options)
+    assert found["divides the work"]["ok"], found
+    assert {name for name, one in found.items() if not one["ok"]} <= {"goes on learning"}, found
+
+
+def test_a_ddp_script_under_the_process_launcher_is_right_but_for_its_checkpoint(tmp_path: Path) -> None:
+    found = findings(tmp_path, DDP, "--backend", "process")
+    assert found["divides the work"]["ok"], found
+    same = findings(tmp_path, DDP.replace("sampler=sampler", "shuffle=False"), "--backend", "process")
+    assert "DistributedSampler" in same["divides the work"]["fix"]

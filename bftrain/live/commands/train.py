@@ -250,6 +250,8 @@ def trial(
     out: Output,
     folder: Path | None = None,
     preload: str = "",
+    *,
+    records_steps: bool = False,
 ) -> Iterator[tuple[ScriptTrial, Callable[[], bool]]]:
     """Run a script on that many local agents; yield it and a function that tells whether the user asked to stop."""
     from bftrain.registry import load
@@ -267,7 +269,12 @@ def trial(
             _hangup_stops(),
             interruption(message=False) as stopped,
             ScriptTrial(
-                make, [str(script), *words], nodes=nodes, folder=folder and folder.resolve(), preload=modules
+                make,
+                [str(script), *words],
+                nodes=nodes,
+                folder=folder and folder.resolve(),
+                preload=modules,
+                records_steps=records_steps,
             ) as trying,
         ):
             out.say(f"starting {nodes} agents on this machine ..." if nodes > 1 else "starting an agent ...")
@@ -359,7 +366,7 @@ def check(
     """Run SCRIPT on one node of this machine, on two, and on the second alone, and say what it lacks to be elastic."""
     from bftrain_elastic.tryout.readiness_check import NODES, findings, watch
 
-    with trial(script, words, backend, max(map(max, NODES)), out, preload=preload) as (trying, stopped):
+    with trial(script, words, backend, max(map(max, NODES)), out, preload=preload, records_steps=True) as (trying, stopped):
         out.say("running it on one node, on two, and on the second of them alone ...")
         seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
         interrupted = stopped()

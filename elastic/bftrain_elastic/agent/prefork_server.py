@@ -46,6 +46,7 @@ from bftrain_elastic.agent.process_tree import (
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, TypedMessage, decode, encode
+from bftrain_elastic.worker import step_records
 
 # What a training script will import sooner or later, and what takes long
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
@@ -265,6 +266,8 @@ def run_script(argv: list[str]) -> int:
 
             horovod_worker.install()
         begin_random_numbers()
+        if folder := os.environ.get(step_records.FOLDER):
+            step_records.record_steps(folder)
         runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):

@@ -15,9 +15,9 @@ from statistics import mean
 from typing import Final
 
 from bftrain_elastic.errors import OWN_ERROR, BadCommit
+from bftrain_elastic.manager.task_lifecycles.supervision import DRIFT
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, SAME_NUMBERS, UNEVEN, fixes
 from bftrain_elastic.worker import checkpoint_file
 
 NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
@@ -27,10 +27,24 @@ _STEP: Final = "bftrain.step"  # among the values of a state
 _STALL: Final = "no step for "  # notes on a script that has stopped making steps begin so
 _FALLING: Final = 0.02  # relative: what a loss may rise by chance
 _POLL_S: Final = 0.02
+_COMPARED: Final = 3  # steps that must be compared before workers are said to do the same
 
 RUN: Final = "put the training into run(state, train), as docs/elastic.md shows"
 REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_elastic import report"
 COMMIT: Final = "call state.commit() where it is safe to stop, best after each step"
+SHARE: Final = (
+    "give each worker its share of a batch: mine, weight = state.share(N), an ElasticLoader, or a DistributedSampler"
+)
+_GROUP: Final = "use init_process_group, DistributedDataParallel and DistributedSampler: ranks are in the environment"
+TOGETHER: Final = {  # what exchanges the gradients and divides the data, by the caller of the optimizer
+    "transformers": "call bftrain_elastic.huggingface.run_trainer(trainer) instead of State, run() and trainer.train()",
+    "lightning": "call bftrain_elastic.lightning.run_trainer(trainer, model, ...) instead of State, run() and fit()",
+    "accelerate": "make the Accelerator in train(): bftrain_elastic.accelerate.group_accelerator(state)",
+    "horovod": "use hvd.DistributedOptimizer(optimizer, named_parameters=...), and part hvd.rank() of each batch",
+    "process": _GROUP,
+    "torchrun": _GROUP,
+    "": f"train with model = state.parallel(), and {SHARE}",
+}
 LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
 
 
@@ -54,6 +68,7 @@ class WatchedRun:
 
     reached: list[int] = field(default_factory=list)
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
+    steps: list[list[Message]] = field(default_factory=list)  # records of the steps in groups, of each process
 
 
 def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> WatchedRun:
@@ -72,6 +87,7 @@ def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callab
         if trying.count(size, since) < steps:
             break
         seen.reached.append(size)
+    seen.steps = trying.step_records()
     return seen
 
 
@@ -97,17 +113,11 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
         yield _commits(message)
         yield _resizes(message, reached)
         yield from _keeps_going(message)
-    if reached:
-        yield _keeps_what_it_trains(message)
     if len(reached) > 1:
         if runs is None:  # or that is why steps are done again
             yield _keeps_progress(lines)
         yield _keeps_values(message, seen)
-        yield _workers_agree(message)
-        if uneven := _advised("weighs its shares", _notes(message, UNEVEN)):
-            yield uneven
-        if same := _advised("draws its own random numbers", _notes(message, SAME_NUMBERS)):
-            yield same
+    yield from _works_together(message, seen.steps)
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
 
@@ -224,22 +234,32 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
     return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
 
 
-def _workers_agree(message: Sequence[Message]) -> ReadinessFinding:
-    found = _advised("workers agree", _notes(message, DRIFT))
-    return found or ReadinessFinding("workers agree", "their models are the same")
+def _works_together(message: Sequence[Message], steps: Sequence[Sequence[Message]]) -> Iterator[ReadinessFinding]:
+    """Yield whether all workers train one model, each on data of its own."""
+    pairs = list(zip(*steps, strict=False)) if len(steps) == max(SIZES) else []
+    if len(pairs) >= _COMPARED:
+        where, caller = pairs[0][0]["where"]
+        place = f"{len(pairs)} steps{f': optimizer.step() at {where}' if where else ''}"
+        exchanges = any(one["exchanges"] for pair in pairs for one in pair)
+        same_inputs, same_weights = ([one[name] == other[name] for one, other in pairs] for name in ("inputs", "weights"))
+        if all(same_inputs) and all(same_weights) and _is_telling(pairs):
+            what = f"all workers computed the same, so more nodes bring nothing, in {place}"
+            yield ReadinessFinding("divides the work", what, SHARE if exchanges else TOGETHER.get(caller, TOGETHER[""]))
+            return
+        if not exchanges and not any(same_inputs[1:]) and not any(same_weights[1:]):
+            what = f"each worker trains a model of its own: no gradients were exchanged in {place}"
+            yield ReadinessFinding("workers agree", what, TOGETHER.get(caller, TOGETHER[""]))
+            return
+        yield ReadinessFinding("divides the work", "each worker trains on its own data")
+    drift = next(iter(_notes(message, DRIFT)), "")
+    detail, _, fix = drift.removesuffix(")").partition(" (")
+    yield ReadinessFinding("workers agree", detail or "their models are the same", fix)
 
 
-def _keeps_what_it_trains(message: Sequence[Message]) -> ReadinessFinding:
-    found = _advised("keeps what it trains", _notes(message, NOT_KEPT))
-    return found or ReadinessFinding("keeps what it trains", "its models and optimizers are in the State")
-
-
-def _advised(name: str, notes: Sequence[str]) -> ReadinessFinding | None:
-    """Return a finding from the first note, which ends with the fix in brackets; ``None`` without notes."""
-    for note in notes:
-        detail, _, fix = note.removeprefix(f"{NOT_KEPT}: ").removesuffix(")").partition(" (")
-        return ReadinessFinding(name, detail, fix or fixes(["parallel"]))
-    return None
+def _is_telling(pairs: Sequence[Sequence[Message]]) -> bool:
+    """Return whether equal inputs show equal work: not if all samples are equal."""
+    differ = [one["rows_differ"] for one, _ in pairs]
+    return any(differ) or (differ.count(None) == len(pairs) and len({one["inputs"] for one, _ in pairs}) > 1)
 
 
 def _keeps_progress(lines: Sequence[Message]) -> ReadinessFinding:

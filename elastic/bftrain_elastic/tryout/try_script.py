@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from bftrain_elastic.tryout.local_stage import MessageLog
 from bftrain_elastic.tryout.wire_speed import broadcast_s
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.worker import step_records
 
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
@@ -64,6 +66,7 @@ class ScriptTrial:
         nodes: int,
         folder: Path | None = None,
         preload: Sequence[str] = PRELOADED,
+        records_steps: bool = False,
     ) -> None:
         if not Path(argv[0]).is_file():
             raise BadScript("there is no such file", where=argv[0])
@@ -72,6 +75,7 @@ class ScriptTrial:
         self._names = tuple(f"node{number}" for number in range(1, nodes + 1))
         self._given_folder = folder
         self._preload = preload
+        self._records_steps = records_steps
         self._log = MessageLog()
         self._drained = 0
         self.messages = self._log.all
@@ -89,7 +93,10 @@ class ScriptTrial:
             begun.callback(self.hub.close)
             self._launcher = self._make(self._hear, self.hub)
             begun.callback(self._launcher.close)
-            self._launcher.add(TASK, {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S})
+            job = {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S}
+            if self._records_steps:
+                job["env"] = {step_records.FOLDER: str(self._own / "steps")}
+            self._launcher.add(TASK, job)
             self._agents.start(*self._names)
             self._begun = begun.pop_all()
         return self
@@ -161,6 +168,13 @@ class ScriptTrial:
         sent = max((one.get("sent_bytes", 0) for one in grew), default=0)
         wire_s = broadcast_s(size) if compare and grown and size >= _LEAST_COMPARED else None
         return {"bytes": size, "grow_s": median(grown) if grown else None, "sent_bytes": sent, "broadcast_s": wire_s}
+
+    def step_records(self) -> list[list[Message]]:
+        """Return the records of steps in groups, as a list for each process that made some."""
+        files = sorted((self._own / "steps").glob("*.jsonl"))
+        processes = ([json.loads(line) for line in path.read_text().splitlines()] for path in files)
+        steps = ([one for one in records if one["workers"] > 1] for records in processes)
+        return [one for one in steps if one]
 
     def lines(self) -> list[Message]:
         """Return all reported steps."""

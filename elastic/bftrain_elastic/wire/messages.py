@@ -230,10 +230,6 @@ def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) <= _NAMES and all(isinstance(one, str) for one in value)
-
-
 def _is_store(value: object) -> bool:
     match value:
         case [str(), int() as port]:
@@ -265,13 +261,11 @@ _WORDS: Final[Mapping[str, Mapping[str, Check]]] = {
     "finished": {},
     "position": {"place": _is_text, "line": _is_text, "commits": _is_count},
     "drift": {"step": _is_int64, "relative": _is_finite},
-    "misuse": {"step": _is_int64, "causes": _is_names},
 }
 # type of message -> its optional fields, and their defaults
 _OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
     "confirmed": {"state_bytes": (_is_count, 0), "sent_bytes": (_is_count, 0)},
     "on_disk": {"took_s": (_is_finite, 0.0)},
-    "drift": {"causes": (_is_names, ())},
     "report": {
         "total": (lambda it: it is None or _is_count(it), None),
         "since": (_is_int64, 0),

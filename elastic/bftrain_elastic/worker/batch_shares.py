@@ -6,7 +6,6 @@ import os
 from typing import Final, NamedTuple
 
 BATCH: Final = "BFTRAIN_BATCH"  # samples of a step over all workers, as was decided; 0 or nothing: the script knows
-used = False  # whether a share was asked for: then the script, or what calls it, weighs the shares
 
 
 def decided_batch() -> int | None:
@@ -29,8 +28,6 @@ class BatchShare(NamedTuple):
     @classmethod
     def of(cls, samples: int, rank: int, workers: int) -> BatchShare:
         """Divide ``samples`` samples among ``workers``."""
-        global used  # noqa: PLW0603 - of the process, as it trains one script
-        used = True
         if samples < 1:
             raise ValueError(f"a batch of {samples} samples cannot be divided")
         count = len(range(rank, samples, workers))

@@ -23,7 +23,7 @@ from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horov
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank
 from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining, is_caused_by_notice, reason_left
-from bftrain_elastic.worker.replica_check import compare_replicas, forget_optimizers, watch_optimizers
+from bftrain_elastic.worker.replica_check import compare_replicas
 from bftrain_elastic.worker.run_loop import FOLDER, once
 from bftrain_elastic.worker.state import State, agree, digest_large_values, report_in_memory
 from bftrain_elastic.worker.state_saving import load, save, save_if_due, save_if_only_here, tidy
@@ -85,7 +85,6 @@ class _HorovodTraining(RegroupedTraining):
         self._group = HorovodGroup(address)
 
     def run(self) -> Any:  # noqa: ANN401 - the result of the script's function
-        watch_optimizers()
         folder, state = os.environ.get(FOLDER), self._horovod_state
         self._own.folder = Path(folder) if folder else None
         self._keep, state.save = state.save, self._save
@@ -125,7 +124,6 @@ class _HorovodTraining(RegroupedTraining):
         return reason
 
     def _leave_group(self, *, broken: bool) -> None:  # noqa: ARG002 - abort() has cut the connections of a broken one
-        forget_optimizers()
         self._group.leave()
 
     def _join(self, place: GroupRank, order: Message) -> None:

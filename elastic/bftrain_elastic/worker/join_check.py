@@ -67,7 +67,7 @@ def check_join(state: StateBase) -> None:
             _, sent = share_state(state, [0], fresh=False, ahead=True)
             if own.group.place.rank == 0:
                 relative = sent / max(size_of(capture(state)), 1)
-                own.report({"type": "drift", "step": own.step, "relative": relative, "causes": ["followed"]})
+                own.report({"type": "drift", "step": own.step, "relative": relative})
     own.unproven = False
 
 

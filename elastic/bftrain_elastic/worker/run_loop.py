@@ -11,7 +11,6 @@ from typing import Final
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.native_training import NativeTraining
-from bftrain_elastic.worker.replica_check import watch_optimizers
 from bftrain_elastic.worker.sharded_training import ShardedTraining
 from bftrain_elastic.worker.single_training import train_in_one_group
 from bftrain_elastic.worker.state import State
@@ -28,7 +27,6 @@ def run(state: State, train: Callable[[State], None]) -> None:
     Without a manager there is one group: of one worker, or the one that torchrun's environment names. SIGTERM does not
     end a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves.
     """
-    watch_optimizers()
     folder = os.environ.get(FOLDER)
     inner(state).folder = Path(folder) if folder else None
     if folder:

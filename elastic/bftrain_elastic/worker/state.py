@@ -14,14 +14,7 @@ from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.join_check import check_join
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
-from bftrain_elastic.worker.replica_check import (
-    compare_states,
-    forget_optimizers,
-    has_pending_gradients,
-    refuse_sharded,
-    trained_parameters,
-    watch_forward,
-)
+from bftrain_elastic.worker.replica_check import compare_replicas, refuse_sharded
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
 from bftrain_elastic.worker.state_transfer import move, offer
@@ -82,7 +75,6 @@ class State(StateBase):
     @property
     def step(self) -> int:
         """The number of steps done, counting all workers' step as one: by reports or commits."""
-        inner(self).is_step_read = True
         return inner(self).step
 
     @property
@@ -105,7 +97,7 @@ class State(StateBase):
             from bftrain_elastic.worker.single_worker_model import single_worker_model
 
             return single_worker_model(self.model)
-        trains = trained_parameters(self.model)
+        trains = [(id(one), one.requires_grad) for one in self.model.parameters()]
         if own.parallel is None or own.wrapped_trains != trains:
             if own.parallel is not None:
                 own.parallel._remove_autograd_hooks()  # noqa: SLF001 - there is no public way
@@ -115,7 +107,6 @@ class State(StateBase):
             # All hold the same state already
             own.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
             own.wrapped_trains = trains
-            watch_forward(own, own.parallel)
             own.wrapped.append(own.parallel)
         return own.parallel
 
@@ -145,7 +136,6 @@ class State(StateBase):
             with state.random_numbers(len(x)):
                 loss = weight * mse_loss(model(x[mine]), y[mine])
         """
-        inner(self).by_sample = True
         return random_numbers_by_sample(mixed_seed(seed, inner(self).step), samples, self.share(samples))
 
     def commit(self) -> None:
@@ -165,9 +155,6 @@ class State(StateBase):
         if own.step == own.commit_step:  # a script that does not report still gets further
             own.step += 1
         own.commit_step = own.step
-        if has_pending_gradients() and not own.is_pending_named:
-            own.is_pending_named = True
-            own.report({"type": "misuse", "step": own.step, "causes": ["pending"]})
         if own.commits == 1:  # of this group: it may have been sharded since the state was made
             refuse_sharded(vars(self).values())
         if own.group.place.workers > 1:
@@ -182,7 +169,7 @@ class State(StateBase):
             largest = own.asked()
             if kept and copy_is_due(own) and not goes_on_without_copy(own, largest):
                 keep(self)
-        compare_states(self, own.group.spread)
+        compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.spread)
         save_and_report(self, largest)
         own.stream.at_commit(leaving=largest > own.group.place.generation)
         if largest > own.group.place.generation:
@@ -206,7 +193,6 @@ def leave_group(state: State, *, broken: bool = False) -> None:
     for wrapped in own.wrapped:
         wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
     own.parallel, own.wrapped = None, []
-    forget_optimizers()
     own.group.leave(broken=broken)
 
 

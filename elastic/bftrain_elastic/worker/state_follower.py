@@ -14,7 +14,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from bftrain_elastic.worker.replica_check import forget_optimizers
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_stream import FRAME, STANDSTILL_S, STREAM, optimizers_of, pieces
 from bftrain_elastic.worker.state_transfer import receivable
@@ -72,7 +71,6 @@ class StateFollower:
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
-        forget_optimizers()  # those that stepped here
         return reached
 
     def set_gradients(self) -> None:

@@ -73,12 +73,6 @@ class StateInternals:
         self.unproven = False  # this worker has followed, and its state is not compared yet
         self.parallel: Any = None
         self.wrapped_trains: list[tuple[int, bool]] = []  # the parameters, and whether trained, as that was made
-        self.batch_seen = 0.0  # samples of this worker that its model took last
-        self.numbers_before: Any = None  # where random numbers are before a forward pass,
-        self.seed_drawn = 0.0  # and of which seed it drew some
-        self.is_step_read = False  # the script reads state.step, perhaps to go on from there
-        self.is_pending_named = False  # it was reported that gradients are pending at commits
-        self.by_sample = False  # the script draws those of a step for the whole batch
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
         self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
         self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group

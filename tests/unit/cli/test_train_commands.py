@@ -37,7 +37,8 @@ class Played(ScriptTrial):
     closed: list[Path] = []  # noqa: RUF012 - of all that were
 
     def __enter__(self) -> Self:
-        self.folder = self._given_folder or Path("/nonexistent")
+        self._own = Path("/nonexistent")
+        self.folder = self._given_folder or self._own
         self._launcher = self
         self.step = 0
         self.t = time.time()

@@ -67,19 +67,48 @@ def test_a_hang_is_reported_with_where_it_hangs(text: str, words: str, fix: str)
     assert "train longer" not in found["resizes"].fix
 
 
-@pytest.mark.parametrize("cause", [": nothing exchanges their gradients (train with state.parallel())", ""])
-def test_workers_that_train_different_models_are_reported(cause: str) -> None:
-    note = {"type": "note", "text": f"the models of its workers differ at step 23 by 0.1 of their size{cause}"}
+def test_workers_that_train_different_models_are_reported() -> None:
+    note = {"type": "note", "text": "the models of its workers differ at step 23 by 0.1 of their size (do this)"}
     found = failing([*reports(), note])
     assert set(found) == {"workers agree"}
-    assert "state.parallel()" in found["workers agree"].fix
-    assert found["workers agree"].detail == note["text"].partition(" (")[0]
+    assert (found["workers agree"].detail, found["workers agree"].fix) == (note["text"].partition(" (")[0], "do this")
 
 
-def test_what_is_trained_and_not_kept_is_reported() -> None:
-    note = {"type": "note", "text": "not all that it trains is kept: an optimizer is not in the State (give it)"}
-    found = failing([*reports(), note])["keeps what it trains"]
-    assert (found.detail, found.fix) == ("an optimizer is not in the State", "give it")
+def steps(*inputs: str, weights: str = "", caller: str = "native", **more: object) -> list[Message]:
+    """Return the records of one worker's steps: a letter for each digest."""
+    where = {"where": ["fit.py:9", caller], "rows_differ": True, "exchanges": False}
+    return [
+        {"inputs": one, "weights": (weights or "wxyz")[place], **where, **more} for place, one in enumerate(inputs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "missing", "fix"),
+    [
+        (steps(*"abcd"), steps(*"abcd"), "divides the work", "model = state.parallel()"),
+        (steps(*"abcd", caller="transformers"), steps(*"abcd"), "divides the work", "run_trainer(trainer)"),
+        (steps(*"abcd", caller="lightning"), steps(*"abcd"), "divides the work", "run_trainer(trainer, model"),
+        (steps(*"abcd", exchanges=True), steps(*"abcd"), "divides the work", "give each worker its share"),
+        (steps(*"abcd", rows_differ=None), steps(*"abcd"), "divides the work", "state.parallel()"),
+        (steps(*"abcd"), steps(*"efgh", weights="wabc"), "workers agree", "model = state.parallel()"),
+        # Scripts that are right, or of which too little was seen
+        (steps(*"abcd"), steps(*"efgh"), "", ""),
+        (steps(*"abcd"), steps(*"abcd", weights="wabc"), "", ""),  # parts of one model: tensor parallelism
+        (steps(*"abcd", exchanges=True), steps(*"efgh", weights="wabc"), "", ""),
+        (steps(*"aaaa", rows_differ=False), steps(*"aaaa", rows_differ=False), "", ""),  # all samples are equal
+        (steps(*"aaaa", rows_differ=None), steps(*"aaaa", rows_differ=None), "", ""),
+        (steps(*"ab"), steps(*"ab"), "", ""),
+        (steps(*"abcd"), [], "", ""),
+    ],
+)
+def test_workers_that_do_the_same_or_train_apart_are_reported(
+    own: list[Message], others: list[Message], missing: str, fix: str
+) -> None:
+    found = failing(reports(), WatchedRun([1, 2, 1], steps=[one for one in (own, others) if one]))
+    assert set(found) == {missing} - {""}
+    for one in found.values():
+        assert "4 steps: optimizer.step() at fit.py:9" in one.detail
+        assert fix in one.fix
 
 
 def test_a_loss_that_is_no_number_is_reported() -> None:

@@ -11,7 +11,6 @@ from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED, FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.wire.misuses import DRIFT, NOT_KEPT, clauses, fixes
 
 _LEAST_WRITE_S: Final = 60.0  # longer than others may a worker take to leave that writes the state first,
 _WRITES: Final = 5.0  # or so many times as long as the last write took
@@ -20,6 +19,11 @@ _REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan
 _BAD_LOSSES: Final = 3  # in a row before that is reported
 _STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
 _LEAST_START_S: Final = 120.0  # and at least so long, even if the limit is smaller
+DRIFT: Final = "the models of its workers differ"  # how a note on replicas begins
+DRIFT_FIX: Final = (
+    "exchange all gradients, for example with model = state.parallel(), step on every rank, and keep model, optimizer "
+    "and schedule in the State"
+)
 _DONE_SHARE: Final = 0.9  # of its work that a task must have done to be believed that it is done
 
 
@@ -100,7 +104,7 @@ class TaskSupervision:
         self._bad_losses = 0
         self._bad_since: tuple[float, int] = (0.0, 0)
         self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
-        self._misuses: dict[tuple[str, ...], int] = {}  # kind and causes -> the step at which they were noted
+        self._drift_step = 0  # of the last note on replicas that differ
         self._early_ends = 0  # in a row, without a step between: ends with 0 that came before the work was done
         self._early_step = -1  # at the last of them
 
@@ -155,18 +159,11 @@ class TaskSupervision:
             case "position":
                 if self._inspection is not None:
                     self._inspection.position(worker, message)
-            case "drift" | "misuse" as kind:
-                self._misused(kind, message)
-
-    def _misused(self, kind: str, message: Message) -> None:
-        """Report a mistake of the script, and again only when the task has doubled its steps."""
-        causes, step = tuple(message["causes"]), int(message["step"])
-        if not 0 < step < 2 * self._misuses.get((kind, *causes), 0):
-            differ = f"{DRIFT} at step {step} by {message.get('relative', 0):.1g} of their size"
-            heading = differ if kind == "drift" else "" if causes in {("shares",), ("random",)} else NOT_KEPT
-            text = ": ".join(filter(None, [heading, clauses(causes)]))
-            self.note(f"{text} ({fixes(causes)})" if fixes(causes) else text)
-            self._misuses[(kind, *causes)] = step
+            case "drift":
+                step = int(message["step"])
+                if not 0 < step < 2 * self._drift_step:  # again only when the task has doubled its steps
+                    self._drift_step = step
+                    self.note(f"{DRIFT} at step {step} by {message['relative']:.1g} of their size ({DRIFT_FIX})")
 
     def inspected(self, worker: str, process_state: str) -> None:
         """Record the state of a worker's process."""

@@ -1,0 +1,145 @@
+"""Records of optimizer steps: what each worker computed a step from, for ``bftrain elastic check``.
+
+Workers that have the same weights and get the same inputs do the same work. The check compares the records of all
+workers; a normal training makes none.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = "BFTRAIN_STEP_RECORDS"  # the environment variable with the folder for records
+_MOST: Final = 200  # records of a process at each number of workers
+_SAMPLE: Final = 4096  # elements of a tensor that count
+_CALLERS: Final = ("transformers", "lightning", "accelerate")  # a fix depends on who steps
+# Frames of these files are no part of the script
+_NOT_THE_SCRIPT: Final = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
+
+Untyped = Any  # modules, tensors and optimizers: torch is imported only where a script uses it
+
+
+def record_steps(folder: str) -> None:
+    """Record the steps of this process from now on, each as a line of JSON in a file of ``folder``."""
+    from torch.nn import Module
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    recorder, call = StepRecorder(Path(folder, f"{os.getpid()}.jsonl")), Module.__call__
+
+    @functools.wraps(call)
+    def recorded(module: Untyped, *arguments: Untyped, **named: Untyped) -> Untyped:
+        recorder.enter(module, (arguments, named))
+        try:
+            return call(module, *arguments, **named)
+        finally:
+            recorder.depth -= 1
+
+    setattr(Module, "__call__", recorded)  # noqa: B010 - a hook of torch does not get the named arguments
+    register_optimizer_step_post_hook(lambda *_: recorder.step())
+
+
+class StepRecorder:
+    """Digests the inputs and weights of each step; ``depth`` counts the modules that are being called."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._count = Counter[int]()
+        self._where = ("", "")
+        self.depth = 0
+        self._begin(1)
+
+    def _begin(self, workers: int) -> None:
+        self._workers = workers
+        self._inputs, self._weights = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
+        self._rows_differ: list[bool] = []  # of each input that has several rows
+        self._collectives: int | None = None  # before the step's first forward pass
+
+    def enter(self, module: Untyped, inputs: Untyped) -> None:
+        """Record the call of a module; only the outermost one counts, and only while it trains."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        self.depth += 1
+        if self.depth > 1 or not (module.training and torch.is_grad_enabled()):
+            return
+        if (workers := _workers()) != self._workers:  # a forward pass in the last group led to no step
+            self._begin(workers)
+        if self._collectives is None:
+            self._collectives = _collectives()
+        tensors = [one for one in tree_leaves(inputs) if _is_plain(one)]
+        for one in tensors:
+            self._inputs.update(_bytes(one))
+        if tensors and tensors[0].dim() and len(tensors[0]) > 1:
+            self._rows_differ.append(bool((tensors[0][1:] != tensors[0][:1]).any()))
+        # fully_shard leaves each worker another part of the same weights
+        if not any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
+            for one in module.parameters():
+                self._weights.update(_bytes(getattr(one, "_local_tensor", one)))
+
+    def step(self) -> None:
+        """Write the record of a step of an optimizer."""
+        workers = self._workers
+        self._count[workers] += 1
+        if self._collectives is not None and self._count[workers] <= _MOST:
+            self._where = self._where if any(self._where) else _caller()
+            record = {
+                "workers": workers,
+                "inputs": self._inputs.hexdigest(),
+                "weights": self._weights.hexdigest(),
+                "rows_differ": any(self._rows_differ) if self._rows_differ else None,
+                "exchanges": _collectives() > self._collectives,
+                "where": self._where,
+            }
+            self._path.parent.mkdir(exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        self._begin(workers)
+
+
+def _is_plain(value: object) -> bool:
+    import torch
+
+    return type(value) is torch.Tensor and value.layout == torch.strided and not value.is_meta and value.numel() > 0
+
+
+def _bytes(tensor: Untyped) -> bytes:
+    """Return the shape and a sample of the elements."""
+    import torch
+
+    flat = tensor.detach().reshape(-1)
+    sample = flat[:: max(1, flat.numel() // _SAMPLE)].contiguous().cpu().view(torch.uint8)
+    return f"{tuple(tensor.shape)}".encode() + bytes(sample.numpy())
+
+
+def _workers() -> int:
+    dist, hvd = sys.modules.get("torch.distributed"), sys.modules.get("horovod.torch")
+    sizes = [int(os.environ.get("WORLD_SIZE", "1"))]
+    sizes += [dist.get_world_size()] if dist is not None and dist.is_initialized() else []
+    sizes += [hvd.size()] if hvd is not None and hvd.is_initialized() else []
+    return max(sizes)
+
+
+def _collectives() -> int:
+    """Return how many collectives this process has taken part in, in all of its process groups."""
+    import torch.distributed as dist
+
+    groups = dist.distributed_c10d._world.pg_map if dist.is_initialized() else ()  # noqa: SLF001 - no public way
+    return sum(int(one._get_sequence_number_for_group()) for one in groups)  # noqa: SLF001 - as above
+
+
+def _caller() -> tuple[str, str]:
+    """Return the line of the script that led to this step, and the package that called it for the script."""
+    frame, package = sys._getframe(1), os.environ.get("BFTRAIN_LAUNCHER", "")  # noqa: SLF001 - for a traceback
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if "site-packages" not in file and not file.startswith(_NOT_THE_SCRIPT):
+            return f"{Path(file).name}:{frame.f_lineno}", package
+        package = next((name for name in _CALLERS if f"{name}/" in file), package)
+        frame = frame.f_back
+    return "", package
