@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.tryout.local_agents import alive
+from tests.helpers.pages import ROOT, page
 from tests.helpers.program import PROGRAM, bftrain, environment, shell
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
@@ -80,6 +82,33 @@ def test_an_example_is_ready() -> None:
         "workers agree",
         "goes on learning",
     ]
+
+
+def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -> None:
+    (diff,) = [block.text for block in page(ROOT / "docs" / "elastic.md").blocks if block.kind == "diff"]
+    versions = {"ddp.py": " -", "elastic.py": " +"}
+    for name, signs in versions.items():
+        lines = [line[1:] for line in diff.splitlines() if line[:1] in signs]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run([*torchrun, tmp_path / "ddp.py"], check=True, timeout=300)
+    done = bftrain("elastic", "check", tmp_path / "ddp.py")
+    assert done.code == 3
+    assert "it forms a process group of its own" in done.out
+    assert "'From a DDP script' in docs/elastic.md" in " ".join(done.out.split())
+    assert "its last words" not in done.err
+    done = bftrain("elastic", "check", tmp_path / "elastic.py")
+    assert done.code == 0, done.out
+    assert max(map(len, (done.out + done.err).splitlines())) <= 100
+
+
+def test_a_script_that_reports_nothing_under_torchrun_is_noticed_after_some_seconds(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import time\ntime.sleep(60)\n")
+    done = bftrain("elastic", "check", "script.py", "--backend", "torchrun", "--patience", "18", cwd=tmp_path)
+    assert done.code == 3
+    assert "warning: no step was reported in 15 s: call report(" in done.err
+    assert "no   reports" in done.out
+    assert max(map(len, (done.out + done.err).splitlines())) <= 100
 
 
 ALONE = """
@@ -181,7 +210,7 @@ def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
 @pytest.mark.parametrize(
     ("lacking", "missing", "words"),
     [
-        ({"report": "pass"}, {"reports", "resizes"}, "call report("),
+        ({"report": "pass"}, {"reports"}, "call report("),
         ({"commit": "pass"}, {"commits", "resizes"}, "call state.commit()"),
         ({"begin": "step = 0", "report": "step += 1; report(1, loss, step=step)"}, {"keeps its progress"}, "not at 0"),
         ({"move": "[p.data.mul_(1.05) for p in model.parameters()]"}, {"goes on learning"}, "in the state"),

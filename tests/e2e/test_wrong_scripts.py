@@ -263,8 +263,8 @@ for epoch in range(1000):
             id="lightning.Trainer",
         ),
         pytest.param(
-            Path(sample_script_horovod.__file__).read_text(),
-            ["--backend", "horovod"],
+            Path(sample_script_horovod.__file__).read_text().replace("from __future__ import annotations", ""),
+            ["--backend", "horovod", "--", "--steps", "5000"],
             marks=pytest.mark.horovod,
             id="Horovod",
         ),

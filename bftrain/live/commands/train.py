@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import interruption
-from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BadInput, Interrupted, NotAvailable, UsageError
 from bftrain.live.commands.train_result import result_words
 
 if TYPE_CHECKING:
+    from bftrain_elastic.tryout.readiness_check import ReadinessFinding
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
 _EVERY_S: Final = 2.0  # how often progress is printed
@@ -28,6 +32,9 @@ _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
 _REST_S: Final = 5.0  # how long the default schedule stays at each size
 _WARMING_S: Final = 180.0
+_WIDTH: Final = 100  # columns of a check's output
+_LEAST_WIDTH: Final = 20  # of a wrapped text
+_NAME_WIDTH: Final = 18  # of the name of a finding
 _TAIL_BYTES: Final = 65536  # of a log that are shown at a time
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,6 +177,9 @@ class _Watch:
         self._since: dict[str, Any] | None = None  # the first step after the last line
         self._samples = 0
 
+    def warn(self, text: str) -> None:
+        self._out.warn(text)
+
     def tell(self) -> None:
         for message in self._trying.news():
             self._hear(message)
@@ -214,9 +224,15 @@ def _follow(
     trying: ScriptTrial, plan: tuple[SizeChange, ...], limit_s: float | None, watch: _Watch, stopped: Callable[[], bool]
 ) -> list[int]:
     """Change sizes as planned, until the script or the time ends, or the user stops it; returns the requested sizes."""
-    begun, ahead, asked = time.monotonic(), list(plan), list[int]()
+    from bftrain_elastic.tryout.readiness_check import SILENCE, SILENCE_S
+
+    begun, ahead, asked, silent_s = time.monotonic(), list(plan), list[int](), SILENCE_S
     while not trying.ended and not stopped():
         now_s = time.monotonic() - begun
+        if now_s > silent_s:
+            silent_s = inf
+            if not trying.lines():
+                watch.warn(SILENCE)
         if limit_s is not None and now_s >= limit_s:
             break
         if ahead and now_s >= ahead[0].at_s:
@@ -290,20 +306,12 @@ def trial(
 
 def failed(trying: ScriptTrial, script: Path, out: Output) -> BadInput:
     """Print the last output of a failed script; return the error that names the reason."""
-    from bftrain_elastic.tryout.readiness_check import advice, last_line
+    from bftrain_elastic.tryout.readiness_check import explain
 
-    reason = trying.failure
-    first = reason.partition("\n")[0]
-    print_last_output(reason, out)
-    what = first if "never called" in first else f"it failed: {last_line(reason)}"
-    return BadInput(what, where=str(script), fix=advice(reason, script))
-
-
-def print_last_output(reason: str, out: Output) -> None:
-    """Print the last output of a script that failed."""
-    lines = [line for line in reason.splitlines()[1:] if line.strip() and not line.startswith("Traceback (most recent")]
-    if lines:
-        out.say("\n    ".join(["its last words:", *lines]))
+    what, fix, output = explain(trying.failure, script)
+    if output:
+        out.say("\n    ".join(["its last words:", *output]))
+    return BadInput(what, where=str(script), fix=fix)
 
 
 class TrialLogs:
@@ -364,19 +372,44 @@ def check(
     script: Path, words: tuple[str, ...], *, backend: str, preload: str, steps: int, patience_s: float, out: Output
 ) -> None:
     """Run SCRIPT on one node of this machine, on two, and on the second alone, and say what it lacks to be elastic."""
-    from bftrain_elastic.tryout.readiness_check import NODES, findings, watch
+    from bftrain_elastic.tryout.readiness_check import NODES, explain, findings, watch
 
-    with trial(script, words, backend, max(map(max, NODES)), out, preload=preload, records_steps=True) as (trying, stopped):
+    with trial(script, words, backend, max(map(max, NODES)), out, preload=preload, records_steps=True) as (
+        trying,
+        stopped,
+    ):
         out.say("running it on one node, on two, and on the second of them alone ...")
-        seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped)
+        seen = watch(
+            trying,
+            steps=steps,
+            patience_s=patience_s,
+            stopped=stopped,
+            warn=lambda text: out.warn(_wrapped(text, len("warning: "))),
+        )
         interrupted = stopped()
         message, failure = list(trying.messages), trying.failure
     if interrupted:
         raise Interrupted("interrupted before all was seen")
     found = list(findings(message, seen, script))
-    print_last_output(failure, out)
-    rows = [("ok" if one.ok else "no", one.name, one.detail, one.fix) for one in found]
-    columns = ("", "", "seen", "what helps")
-    out.result([asdict(one) for one in found], lambda: table(str(script), columns, rows, left=range(4)))
-    if missing := ", ".join(one.name for one in found if not one.ok):
-        raise BadInput(f"not ready to be resized: {missing}", where=str(script), fix="docs/elastic.md shows how")
+    if failure and (output := explain(failure, script).output):
+        out.say("\n".join(["its last words:", *(f"    {_wrapped(line, 4)}" for line in output)]))
+    out.result([asdict(one) for one in found], lambda: "\n".join(map(_finding_lines, found)))
+    if failed_count := sum(not one.ok for one in found):
+        what = f"not ready to be resized: {failed_count} of {len(found)} checks failed"
+        raise BadInput(what, where=script.name, fix="docs/elastic.md shows how")
+
+
+def _finding_lines(finding: ReadinessFinding) -> str:
+    """Return a finding as a line for its result, and one for its fix."""
+    name = f"{'ok' if finding.ok else 'no'}   {finding.name:{_NAME_WIDTH}}"
+    lines = [f"{name} {_wrapped(finding.detail, len(name) + 1)}"]
+    if finding.fix:
+        lines.append(f"{'fix: ':>{len(name) + 1}}{_wrapped(finding.fix, len(name) + 1)}")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: int) -> str:
+    """Return a text wrapped for the terminal, at most 100 columns wide, whose first line begins at ``indent``."""
+    width = max(min(get_terminal_size((_WIDTH, 0)).columns, _WIDTH), indent + _LEAST_WIDTH)
+    lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
+    return f"\n{' ' * indent}".join(lines)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import mean
-from typing import Final
+from typing import Final, NamedTuple
 
 from bftrain_elastic.errors import OWN_ERROR, BadCommit
 from bftrain_elastic.manager.task_lifecycles.supervision import DRIFT
@@ -45,6 +46,16 @@ TOGETHER: Final = {  # what exchanges the gradients and divides the data, by the
     "torchrun": _GROUP,
     "": f"train with model = state.parallel(), and {SHARE}",
 }
+OWN_GROUP: Final = "it forms a process group of its own, but with this launcher bftrain forms the groups"
+OWN_GROUP_FIX: Final = (
+    "change it as 'From a DDP script' in docs/elastic.md shows, or run it unchanged with --backend torchrun"
+)
+_OWN_GROUP_SIGNS: Final = (
+    *("never called", "process group twice", "using env:// rendezvous: environment variable"),
+    *("KeyError: 'RANK'", "KeyError: 'LOCAL_RANK'", "KeyError: 'WORLD_SIZE'"),
+)
+SILENCE_S: Final = 15.0  # without a first step until the user hears of it
+SILENCE: Final = f"no step was reported in {SILENCE_S:.0f} s: {REPORT}; or see its output with bftrain train -v"
 LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
 
 
@@ -71,9 +82,11 @@ class WatchedRun:
     steps: list[list[Message]] = field(default_factory=list)  # records of the steps in groups, of each process
 
 
-def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callable[[], bool]) -> WatchedRun:
+def watch(
+    trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callable[[], bool], warn: Callable[[str], None]
+) -> WatchedRun:
     """Run a script on each of the sets of nodes, until it made its steps there or has stopped making steps."""
-    seen = WatchedRun()
+    seen, silent_at = WatchedRun(), time.monotonic() + SILENCE_S
     for nodes in NODES:
         size, since, deadline = len(nodes), len(trying.messages), time.monotonic() + patience_s
         trying.hold(*nodes)
@@ -83,6 +96,10 @@ def watch(trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callab
             _look_at_values(trying.folder, seen)
             if _notes(trying.messages[since:], _STALL):
                 break
+            if time.monotonic() > silent_at:
+                silent_at = inf
+                if not trying.lines():
+                    warn(SILENCE)
         _look_at_values(trying.folder, seen)
         if trying.count(size, since) < steps:
             break
@@ -110,6 +127,7 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
         yield runs
     if lines or runs is None:
         yield _reports(lines)
+    if lines:
         yield _commits(message)
         yield _resizes(message, reached)
         yield from _keeps_going(message)
@@ -117,24 +135,39 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
         if runs is None:  # or that is why steps are done again
             yield _keeps_progress(lines)
         yield _keeps_values(message, seen)
-    yield from _works_together(message, seen.steps)
+    yield from _works_together(message, seen)
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
 
 
-def advice(reason: str, script: Path) -> str:
-    """Return what to do about a script that fails with ``reason``."""
+class ScriptFailure(NamedTuple):
+    """Why a script failed, what to do, and its last output where that helps."""
+
+    what: str
+    fix: str
+    output: Sequence[str]
+
+
+def explain(reason: str, script: Path) -> ScriptFailure:
+    """Explain why a script fails with ``reason``."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    if "never called" in reason:
-        if "hvd.elastic" in text and "bftrain_elastic.run" in reason:
-            return "it is for Horovod: --backend horovod"
-        if "State(" in text and "hvd.elastic" in reason:
-            return "it is for plain PyTorch: --backend native"
-        return f"{RUN}; a program that cannot be resized needs --backend process"
-    return "repair what it says, and try it alone first: python SCRIPT"
+    first, *output = [line for line in reason.splitlines() if line.strip() and not line.startswith("Traceback (most")]
+    if "init_process_group" in text and any(sign in reason for sign in _OWN_GROUP_SIGNS):
+        return ScriptFailure(OWN_GROUP, OWN_GROUP_FIX, ())
+    if "never called" not in first:
+        last, fix = split_fix(last_line(reason))
+        return ScriptFailure(
+            f"it failed: {last}", fix or "repair what it says, and try it alone first: python SCRIPT", output
+        )
+    fix = f"{RUN}; a program that cannot be resized needs --backend process"
+    if "hvd.elastic" in text and "bftrain_elastic.run" in first:
+        fix = "it is for Horovod: --backend horovod"
+    if "State(" in text and "hvd.elastic" in first:
+        fix = "it is for plain PyTorch: --backend native"
+    return ScriptFailure(first, fix, output)
 
 
 def last_line(reason: str) -> str:
@@ -157,10 +190,8 @@ def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
     """Return why it does not run, or not for long; ``None`` if it runs."""
     failed = next((one["reason"] for one in message if one["type"] == "failed"), "")
     if failed:
-        first = failed.partition("\n")[0]
-        last, fix = split_fix(last_line(failed))
-        detail = first if "never called" in first else last
-        return ReadinessFinding("runs", detail, fix or advice(failed, script))
+        what, fix, _ = explain(failed, script)
+        return ReadinessFinding("runs", what, fix)
     notes = [one["text"] for one in message if one["type"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:
@@ -234,14 +265,16 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
     return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
 
 
-def _works_together(message: Sequence[Message], steps: Sequence[Sequence[Message]]) -> Iterator[ReadinessFinding]:
+def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[ReadinessFinding]:
     """Yield whether all workers train one model, each on data of its own."""
-    pairs = list(zip(*steps, strict=False)) if len(steps) == max(SIZES) else []
+    pairs = list(zip(*seen.steps, strict=False)) if len(seen.steps) == max(SIZES) else []
     if len(pairs) >= _COMPARED:
         where, caller = pairs[0][0]["where"]
         place = f"{len(pairs)} steps{f': optimizer.step() at {where}' if where else ''}"
         exchanges = any(one["exchanges"] for pair in pairs for one in pair)
-        same_inputs, same_weights = ([one[name] == other[name] for one, other in pairs] for name in ("inputs", "weights"))
+        same_inputs, same_weights = (
+            [one[name] == other[name] for one, other in pairs] for name in ("inputs", "weights")
+        )
         if all(same_inputs) and all(same_weights) and _is_telling(pairs):
             what = f"all workers computed the same, so more nodes bring nothing, in {place}"
             yield ReadinessFinding("divides the work", what, SHARE if exchanges else TOGETHER.get(caller, TOGETHER[""]))
@@ -252,8 +285,9 @@ def _works_together(message: Sequence[Message], steps: Sequence[Sequence[Message
             return
         yield ReadinessFinding("divides the work", "each worker trains on its own data")
     drift = next(iter(_notes(message, DRIFT)), "")
-    detail, _, fix = drift.removesuffix(")").partition(" (")
-    yield ReadinessFinding("workers agree", detail or "their models are the same", fix)
+    if drift or len(seen.reached) > 1:
+        detail, _, fix = drift.removesuffix(")").partition(" (")
+        yield ReadinessFinding("workers agree", detail or "their models are the same", fix)
 
 
 def _is_telling(pairs: Sequence[Sequence[Message]]) -> bool:
