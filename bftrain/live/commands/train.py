@@ -33,7 +33,7 @@ _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking
 _REST_S: Final = 5.0  # how long the default schedule stays at each size
 _WARMING_S: Final = 180.0
 _WIDTH: Final = 100  # columns of a check's output
-_LEAST_WIDTH: Final = 20  # of a wrapped text
+_LEAST_WIDTH: Final = 16  # of a wrapped text
 _NAME_WIDTH: Final = 18  # of the name of a finding
 _TAIL_BYTES: Final = 65536  # of a log that are shown at a time
 
@@ -231,7 +231,7 @@ def _follow(
         now_s = time.monotonic() - begun
         if now_s > silent_s:
             silent_s = inf
-            if not trying.lines():
+            if trying.is_silent:
                 watch.warn(SILENCE)
         if limit_s is not None and now_s >= limit_s:
             break

@@ -98,7 +98,7 @@ def watch(
                 break
             if time.monotonic() > silent_at:
                 silent_at = inf
-                if not trying.lines():
+                if trying.is_silent:
                     warn(SILENCE)
         _look_at_values(trying.folder, seen)
         if trying.count(size, since) < steps:

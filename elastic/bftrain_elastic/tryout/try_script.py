@@ -176,6 +176,11 @@ class ScriptTrial:
         steps = ([one for one in records if one["workers"] > 1] for records in processes)
         return [one for one in steps if one]
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether neither a step nor a note was reported."""
+        return not (self._all("report") or self._all("note"))
+
     def lines(self) -> list[Message]:
         """Return all reported steps."""
         return self._all("report")

@@ -102,7 +102,7 @@ class StepRecorder:
         self._begin(workers)
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: Untyped) -> bool:
     import torch
 
     return type(value) is torch.Tensor and value.layout == torch.strided and not value.is_meta and value.numel() > 0

@@ -22,7 +22,7 @@ from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.availability import LauncherAvailability, nothing
-from bftrain_elastic.tryout import try_script
+from bftrain_elastic.tryout import readiness_check, try_script
 from bftrain_elastic.tryout.try_script import TASK, ScriptTrial
 from tests.helpers.in_process import CommandLine
 
@@ -394,6 +394,30 @@ def test_a_check_can_be_interrupted_and_a_script_that_fails_says_why(
     assert ended.code == 3
     assert "KeyError: 'lr'" in ended.err
     assert "runs" in ended.out
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("40", 40), ("80", 80), ("300", 100)])
+def test_a_check_keeps_to_the_terminal_and_to_100_columns(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch, columns: str, widest: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    reason = "exit code 1\nTraceback (most recent call last):\n  File x\nValueError: " + "no such layer " * 30
+    plays(monkeypatch, lambda played, _: played.tell("failed", reason=reason))
+    ended = bftrain("elastic", "check", script)
+    *words, _ = ended.err.splitlines()[2:]
+    assert "no such layer" in ended.out
+    assert max(map(len, (*ended.out.splitlines(), *words))) <= widest
+
+
+@pytest.mark.parametrize("command", ["train", "elastic check"])
+def test_a_script_that_makes_no_step_is_noticed(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    plays(monkeypatch, lambda played, size: played.tell("confirmed", size=size, step=0))
+    monkeypatch.setattr(readiness_check, "SILENCE_S", 0.1)
+    options = ("--nodes", "1", "--for", "0.5") if command == "train" else ("--patience", "0.5")
+    ended = bftrain(*command.split(), script, *options)
+    assert ended.err.count("warning: no step was reported in 15 s: call report(samples=..., loss=...)") == 1
 
 
 def test_what_was_measured_is_saved_as_a_profile(bftrain: CommandLine, script: Path, tmp_path: Path) -> None:

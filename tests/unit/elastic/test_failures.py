@@ -71,6 +71,13 @@ def test_deaths_that_follow_from_another_do_not_count_but_are_reported() -> None
     assert len(judged.notes) == 4
 
 
+def test_workers_that_die_in_turns_count_although_each_began_before_the_last_death() -> None:
+    policy = FailurePolicy(SETTLE_S)
+    for number in range(2 * ALLOWED - 1):
+        policy.died(death(1, "SyntaxError", at=98.5 + number), 100.0 + number, 0)
+    assert failure_of(policy, 200.0)
+
+
 def test_the_reason_is_the_death_that_explains_the_others() -> None:
     policy = FailurePolicy(SETTLE_S)
     for number in range(ALLOWED):

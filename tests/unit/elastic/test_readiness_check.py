@@ -77,9 +77,7 @@ def test_workers_that_train_different_models_are_reported() -> None:
 def steps(*inputs: str, weights: str = "", caller: str = "native", **more: object) -> list[Message]:
     """Return the records of one worker's steps: a letter for each digest."""
     where = {"where": ["fit.py:9", caller], "rows_differ": True, "exchanges": False}
-    return [
-        {"inputs": one, "weights": (weights or "wxyz")[place], **where, **more} for place, one in enumerate(inputs)
-    ]
+    return [{"inputs": one, "weights": (weights or "wxyz")[place], **where, **more} for place, one in enumerate(inputs)]
 
 
 @pytest.mark.parametrize(

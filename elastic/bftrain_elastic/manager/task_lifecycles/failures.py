@@ -85,7 +85,8 @@ class FailurePolicy:
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
     _left: dict[str, float] = field(default_factory=dict)  # node -> when it left or announced that; oldest first
-    _last_s: float = -math.inf  # of the last death
+    _last_s: float = -math.inf  # of the last death,
+    _last_counted_s: float = -math.inf  # and of the last one that is no consequence of another
     _step: int = -1
     _own: int = 0
     _outside: int = 0
@@ -99,9 +100,9 @@ class FailurePolicy:
         """Record a death, to be judged later."""
         if self.left_lately(death.nodes, now):
             return
-        follows = death.began_s < self._last_s
-        self._last_s = now
-        self._pending.append(_Pending(death, now, step, counts=not follows))
+        counts = death.began_s >= self._last_counted_s
+        self._last_s, self._last_counted_s = now, now if counts else self._last_counted_s
+        self._pending.append(_Pending(death, now, step, counts=counts))
 
     def left_lately(self, nodes: Iterable[str], now: float) -> bool:
         """Return whether any of these nodes left a moment ago."""
