@@ -50,18 +50,14 @@ RIGHT = {
     "backward": "loss.backward()",
     "commit": "state.commit()",
 }
-ACCELERATE = {
+ACCELERATE = RIGHT | {
     "begin": """global model, optimizer
-    {maker}
+    from accelerate import Accelerator
+    from bftrain_elastic.accelerate import group_accelerator
+    accelerator = {make}
     parallel, optimizer = accelerator.prepare(model, optimizer)""",
     "backward": "accelerator.backward(loss)",
 }
-OWN_ACCELERATOR = ACCELERATE["begin"].format(
-    maker="from accelerate import Accelerator; accelerator = Accelerator(cpu=True)"
-)
-GROUP_ACCELERATOR = ACCELERATE["begin"].format(
-    maker="from bftrain_elastic.accelerate import group_accelerator; accelerator = group_accelerator(state)"
-)
 
 TRAINER = """
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -127,9 +123,20 @@ USUAL_TRAINER = "run(State(model=network), lambda state: trainer(Commits(state))
 USUAL_LIGHTNING = "run(State(model=network), lambda state: trainer(Commits(state)).fit(network, loader(False)))"
 
 
+SAME, APART = "divides the work", "workers agree"
+
+
 def needs(package: str) -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(package) is None
     return pytest.mark.skipif(missing, reason=f"{package} is not installed here; install it with pip")
+
+
+def loop(**parts: str) -> str:
+    return LOOP.format(**RIGHT | parts)
+
+
+def accelerate(make: str) -> str:
+    return LOOP.format(**{name: part.format(make=make) for name, part in ACCELERATE.items()})
 
 
 def findings(folder: Path, script: str, *options: str) -> dict[str, Any]:
@@ -142,56 +149,24 @@ def findings(folder: Path, script: str, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("script", "fix"),
+    ("script", "name", "fix"),
     [
-        pytest.param(
-            LOOP.format(**RIGHT | {"begin": "parallel = state.model", "part": "0, 1"}),
-            "model = state.parallel()",
-            id="neither parallel() nor share()",
-        ),
-        pytest.param(LOOP.format(**RIGHT | {"part": "0, 1"}), "give each worker its share", id="no share()"),
-        pytest.param(
-            TRAINER.format(start=USUAL_TRAINER),
-            "run_trainer(trainer)",
-            marks=needs("transformers"),
-            id="transformers.Trainer",
-        ),
-        pytest.param(
-            LIGHTNING.format(start=USUAL_LIGHTNING),
-            "run_trainer(trainer, model, ...)",
-            marks=needs("lightning"),
-            id="lightning.Trainer",
-        ),
+        (loop(begin="parallel = state.model", part="0, 1"), SAME, "model = state.parallel()"),
+        (loop(part="0, 1"), SAME, "give each worker its share"),
+        pytest.param(TRAINER.format(start=USUAL_TRAINER), SAME, "run_trainer(trainer)", marks=needs("transformers")),
+        pytest.param(LIGHTNING.format(start=USUAL_LIGHTNING), SAME, "run_trainer(trainer, ", marks=needs("lightning")),
+        (loop(begin="parallel = state.model"), APART, "model = state.parallel()"),
+        pytest.param(accelerate("Accelerator(cpu=True)"), APART, "group_accelerator", marks=needs("accelerate")),
     ],
+    ids=["neither parallel() nor share()", "no share()", "transformers", "lightning", "no parallel()", "accelerate"],
 )
-def test_workers_that_all_compute_the_same_are_found(tmp_path: Path, script: str, fix: str) -> None:
+def test_workers_that_do_not_train_together_are_found(tmp_path: Path, script: str, name: str, fix: str) -> None:
     found = findings(tmp_path, script)
-    assert {name for name, one in found.items() if not one["ok"]} - {"goes on learning"} == {"divides the work"}, found
-    assert "all workers computed the same, so more nodes bring nothing" in found["divides the work"]["detail"]
-    assert "at script.py:" in found["divides the work"]["detail"]
-    assert fix in found["divides the work"]["fix"]
-
-
-@pytest.mark.parametrize(
-    ("script", "fix"),
-    [
-        pytest.param(
-            LOOP.format(**RIGHT | {"begin": "parallel = state.model"}), "model = state.parallel()", id="no parallel()"
-        ),
-        pytest.param(
-            LOOP.format(**RIGHT | {"begin": OWN_ACCELERATOR, "backward": ACCELERATE["backward"]}),
-            "group_accelerator(state)",
-            marks=needs("accelerate"),
-            id="Accelerator",
-        ),
-    ],
-)
-def test_workers_that_train_apart_are_found(tmp_path: Path, script: str, fix: str) -> None:
-    found = findings(tmp_path, script)
-    assert {name for name, one in found.items() if not one["ok"]} - {"goes on learning"} == {"workers agree"}, found
-    assert "no gradients were exchanged" in found["workers agree"]["detail"]
-    assert "at script.py:" in found["workers agree"]["detail"]
-    assert fix in found["workers agree"]["fix"]
+    assert {one for one, finding in found.items() if not finding["ok"]} - {"goes on learning"} == {name}, found
+    words = {SAME: "all workers computed the same, so more nodes", APART: "no gradients were exchanged"}
+    assert words[name] in found[name]["detail"]
+    assert "at script.py:" in found[name]["detail"]
+    assert fix in found[name]["fix"]
 
 
 EVALUATION = """
@@ -208,13 +183,15 @@ from bftrain_elastic import ShardedTraining
 def build():
     torch.manual_seed(1)
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
-
-{rest}
-""".format(
-    rest=LOOP.format(**RIGHT | {"begin": "parallel, optimizer = state.sharded.join()"}).replace(
-        "model=model, optimizer=optimizer", "sharded=ShardedTraining(build, fully_shard, torch.optim.AdamW)"
-    )
+""" + loop(begin="parallel, optimizer = state.sharded.join()").replace(
+    "model=model, optimizer=optimizer", "sharded=ShardedTraining(build, fully_shard, torch.optim.AdamW)"
 )
+EQUAL_SAMPLES = """
+def batch(position, rank, workers):
+    return torch.ones(BATCH, 4)[rank::workers], torch.ones(BATCH, 1)[rank::workers]
+"""
+LIGHTNING_GROUP = "run_trainer(trainer(), network, train_dataloaders=loader(True))"
+HOROVOD = Path(sample_script_horovod.__file__).read_text().replace("from __future__ import annotations", "")
 DDP = """
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -238,37 +215,15 @@ for epoch in range(1000):
 @pytest.mark.parametrize(
     ("script", "options"),
     [
-        pytest.param(EVALUATION + LOOP.format(**RIGHT | {"commit": "evaluate(state); state.commit()"}), [], id="eval"),
-        pytest.param(
-            "def batch(position, rank, workers):\n"
-            "    return torch.ones(BATCH, 4)[rank::workers], torch.ones(BATCH, 1)[rank::workers]\n"
-            + LOOP.format(**RIGHT),
-            [],
-            id="all samples are equal",
-        ),
-        pytest.param(FSDP, [], id="fully_shard"),
-        pytest.param(
-            LOOP.format(**RIGHT | {"begin": GROUP_ACCELERATOR, "backward": ACCELERATE["backward"]}),
-            [],
-            marks=needs("accelerate"),
-            id="group_accelerator",
-        ),
-        pytest.param(
-            TRAINER.format(start="run_trainer(trainer())"), [], marks=needs("transformers"), id="transformers.Trainer"
-        ),
-        pytest.param(
-            LIGHTNING.format(start="run_trainer(trainer(), network, train_dataloaders=loader(True))"),
-            [],
-            marks=needs("lightning"),
-            id="lightning.Trainer",
-        ),
-        pytest.param(
-            Path(sample_script_horovod.__file__).read_text().replace("from __future__ import annotations", ""),
-            ["--backend", "horovod", "--", "--steps", "5000"],
-            marks=pytest.mark.horovod,
-            id="Horovod",
-        ),
+        (EVALUATION + loop(commit="evaluate(state); state.commit()"), []),
+        (EQUAL_SAMPLES + loop(), []),
+        (FSDP, []),
+        pytest.param(accelerate("group_accelerator(state)"), [], marks=needs("accelerate")),
+        pytest.param(TRAINER.format(start="run_trainer(trainer())"), [], marks=needs("transformers")),
+        pytest.param(LIGHTNING.format(start=LIGHTNING_GROUP), [], marks=needs("lightning")),
+        pytest.param(HOROVOD, ["--backend", "horovod", "--", "--steps", "5000"], marks=pytest.mark.horovod),
     ],
+    ids=["evaluation", "all samples are equal", "fully_shard", "accelerate", "transformers", "lightning", "horovod"],
 )
 def test_workers_that_train_together_are_right(tmp_path: Path, script: str, options: list[str]) -> None:
     found = findings(tmp_path, script, *options)

@@ -130,7 +130,7 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
     if lines:
         yield _commits(message)
         yield _resizes(message, reached)
-        yield from _keeps_going(message)
+    yield from _keeps_going(message)
     if len(reached) > 1:
         if runs is None:  # or that is why steps are done again
             yield _keeps_progress(lines)

@@ -171,10 +171,8 @@ class ScriptTrial:
 
     def step_records(self) -> list[list[Message]]:
         """Return the records of steps in groups, as a list for each process that made some."""
-        files = sorted((self._own / "steps").glob("*.jsonl"))
-        processes = ([json.loads(line) for line in path.read_text().splitlines()] for path in files)
-        steps = ([one for one in records if one["workers"] > 1] for records in processes)
-        return [one for one in steps if one]
+        texts = [path.read_text() for path in sorted((self._own / "steps").glob("*.jsonl"))]
+        return [[json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")] for text in texts]
 
     @property
     def is_silent(self) -> bool:

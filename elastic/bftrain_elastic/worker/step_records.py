@@ -11,12 +11,12 @@ import hashlib
 import json
 import os
 import sys
-from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 FOLDER: Final = "BFTRAIN_STEP_RECORDS"  # the environment variable with the folder for records
-_MOST: Final = 200  # records of a process at each number of workers
+_MOST: Final = 200  # records of a process
 _SAMPLE: Final = 4096  # elements of a tensor that count
 _CALLERS: Final = ("transformers", "lightning", "accelerate")  # a fix depends on who steps
 # Frames of these files are no part of the script
@@ -49,7 +49,7 @@ class StepRecorder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._count = Counter[int]()
+        self._count = 0
         self._where = ("", "")
         self.depth = 0
         self._begin(1)
@@ -66,13 +66,16 @@ class StepRecorder:
         from torch.utils._pytree import tree_leaves
 
         self.depth += 1
-        if self.depth > 1 or not (module.training and torch.is_grad_enabled()):
+        if self.depth > 1 or torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
+        with suppress(Exception):  # a tensor that cannot be read, as inside of vmap, must not end the script
+            self._digest(module, [one for one in tree_leaves(inputs) if _is_plain(one)])
+
+    def _digest(self, module: Untyped, tensors: list[Untyped]) -> None:
         if (workers := _workers()) != self._workers:  # a forward pass in the last group led to no step
             self._begin(workers)
         if self._collectives is None:
             self._collectives = _collectives()
-        tensors = [one for one in tree_leaves(inputs) if _is_plain(one)]
         for one in tensors:
             self._inputs.update(_bytes(one))
         if tensors and tensors[0].dim() and len(tensors[0]) > 1:
@@ -83,13 +86,11 @@ class StepRecorder:
                 self._weights.update(_bytes(getattr(one, "_local_tensor", one)))
 
     def step(self) -> None:
-        """Write the record of a step of an optimizer."""
-        workers = self._workers
-        self._count[workers] += 1
-        if self._collectives is not None and self._count[workers] <= _MOST:
+        """Write the record of a step of an optimizer, in a group of several workers."""
+        if self._workers > 1 and self._collectives is not None and self._count < _MOST:
+            self._count += 1
             self._where = self._where if any(self._where) else _caller()
             record = {
-                "workers": workers,
                 "inputs": self._inputs.hexdigest(),
                 "weights": self._weights.hexdigest(),
                 "rows_differ": any(self._rows_differ) if self._rows_differ else None,
@@ -99,7 +100,7 @@ class StepRecorder:
             self._path.parent.mkdir(exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
-        self._begin(workers)
+        self._begin(self._workers)
 
 
 def _is_plain(value: Untyped) -> bool:
@@ -129,8 +130,11 @@ def _collectives() -> int:
     """Return how many collectives this process has taken part in, in all of its process groups."""
     import torch.distributed as dist
 
-    groups = dist.distributed_c10d._world.pg_map if dist.is_initialized() else ()  # noqa: SLF001 - no public way
-    return sum(int(one._get_sequence_number_for_group()) for one in groups)  # noqa: SLF001 - as above
+    count = 0
+    for group in dist.distributed_c10d._world.pg_map if dist.is_initialized() else ():  # noqa: SLF001 - no public way
+        with suppress(RuntimeError):  # MPI does not count
+            count += int(group._get_sequence_number_for_group())  # noqa: SLF001 - as above
+    return count
 
 
 def _caller() -> tuple[str, str]:
