@@ -8,13 +8,14 @@ import signal
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.worker import checkpoint_file
-from tests.helpers.storms import NODES, planned_change_s
+from tests.helpers.storms import NODES, lose_first_workers, planned_change_s
 
 pytestmark = pytest.mark.torch
 
@@ -121,3 +122,8 @@ def test_resized_or_not_the_model_is_the_same(stage: conformance.LocalStage) -> 
         assert (here - there).abs().max().item() < 1e-5
     assert [line["step"] for line in lines(stage, moved)] == list(range(1, 151))
     stage.end(quiet)
+
+
+@pytest.mark.parametrize("writes", ["written", "crossing", "others", "sharded"])
+def test_no_value_is_lost_with_the_first_worker_in_the_first_step_of_a_group(tmp_path: Path, writes: str) -> None:
+    assert lose_first_workers(tmp_path / "record", "native", writes, 2) == 0

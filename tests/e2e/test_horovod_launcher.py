@@ -11,7 +11,14 @@ from bftrain import registry
 from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script_horovod
 from bftrain_elastic.worker import checkpoint_file
-from tests.helpers.storms import NODES, assert_never_behind_a_commit, kill_worker, planned_change_s, storm
+from tests.helpers.storms import (
+    NODES,
+    assert_never_behind_a_commit,
+    kill_worker,
+    lose_first_workers,
+    planned_change_s,
+    storm,
+)
 
 pytestmark = pytest.mark.horovod
 
@@ -124,3 +131,7 @@ def test_examples_are_resized_and_learn(stage: conformance.LocalStage, name: str
     assert [one["step"] for one in reports] == list(range(1, steps + 1))
     assert reports[-1]["loss"] < reports[0]["loss"] / 2
     stage.end(task)
+
+
+def test_no_value_is_lost_with_the_first_worker_in_the_first_step_of_a_group(tmp_path: Path) -> None:
+    assert lose_first_workers(tmp_path / "record", "horovod", "written", 2) == 0

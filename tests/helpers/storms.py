@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import signal
 import time
@@ -10,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from bftrain import registry
 from bftrain_elastic.agent.process_tree import descendants, kill
-from bftrain_elastic.tryout.local_stage import LocalStage
+from bftrain_elastic.tryout.local_stage import PATIENCE_S, LocalStage
 from tests.helpers.storm_site import StormSite
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -216,3 +219,64 @@ def demand_nothing_is_lost(site: StormSite, limit: int) -> None:
         if line["what"] == "went_on" and line["step"] < saved:
             lost.append((saved, line["step"]))
     assert not lost, f"(on disk, went on from): {lost}; {story}"
+
+
+def lose_first_workers(record: Path, launcher: str, writes: str, losses: int, *, grace_s: float = 0.0) -> int:
+    """Take the first of two workers so often in its first step, and return how many values were lost by that.
+
+    It is killed and replaced, or its node is preempted: then the other goes on alone, or with another at once.
+    """
+    program = str(Path(__file__).parent / "programs" / "first_values.py")
+    make = registry.load("launcher", launcher)
+    with LocalStage(make, (program, str(record), writes), nodes=NODES[:3], grace_s=grace_s) as stage:
+        task, held = stage.new(), ["n1", "n2"]
+        stage.do("start", task, "n1")
+        stage.messages.steps(task, 1, 2)
+        stage.do("grow", task, "n2")
+        seen = 0
+        for number in range(losses):
+            first, pid = _wait_for_first_step(record, seen)
+            seen = first
+            free = next(node for node in NODES[:3] if node not in held)
+            if number % 3 == 0:
+                os.kill(pid, signal.SIGKILL)
+                held.reverse()
+                continue
+            stage.lose(held[0])
+            shrinks = {"action": "shrink", "task": task, "nodes": held[:1], "cause": "preempted"}
+            grows = {"action": "grow", "task": task, "nodes": [free]}
+            if number % 3 == 1:
+                stage.apply(shrinks)
+                stage.messages.steps(task, 1, 2)
+                stage.apply(grows)
+            else:
+                stage.apply(shrinks, grows)
+            stage.find(held[0])
+            held = [held[1], free]
+        _wait_for_first_step(record, seen)
+        stage.end(task)
+    return sum(_count_lost(line) for line in _lines(record))
+
+
+def _lines(record: Path) -> list[dict[str, Any]]:
+    text = record.read_text() if record.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _wait_for_first_step(record: Path, seen: int) -> tuple[int, int]:
+    """Wait until both workers of the next group have made a step; return the lines so far, and the first's pid."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        lines = _lines(record)
+        committed = {line["rank"]: line["pid"] for line in lines[seen:] if line["what"] == "committed"}
+        if len(committed) == 2:
+            return len(lines), committed[0]
+        time.sleep(0.01)
+    raise AssertionError(f"no group of two made a step: {_lines(record)[-4:]}")
+
+
+def _count_lost(line: dict[str, Any]) -> int:
+    """Return how many values of a worker are not those that the first one wrote in the step of its position."""
+    now = float(line["position"])
+    small = [line["count"], line["history"]]
+    return sum(one != now for one in small) + len({*line["large"]} - {now}) + len({*line["theirs"]} - {0.0})

@@ -11,7 +11,7 @@ from bftrain_elastic.tryout.local_stage import LocalStage
 from tests.helpers.daemon_kills import kill_daemon
 from tests.helpers.preemptions import survive
 from tests.helpers.stalled import PROGRAMS, SOON_S, WORDS, Stalled
-from tests.helpers.storms import survive_faults
+from tests.helpers.storms import lose_first_workers, survive_faults
 from tests.soak.conftest import Log
 
 pytestmark = [pytest.mark.torch]
@@ -30,6 +30,18 @@ def test_a_hundred_preemptions_of_the_whole_pool(grace_s: float, soak_log: Log) 
 @pytest.mark.parametrize("launcher", ["native", "process", HOROVOD])
 def test_three_hundred_changes(tmp_path: Path, launcher: str, seed: int, soak_log: Log) -> None:
     soak_log(survive_faults(tmp_path, launcher, changes=300, seed=seed))
+
+
+@pytest.mark.parametrize("writes", ["written", "crossing", "others", "sharded"])
+@pytest.mark.parametrize("launcher", ["native", HOROVOD])
+def test_fifty_first_workers_lost_in_their_first_step(
+    tmp_path: Path, launcher: str, writes: str, soak_log: Log
+) -> None:
+    if (launcher, writes) == ("horovod", "sharded"):
+        pytest.skip("Horovod does not divide models")
+    lost = lose_first_workers(tmp_path / "record", launcher, writes, 50)
+    soak_log({"values lost": float(lost)})
+    assert lost == 0
 
 
 def test_five_hundred_kills_of_the_daemon(tmp_path: Path, soak_log: Log) -> None:

@@ -25,9 +25,9 @@ from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining, is_caused_by_notice, reason_left
 from bftrain_elastic.worker.replica_check import compare_replicas
 from bftrain_elastic.worker.run_loop import FOLDER, once
-from bftrain_elastic.worker.state import State, agree, digest_large_values, report_in_memory
+from bftrain_elastic.worker.state import State, agree, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_saving import load, save, save_if_due, save_if_only_here, tidy
-from bftrain_elastic.worker.state_values import compared_values
+from bftrain_elastic.worker.state_tree import StateTree, fold
 
 _REASON_LETTERS: Final = 300
 
@@ -120,6 +120,7 @@ class _HorovodTraining(RegroupedTraining):
         self._group.cut()  # or the others would wait for us
         if self._holds_state:
             self._horovod_state.restore()
+            self._copy_values()
             self._own.step, self._own.samples = self._own.commit_step, self._commit_samples
         return reason
 
@@ -143,9 +144,10 @@ class _HorovodTraining(RegroupedTraining):
                 self._own.samples = self._group.largest(self._own.samples)
                 self._keep_step()
             self._holds_state = True
+        self._put_parts()
+        mark_large_values(self._state)
         if place.rank == 0:
             self._channel.send({"type": "confirmed", "generation": place.generation, "step": self._own.step})
-            self._put_parts()
             save_if_only_here(self._state)
 
     def _finish(self, place: GroupRank) -> None:
@@ -199,7 +201,13 @@ class _HorovodTraining(RegroupedTraining):
 
     def _keep_step(self) -> None:
         self._keep()
+        self._copy_values()
         self._own.commit_step, self._commit_samples = self._own.step, self._own.samples
+
+    def _copy_values(self) -> None:
+        """Copy the values that Horovod saves by reference: what a broken step wrote to them would stay there."""
+        tree, state = fold(self._horovod_state._saved_state), self._horovod_state  # noqa: SLF001 - as in _put_parts
+        state._saved_state = StateTree(tree.plain, [one.clone() for one in tree.tensors]).unfolded()  # noqa: SLF001 - as above
 
     def _leave_if_asked(self, generation: int) -> None:
         from horovod.common.exceptions import HostsUpdatedInterrupt
@@ -218,7 +226,7 @@ class _HorovodTraining(RegroupedTraining):
             for name, value in values.items():
                 setattr(state, name, value)
             self._put_parts()
-            digest_large_values(self._state, compared_values(self._state))
+            mark_large_values(self._state)
 
     def _write(self) -> None:
         self._put_parts()

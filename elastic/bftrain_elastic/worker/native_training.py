@@ -28,7 +28,7 @@ from bftrain_elastic.worker.regrouped_training import (
     is_caused_by_notice,
     reason_left,
 )
-from bftrain_elastic.worker.state import RegroupSignal, leave_group, report_in_memory
+from bftrain_elastic.worker.state import RegroupSignal, leave_group, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_follower import StateFollower
 from bftrain_elastic.worker.state_saving import load, rescue, save_if_only_here, tidy
 from bftrain_elastic.worker.state_stream import StateStream, stepped
@@ -130,6 +130,7 @@ class NativeTraining(RegroupedTraining):
             group.largest(0)
         else:
             sizes = self._agree(place, sync=order["sync"])
+        mark_large_values(self._state)
         if place.rank == 0:
             step = {"generation": place.generation, "step": self._own.step}
             self._channel.send({"type": "confirmed", **step, **sizes})

@@ -17,7 +17,7 @@ from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_
 from bftrain_elastic.worker.replica_check import compare_replicas, refuse_sharded
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
-from bftrain_elastic.worker.state_transfer import move, offer
+from bftrain_elastic.worker.state_transfer import broadcast_bytes, move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
 from bftrain_elastic.worker.state_values import (
     LINEAGE,
@@ -225,13 +225,7 @@ def commit_together(state: StateBase) -> int:
     found = agree(state, own.asked(), own.group.largest_each)
     compared, first = found.compared, own.group.place.rank == 0
     if found.large_due:
-        everything = found.asked > own.group.place.generation
-        tree = offer(own.group.place, own.large.to_send(everything=everything) if first else None)
-        move(own.group.place, tree)
-        if not first:
-            for name, value in taken(tree, vars(state)).items():
-                setattr(state, name, value)
-            digest_large_values(state, compared_values(state))
+        take_large_values_of_first(state, everything=found.asked > own.group.place.generation)
         compared = compared_values(state)
     if found.differ:
         take_values_of_first(state, compared)
@@ -271,6 +265,28 @@ def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
     own.large.update({name: value for name, value in held if name not in there and not has_state_dict(value)})
     digest = own.large.digest
     return [digest, -digest, int(bool(own.large.names) and own.group.place.rank == 0)]
+
+
+def mark_large_values(state: StateBase) -> None:
+    """Record that all members hold the same large values: the next commit looks for changes since then."""
+    digest_large_values(state, compared_values(state))
+
+
+def take_large_values_of_first(state: StateBase, *, everything: bool) -> None:
+    """Send the large values of rank 0 that any member changed, or ``everything``; called by all members."""
+    own = inner(state)
+    place, large = own.group.place, own.large
+    names: Sequence[str] = large.names
+    if not everything:
+        names = json.loads(broadcast_bytes(json.dumps(names).encode() if place.rank == 0 else b""))
+        changed = own.group.largest_each([int(name in large.changed or name not in large.names) for name in names])
+        names = [name for name, differs in zip(names, changed, strict=True) if differs]
+    tree = offer(place, large.tree(names) if place.rank == 0 else None)
+    move(place, tree)
+    if place.rank:
+        for name, value in taken(tree, vars(state)).items():
+            setattr(state, name, value)
+        mark_large_values(state)
 
 
 def take_values_of_first(state: StateBase, compared: NamedValues) -> None:

@@ -256,8 +256,8 @@ def too_large(tensors: Sequence[Tensor]) -> bool:
 
 # Large values: those of a state that hold so much that a commit cannot compare them between workers.
 #
-# Each worker only looks which of its own were changed since its last commit: another tensor, or one that was written
-# to. If that is not the same on all workers, those of rank 0 are sent.
+# Each worker looks only at which of its own values changed since its last commit, or since its group formed: a new
+# tensor, or a write. If workers changed different values, rank 0 sends all of these.
 
 
 class LargeValues:
@@ -265,14 +265,16 @@ class LargeValues:
 
     def __init__(self) -> None:
         self._marks: dict[str, object] = {}
-        self._values: Mapping[str, Any] = {}
+        self._trees: dict[str, StateTree] = {}
         self.changed: tuple[str, ...] = ()
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Find which values changed since the last call."""
-        marks = {name: _mark(value) for name, value in values.items()}
+        trees = {name: fold(value) for name, value in values.items()}
+        marks = {name: _mark(tree) for name, tree in trees.items()}
         self.changed = tuple(name for name in sorted(marks) if marks[name] != self._marks.get(name))
-        self._marks, self._values = marks, values  # the values too: their memory is not given to others meanwhile
+        # A mark holds an address, so its tensor must live until the next call: a new tensor could get its memory
+        self._marks, self._trees = marks, trees
 
     @property
     def digest(self) -> int:
@@ -285,9 +287,9 @@ class LargeValues:
         """The names of all large values."""
         return tuple(self._marks)
 
-    def to_send(self, *, everything: bool) -> StateTree:
-        """Return the values that rank 0 sends: all, or the changed ones."""
-        return _tree_of(self._values, self._values if everything or not self.changed else self.changed)
+    def tree(self, names: Iterable[str]) -> StateTree:
+        """Return the values of these names."""
+        return _tree_of({name: self._trees[name].unfolded() for name in names}, names)
 
 
 def taken(tree: StateTree, present: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,9 +306,8 @@ def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
     return found.tree()
 
 
-def _mark(value: object) -> object:
+def _mark(tree: StateTree) -> object:
     """Return an identity and version of a value, without a look at its numbers."""
-    tree = fold(value)
     return tree.plain, [(one.data_ptr(), version_of(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
 
 
