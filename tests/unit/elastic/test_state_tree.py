@@ -29,10 +29,11 @@ def test_another_tensor_a_write_and_another_number_beside_it_are_changes() -> No
     assert len(large.tree(large.names).tensors) == 2
 
 
-def test_a_tensor_in_the_memory_of_a_freed_one_is_a_change() -> None:
+@pytest.mark.parametrize("writes", [2, 3, 4])
+def test_a_tensor_in_the_memory_of_a_freed_one_is_a_change(writes: int) -> None:
     large, values = LargeValues(), {"nested": {"weights": torch.zeros(20_000)}}
     large.update(values)
-    for _ in range(2):
+    for _ in range(writes):
         values["nested"]["weights"] = torch.ones(20_000)
     large.update(values)
     assert large.changed == ("nested",)
