@@ -14,7 +14,7 @@ def decided_batch() -> int | None:
 
 
 class BatchShare(NamedTuple):
-    """One worker's part of a batch: ``mine`` selects its samples, ``weight`` multiplies the mean loss over them.
+    """One worker's part of a batch: ``mine`` is a contiguous slice, ``weight`` multiplies the mean loss over it.
 
     Workers average their gradients with equal weights. So for the gradient to be that of the mean over all of N
     samples, the mean loss over a share of n is multiplied by n W / N on W workers. A batch with fewer samples than
@@ -30,5 +30,5 @@ class BatchShare(NamedTuple):
         """Divide ``samples`` samples among ``workers``."""
         if samples < 1:
             raise ValueError(f"a batch of {samples} samples cannot be divided")
-        count = len(range(rank, samples, workers))
-        return cls(slice(rank, samples, workers) if count else slice(0, 1), count * workers / samples)
+        start, stop = rank * samples // workers, (rank + 1) * samples // workers
+        return cls(slice(start, stop) if start < stop else slice(0, 1), (stop - start) * workers / samples)

@@ -18,6 +18,15 @@ def test_shares_are_the_batch_and_their_weighted_means_its_mean(samples: int, wo
     assert sum(means) / workers == pytest.approx(sum(numbers) / samples, rel=1e-14)
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_share_of_an_array_or_a_tensor_is_contiguous(rank: int) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
+    mine = BatchShare.of(8, rank, 3).mine
+    targets = torch.arange(8 * 5).reshape(8, 5)
+    assert targets[mine].view(-1).tolist() == targets.numpy()[mine].ravel().tolist()
+    assert targets.numpy()[mine].flags.c_contiguous
+
+
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="a batch of 0 samples"):
         BatchShare.of(0, 0, 2)
