@@ -164,10 +164,8 @@ class ScriptTrial:
         if not groups:
             return None
         size, grown = groups[-1]["state_bytes"], self.measuring.changes().get("grow")
-        grew = [one for before, one in pairwise(groups) if one["size"] > before["size"]]
-        sent = max((one.get("sent_bytes", 0) for one in grew), default=0)
         wire_s = broadcast_s(size) if compare and grown and size >= _LEAST_COMPARED else None
-        return {"bytes": size, "grow_s": median(grown) if grown else None, "sent_bytes": sent, "broadcast_s": wire_s}
+        return {"bytes": size, "grow_s": median(grown) if grown else None, "broadcast_s": wire_s}
 
     def step_records(self) -> list[list[Message]]:
         """Return the records of steps in groups, as a list for each process that made some."""

@@ -264,7 +264,7 @@ _WORDS: Final[Mapping[str, Mapping[str, Check]]] = {
 }
 # type of message -> its optional fields, and their defaults
 _OPTIONAL: Final[Mapping[str, Mapping[str, tuple[Check, Any]]]] = {
-    "confirmed": {"state_bytes": (_is_count, 0), "sent_bytes": (_is_count, 0)},
+    "confirmed": {"state_bytes": (_is_count, 0)},
     "on_disk": {"took_s": (_is_finite, 0.0)},
     "report": {
         "total": (lambda it: it is None or _is_count(it), None),

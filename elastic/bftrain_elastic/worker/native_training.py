@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.join_check import JoinCheck
 from bftrain_elastic.worker.process_groups import (
     FORMING,
     GroupRank,
@@ -29,11 +28,9 @@ from bftrain_elastic.worker.regrouped_training import (
     reason_left,
 )
 from bftrain_elastic.worker.state import RegroupSignal, leave_group, mark_large_values, report_in_memory
-from bftrain_elastic.worker.state_follower import StateFollower
 from bftrain_elastic.worker.state_saving import load, rescue, save_if_only_here, tidy
-from bftrain_elastic.worker.state_stream import StateStream, stepped
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
-from bftrain_elastic.worker.state_tree import StateTree, size_of
+from bftrain_elastic.worker.state_tree import size_of
 from bftrain_elastic.worker.state_values import NO_STEP, capture, compared_values, keep_unless_recent, restore
 from bftrain_elastic.worker.termination import grace_s
 
@@ -56,13 +53,8 @@ class NativeTraining(RegroupedTraining):
         self._own.asked = lambda: self._channel.gather
         self._own.leaving = lambda: self._channel.leaving
         self._own.keeps_alone = grace_s() > 0
-        self._own.stream = self._stream = StateStream(self._state, address)
-        self._own.describe = self._describe
-        peer = os.environ.get(PEER, "")
-        prepare(self._state, peer)
-        self._follower = StateFollower.of_peer(self._state, peer)
-        if self._follower is not None:
-            self._follower.wait()
+        self._own.describe = lambda tree: describe(self._store.store, tree)
+        prepare(self._state, os.environ.get(PEER, ""))
         self._serve(self._abort)
         self._own.place = "after train"
 
@@ -84,10 +76,6 @@ class NativeTraining(RegroupedTraining):
                 rescue(self._state)
             os._exit(os.EX_TEMPFAIL)
 
-    def _describe(self, tree: StateTree) -> None:
-        describe(self._store.store, tree)
-        self._stream.publish(self._store.store)
-
     def _meeting_point(self) -> list[Any]:
         return [self._store.host, self._store.port]
 
@@ -106,8 +94,6 @@ class NativeTraining(RegroupedTraining):
         return reason_left(error, lost_others=lost_others)
 
     def _leave_group(self, *, broken: bool) -> None:
-        if broken:
-            self._stream.drop()
         leave_group(self._state, broken=broken)
 
     def _join(self, place: GroupRank, order: Message) -> None:
@@ -139,18 +125,18 @@ class NativeTraining(RegroupedTraining):
             save_if_only_here(self._state)
 
     def _agree(self, place: GroupRank, *, sync: bool) -> Message:
-        """Make sure that all members hold the same state, and a copy of it; return its bytes and those sent."""
+        """Make sure that all members hold the same state, and a copy of it; return its bytes."""
         if not self._holds_state and place.rank == 0:
             self._load()
-        self._own.place, sent = "forming", 0
+        self._own.place = FORMING_GROUP
         if place.workers > 1:
             if sync:
-                sent = self._spread()
+                self._spread()
             keep_unless_recent(self._state)
             self._own.group.largest(0)  # all are through
         elif self._own.keeps_alone:
             keep_unless_recent(self._state)
-        return {"state_bytes": size_of(capture(self._state)), "sent_bytes": sent}
+        return {"state_bytes": size_of(capture(self._state))}
 
     def _load(self) -> None:
         self._own.place = LOADING
@@ -158,23 +144,12 @@ class NativeTraining(RegroupedTraining):
             raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's own first state
         self._holds_state = True
 
-    def _spread(self) -> int:
-        """Send the state to the members that lack it; return how many bytes were sent."""
-        own = self._own
-        step = own.step if self._holds_state else NOTHING
-        sources = own.group.same_as_first([step, compared_values(self._state).digest(), int(own.unproven)])
-        follower, self._follower = self._follower, None
-        furthest = own.group.largest(step)
-        ahead = follower is not None and follower.reach(furthest)
-        known = stepped(self._state)
-        tree, sent = share_state(self._state, sources, fresh=not self._holds_state, ahead=ahead, sampled=known)
-        self._stream.joined(sent)
-        self._holds_state, own.unproven = True, ahead
-        if own.group.largest(int(ahead)):
-            own.join_check = JoinCheck(self._state, tree, known, computes=ahead or own.group.place.rank == 0)
-        if follower is not None and ahead:
-            follower.set_gradients()
-        return sent
+    def _spread(self) -> None:
+        """Send the state to the members that lack it."""
+        step = self._own.step if self._holds_state else NOTHING
+        sources = self._own.group.same_as_first([step, compared_values(self._state).digest()])
+        share_state(self._state, sources, fresh=not self._holds_state)
+        self._holds_state = True
 
     def _finish(self, _place: GroupRank) -> None:
         """Handle that the script is done.

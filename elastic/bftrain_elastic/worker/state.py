@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
-from bftrain_elastic.worker.join_check import check_join
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_replicas, refuse_sharded
@@ -158,20 +157,17 @@ class State(StateBase):
         if own.commits == 1:  # of this group: it may have been sharded since the state was made
             refuse_sharded(vars(self).values())
         if own.group.place.workers > 1:
-            check_join(self)
             progress_report.average(own.group.sums)
             largest = commit_together(self)
         elif own.shards is not None:
             largest = own.asked()
             own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
-            kept = own.keeps_alone or own.stream.is_followed  # an error, or a group that grows, may return to it
             largest = own.asked()
-            if kept and copy_is_due(own) and not goes_on_without_copy(own, largest):
+            if own.keeps_alone and copy_is_due(own) and not goes_on_without_copy(own, largest):
                 keep(self)
         compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.spread)
         save_and_report(self, largest)
-        own.stream.at_commit(leaving=largest > own.group.place.generation)
         if largest > own.group.place.generation:
             raise RegroupSignal
         own.place = "script"
@@ -187,9 +183,6 @@ class State(StateBase):
 def leave_group(state: State, *, broken: bool = False) -> None:
     """Leave the group, and drop the model that was wrapped for it."""
     own = inner(state)
-    if own.join_check is not None:
-        own.join_check.close()
-        own.join_check = None
     for wrapped in own.wrapped:
         wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
     own.parallel, own.wrapped = None, []

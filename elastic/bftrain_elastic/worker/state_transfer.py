@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_keeper import StateBase
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, digest_of, places_of, size_of
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of, size_of
 from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, has_recent_copy, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -32,7 +32,6 @@ _STANDSTILL: Final = timedelta(seconds=20)  # how long a piece may take from one
 _DESCRIPTION: Final = "bftrain/state"
 _LOOKING: Final = timedelta(seconds=3)
 _REPORT_S: Final = 1.0
-_SAMPLED: Final = 64  # of so many blocks of a sampled tensor one is compared
 _MOST_STEPS: Final = 6  # and as many times as long from the first to the last, up to this
 
 OnPart = Callable[[int, int, int], None]
@@ -284,63 +283,23 @@ def _pass_on(
         relay.finish()
 
 
-def share_state(
-    state: StateBase, sources: Sequence[int], *, fresh: bool, ahead: bool = False, sampled: Sequence[Tensor] = ()
-) -> tuple[StateTree, int]:
-    """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place.
-
-    One that is ``ahead`` has followed the sources, and lacks only what is not equal to theirs; of the ``sampled``
-    tensors only a sample is compared. Return the state in the order of the first member, and how many bytes were sent.
-    """
+def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> None:
+    """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place."""
     own = inner(state)
     place = own.group.place
     has, mine = place.rank in sources, capture(state)
     tree = offer(place, mine if has else None, (own.prepared or mine) if fresh else None)
     own.prepared = None
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
-    followed = len(sources) < place.workers and not own.group.largest(int(not has and not ahead))
     stale = own.copy_step != own.step and not has_recent_copy(own)
-    copies = on_cpu and not followed and (stale if has else fresh)
+    copy = CopyInPieces(own, tree) if on_cpu and (stale if has else fresh) else None
     own.mixed = fresh and not has
-    lacking = _lacking(own, tree, mine, sampled, has=has) if followed else range(len(tree.tensors))
-    copy = CopyInPieces(own, tree) if copies else None
-    sent = StateTree(tree.plain, [tree.tensors[number] for number in lacking])
-    move(place, sent, sources, _Reporter(own, copy.take if copy else None))
+    move(place, tree, sources, _Reporter(own, copy.take if copy else None))
     if not has:
         restore(state, tree, ours=True)
     own.mixed = False
     if copy:
         copy.finish()
-    return tree, size_of(sent)
-
-
-def _lacking(
-    own: StateInternals, tree: StateTree, mine: StateTree, sampled: Sequence[Tensor], *, has: bool
-) -> list[int]:
-    """Find the tensors that a member lacks; those that it has take their place in its tree.
-
-    The first member and those that may lack some compare digests.
-    """
-    here = dict(zip(places_of(mine.plain), mine.tensors, strict=True))
-    present = [here.get(at) for at in places_of(tree.plain)] if not has else tree.tensors
-    first = own.group.place.rank == 0
-    parts = {one.data_ptr(): _SAMPLED for one in sampled}
-    part = own.group.place.generation
-    digests = [
-        digest_of(found, part, parts.get(found.data_ptr(), 1))
-        if found is not None and TreeShape.of(found) == TreeShape.of(one) and (first or not has)
-        else 0
-        for one, found in zip(tree.tensors, present, strict=True)
-    ]
-    theirs = json.loads(broadcast_bytes(json.dumps(digests).encode() if first else b""))
-    digests = theirs if has else digests
-    differ = own.group.largest_each([int(one != their) for one, their in zip(digests, theirs, strict=True)])
-    if not has:
-        tree.tensors[:] = [  # type: ignore[index]
-            found if one == their else room
-            for one, their, found, room in zip(digests, theirs, present, tree.tensors, strict=True)
-        ]
-    return [number for number, one in enumerate(differ) if one]
 
 
 def broadcast_bytes(data: bytes) -> bytes:

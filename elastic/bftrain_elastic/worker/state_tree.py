@@ -18,10 +18,6 @@ from bftrain_elastic.errors import BadCommit, BadScript
 
 _COPY_SHARE: Final = 0.25  # of the GPU's free memory may hold a copy; the rest is for what training needs besides
 _DIGEST_BYTES: Final = 7  # so that the number and its negative fit into 64 bits
-_HASHED_BYTES: Final = 64 * 1024
-_BLOCK_BYTES: Final = 512
-_WORD: Final = 8
-_WEIGHT: Final = 0x9E3779B97F4A7C1  # of the blocks of a large tensor: odd multiples of large numbers
 _SCALARS: Final = (int, float, str, bool, type(None))
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make a new encoder each time
 Tensor = Any  # torch is imported only where a script uses it
@@ -158,24 +154,6 @@ def as_bytes(tensor: Tensor) -> Tensor:
 def size_of(tree: StateTree) -> int:
     """Return the bytes of the tensors of a tree."""
     return sum(one.nbytes for one in tree.tensors)
-
-
-def digest_of(tensor: Tensor, part: int = 0, parts: int = 1) -> int:
-    """Return a hash of the bytes of a tensor on the CPU, or of every ``parts``-th block of a large one.
-
-    That of a large one is a weighted sum over blocks: as fast as memory, and it differs unless words within a block are
-    swapped.
-    """
-    flat = as_bytes(tensor)
-    if flat.numel() <= _HASHED_BYTES or flat.storage_offset() % _WORD:
-        data = ctypes.string_at(flat.data_ptr(), flat.numel()) if flat.numel() else b""
-        return int.from_bytes(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), "little")
-    import torch
-
-    whole = flat.numel() // _BLOCK_BYTES * _BLOCK_BYTES
-    sums = flat[:whole].view(torch.int64).view(-1, _BLOCK_BYTES // _WORD)[part % parts :: parts].sum(dim=1)
-    weights = torch.arange(len(sums)).mul_(2 * _WEIGHT).add_(1)
-    return int(sums.mul_(weights).sum()) ^ digest_of(flat[whole:])
 
 
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob
-from bftrain_elastic.worker.no_stream import NoStream
 from bftrain_elastic.worker.process_groups import ProcessGroup
 from bftrain_elastic.worker.shard_keeper import ShardKeeper, StateBase
 from bftrain_elastic.worker.state_tree import (
@@ -63,14 +62,11 @@ class StateInternals:
         self.spares: list[StateTree] = []  # memory for other copies, while one is being written
         self.no_room = False  # there is no such memory
         self.saving = BackgroundJob()
-        self.stream = NoStream()
         self.save_at = 0.0
         self.save_soon = False  # before save_at too
         self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
         self.disk_reported_at = 0.0
         self.disk_unreported: Message | None = None  # the last write, until it is reported
-        self.join_check: Any = None  # of a group that a worker joined which had followed
-        self.unproven = False  # this worker has followed, and its state is not compared yet
         self.parallel: Any = None
         self.wrapped_trains: list[tuple[int, bool]] = []  # the parameters, and whether trained, as that was made
         self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
@@ -232,8 +228,8 @@ def keep_unless_recent(state: StateBase) -> None:
 
 
 def _room(own: StateInternals) -> StateTree | None:
-    """Return an older copy that is neither written nor sent: its memory may be used for the next one."""
-    free = (one for one in (own.copy, *own.spares) if not (own.saving.holds(one) or own.stream.holds(one)))
+    """Return an older copy that is not being written: its memory may be used for the next one."""
+    free = (one for one in (own.copy, *own.spares) if not own.saving.holds(one))
     return next((one for one in free if one is not None), None)
 
 

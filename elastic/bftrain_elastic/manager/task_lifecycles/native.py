@@ -28,7 +28,6 @@ from bftrain_elastic.manager.task_lifecycles.training_end import TrainingEnd
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.messages import Message
 
-_SIZES: Final = ("state_bytes", "sent_bytes")  # of a confirmed group: its state, and what was sent of it
 REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
 ASTRAY: Final = 3  # steps in no group that show that a script does not know of groups
 RETRY_S: Final = 0.25  # before the second try to form a group that did not form; twice as long each time
@@ -217,7 +216,8 @@ class NativeLifecycle(SupervisedLifecycle):
         elif leads and message["type"] == "joined":
             self._forming.met(self._context.now())
         elif leads:
-            self._confirm(int(message["step"]), **{key: message[key] for key in _SIZES if message.get(key)})
+            size = message.get("state_bytes")
+            self._confirm(int(message["step"]), **({"state_bytes": size} if size else {}))
 
     def _confirm(self, step: int, **sizes: int) -> None:
         self._group.confirmed, self._members.adopted_at = True, 0.0
