@@ -64,6 +64,7 @@ def build_harvester(
         placement=_placement(settings),
         place_of=place_of(settings.racks),
         horizon_s=settings.horizon_s,
+        turn_s=settings.turn_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads
         ),

@@ -57,6 +57,9 @@ class Settings(Mapped, frozen=True, kw_only=True):
     admission: str = "first-come"
     placement: str = AUTO  # auto: neighbours, with racks consolidated, by the published rules grouped
     horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
+    # How long a task keeps its nodes, besides its start, while no other task is worse off; for objectives that look at
+    # what tasks had. 0: nodes are shared anew at every event
+    turn_s: float = 20.0
     max_tasks: int = 35  # how many tasks may compete
     solver_deadline_s: float = 10.0
     solver_gap: float = 0.0
@@ -73,6 +76,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
             checks.instead_of_seconds(self, "horizon_s", AUTO)
         else:
             checks.number(self, "horizon_s", above=0.0)
+        checks.number(self, "turn_s", at_least=0.0)
         checks.integer(self, "max_tasks", at_least=1)
         checks.number(self, "solver_deadline_s", above=0.0)
         checks.number(self, "solver_gap", at_least=0.0)
@@ -80,6 +84,13 @@ class Settings(Mapped, frozen=True, kw_only=True):
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
         checks.mapped(self, "racks", str)
+
+
+def recorded_settings(text: bytes | str, where: str) -> Settings:
+    """Decode the settings of a journal. Those of versions without ``turn_s`` decided as if it were 0."""
+    settings = wire.decode(text, Settings, where=where)
+    earlier = "turn_s" not in wire.decode(text, dict[str, object], where=where)
+    return msgspec.structs.replace(settings, turn_s=0.0) if earlier else settings
 
 
 def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()) -> S:

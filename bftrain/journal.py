@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from bftrain import journal_parts
-from bftrain.config import Settings
+from bftrain.config import Settings, recorded_settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.files import overwrite_error
@@ -270,7 +270,7 @@ class Journal:
         found = self._connection.execute("SELECT value FROM about WHERE key = 'settings'").fetchone()
         if found is None:
             raise BadInput("has lost its settings", where=str(self.path))
-        return wire.decode(found[0], Settings, where=str(self.path))
+        return recorded_settings(found[0], str(self.path))
 
     @property
     def settings_now(self) -> Settings:
@@ -315,7 +315,7 @@ class Journal:
                 raise BadInput("is damaged: no such step", where=where, fix=repair_of(self.path))
             yield StoredSnapshot(
                 step=step,
-                settings=wire.decode(settings, Settings, where=where),
+                settings=recorded_settings(settings, where),
                 changed=bool(changed),
                 snapshot=wire.decode(body, HarvesterSnapshot, where=where),
             )

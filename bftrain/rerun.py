@@ -162,7 +162,11 @@ def _following_harvester(settings: Settings) -> tuple[RememberingSolver | None, 
         admission = resolve_admission(settings.admission, settings.max_tasks, settings.entities)
     stateful = admission if isinstance(admission, NotingAdmission) else None
     return None, Harvester(
-        solver=_RecordedSolver(), objective=throughput, admission=stateful, max_failures=settings.max_failures
+        solver=_RecordedSolver(),
+        objective=throughput,
+        admission=stateful,
+        turn_s=settings.turn_s,
+        max_failures=settings.max_failures,
     )
 
 

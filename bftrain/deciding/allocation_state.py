@@ -75,6 +75,7 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     notes: tuple[str, ...]
     admission: AdmissionSnapshot | None = None  # of an admission with state
     node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
+    only_measured: bool | None = None  # whether all events since the last decision were measurements; None: no events
 
     def same_as(self, other: HarvesterSnapshot) -> bool:
         """Return whether both have the same JSON form, apart from the order of free nodes, which placements define."""
@@ -196,7 +197,7 @@ class AllocationState:
                 tasks.add(spec)
                 self.notes.extend(f"task '{spec.name}': {note}" for note in self._warnings_about(spec))
             case happened.TaskMeasured() if self.knows(event.task):
-                tasks[event.task].measured(event)
+                tasks[event.task].measured(event, recount=tasks.turn_s > 0.0)
             case happened.TaskEdited() if self.knows(event.task):
                 return self._edit(event)
             case happened.TaskFinished() if self.knows(event.task):

@@ -28,6 +28,7 @@ from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.table import ValueTable
 
+_TIE: Final = 0.05  # of its speed that a task has ahead of others with which plans are equally good otherwise
 _LARGEST: Final = 20_000_000  # entries of the exact count over several kinds; about 20 ms
 
 
@@ -127,7 +128,7 @@ class FairObjective:
         counted = raisable(scores, counts)
         first = None if self.all_in_turn else count_waiting(table, scores, counted, late) + 1
         in_time(late)
-        coupling = LevelCoupling(counted=counted, spare=table.values / table.problem.horizon_s, first=first)
+        coupling = LevelCoupling(counted=counted, spare=_spare(table), first=first)
         return ValueTable(problem=table.problem, values=scores, coupling=coupling)
 
 
@@ -162,14 +163,53 @@ class HierarchicalObjective:
             )
             for user, places in of_user.items()
         )
-        coupling = GroupLevels(
-            groups=groups, spare=table.values / problem.horizon_s, one_kind=len(problem.by_kind) == 1
-        )
+        coupling = GroupLevels(groups=groups, spare=_spare(table), one_kind=len(problem.by_kind) == 1)
         return ValueTable(problem=problem, values=scores, coupling=coupling)
 
 
 def _allowed(table: ValueTable, scores: Entries) -> Entries:
     return np.where(np.isfinite(table.values), scores, -np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    """The tasks that hold nodes and take turns: their ``rows``, their rates there, and the entries that keep nodes."""
+
+    rows: NDArray[np.int64]
+    rates: Entries  # the objective per second
+    keep: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, table: ValueTable) -> _Holders:
+        """Find them in a table."""
+        held = table.columns.present(table.problem.tasks)
+        rows = np.flatnonzero((task_field(table, "turn_s") > 0.0) & (held < len(table.columns)))
+        rates = table.values[rows, held[rows]] / table.problem.horizon_s
+        return cls(rows, np.where(np.isfinite(rates), rates, 0.0), table.kind_of == table.kind_of[held[rows]][:, None])
+
+    def lowered(self, entries: Entries, by: Entries) -> Entries:
+        """Return ``entries``, each lower by so much where its task loses all the nodes that it holds."""
+        if not self.rows.size:
+            return entries
+        found = entries.copy()
+        found[self.rows] -= np.where(self.keep, 0.0, by[:, None])
+        return found
+
+
+def _less_turns(table: ValueTable) -> Entries:
+    """Return the table's values, each lower by a turn of its task where the task loses all the nodes that it holds.
+
+    So a task keeps some nodes until another task is worse off by more than a turn. A turn is longer than a start:
+    tasks do not displace each other while they start.
+    """
+    holders = _Holders.of(table)
+    return holders.lowered(table.values, task_field(table, "turn_s")[holders.rows] * holders.rates)
+
+
+def _spare(table: ValueTable) -> Entries:
+    """Return the values per second, which decide between plans with equal levels: less for a task that stops."""
+    holders = _Holders.of(table)
+    return holders.lowered(table.values / table.problem.horizon_s, _TIE * holders.rates)
 
 
 def _service(table: ValueTable, weights: Entries, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
@@ -178,7 +218,7 @@ def _service(table: ValueTable, weights: Entries, late: Late) -> tuple[Entries, 
     in_time(late)
     counts = (per > 0.0) & (task_field(table, "weight") > 0.0)
     per = np.where(counts, per, 1.0)
-    entries = (task_field(table, "done_samples")[:, None] + table.values) / per[:, None]
+    entries = (task_field(table, "done_samples")[:, None] + _less_turns(table)) / per[:, None]
     return _allowed(table, entries), counts
 
 
@@ -191,7 +231,7 @@ def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_
     """Return ``(held + h N) / w``: past and future node-seconds over the horizon, by weight, at sizes that run."""
     weights = task_field(table, "weight")
     held = task_field(table, "held_node_s")
-    entries = (held[:, None] + table.values) / np.where(weights > 0.0, weights, 1.0)[:, None]
+    entries = (held[:, None] + _less_turns(table)) / np.where(weights > 0.0, weights, 1.0)[:, None]
     return _allowed(table, entries), weights > 0.0
 
 
@@ -221,7 +261,10 @@ def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     in_time(late)
     will_take = age[:, None] * thr + np.where(known, work, 1.0)[:, None]
     entries = np.where(known[:, None], alone_s[:, None] * thr / will_take, thr / isolated[:, None])
-    return _allowed(table, entries * weights[:, None]), counts
+    # Without nodes all are equally badly off; during its turn a task that would lose them counts as worse off
+    holders = _Holders.of(table)
+    in_turn = task_field(table, "tenure_s") < task_field(table, "turn_s")
+    return _allowed(table, holders.lowered(entries * weights[:, None], 1.0 * in_turn[holders.rows])), counts
 
 
 def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:

@@ -7,7 +7,8 @@ measures the time to build the table, which counts as solving time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from types import MappingProxyType
 
 import msgspec
@@ -19,7 +20,7 @@ from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size, goodput
 from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
 from bftrain.deciding.placement import neighbours
-from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, limits_after
+from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_running, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
 from bftrain.node_units import host_of
@@ -35,7 +36,7 @@ from bftrain.ports import (
 from bftrain.values.actions import Action, Plan, Release
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.decision import Decision, decision_of
-from bftrain.values.events import Event
+from bftrain.values.events import Event, TaskMeasured
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -47,7 +48,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The competing tasks and the nodes at ``time_s``; ``problem`` is ``None`` if no task competes.
 
     ``named`` are the tasks that the admission returned, ``admitted`` the known ones of them. ``asked_after`` counts
-    the changes before the request, to detect an outdated answer.
+    the changes before the request, to detect an outdated answer. With ``keeps_running`` no task may start or stop.
     """
 
     time_s: float
@@ -55,6 +56,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     named: tuple[str, ...]
     admitted: tuple[str, ...]
     problem: AllocationProblem | None
+    keeps_running: bool = False
 
 
 class Harvester:
@@ -69,6 +71,7 @@ class Harvester:
         admission: Admission | ChoosingAdmission | None = None,
         placement: Placement = neighbours,
         horizon_s: float | str = AUTO,
+        turn_s: float = 0.0,
         limits: Limits | None = None,
         max_failures: int = 3,
         entities: Mapping[str, Entity] = NOTHING,
@@ -81,6 +84,8 @@ class Harvester:
         self._tabulator = ValueTableBuilder(objective)
         self._fits_costs = isinstance(horizon_s, str)  # to how long nodes stay; otherwise costs are those of the tasks
         self._horizon_s = fixed_horizon_s(horizon_s)
+        # A start may cost so much and the task is still started; costs that are fitted are no limit
+        self.longest_start_s = inf if self._fits_costs else self._horizon_s / 2.0
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
         self._place_of = place_of
@@ -97,6 +102,9 @@ class Harvester:
         self._state = AllocationState(placement, max_failures, place_of)
         self._pool, self._tasks = self._state.pool, self._state.task_table
         self._tasks.chooses_batches = self.chooses_batches
+        self._tasks.turn_s = turn_s
+        self._takes_turns = turn_s > 0.0 and (self.uses_history or asked.level_coupling)
+        self._only_measured: bool | None = None  # since the last decision; None: nothing has happened
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
         self.time_s = float("-inf")  # of the last event or decision
         self._changes = 0  # number of calls that processed events
@@ -175,6 +183,7 @@ class Harvester:
             notes=tuple(self._state.notes),
             admission=self._admission.kept,
             node_stay=self._node_stay,
+            only_measured=self._only_measured,
         )
 
     def restore(self, snapshot: HarvesterSnapshot) -> None:
@@ -186,6 +195,7 @@ class Harvester:
         self._competed = tuple(snapshot.competed)
         self._at_once = list(snapshot.owed)
         self._node_stay = snapshot.node_stay
+        self._only_measured = snapshot.only_measured
         self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
@@ -214,12 +224,23 @@ class Harvester:
         self._tasks.now_s = self.time_s
         self._admission.advance_time(self.time_s)
         pool = self.pool_size
+        if self._tasks.turn_s:
+            self._note_causes(events)
         actions = self._state.process_events(events)
         departures = sum([len(action.nodes) for action in actions if type(action) is Release])
         self._node_stay = self._node_stay.after(now, pool, departures)
         self._at_once.extend(actions)
         self._state.notes.extend(self._admission.on_events(events, self.time_s))
         return actions
+
+    def _note_causes(self, events: Iterable[Event]) -> None:
+        """Note whether anything but measurements happened. Remaining work is no news: live runs always report it."""
+        for event in () if self._only_measured is False else events:
+            if type(event) is not TaskMeasured:
+                self._only_measured = False
+                return
+            if event.work_left_samples is None:
+                self._only_measured = True
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool among the competing tasks; the time of a decision is never before the last event's."""
@@ -240,14 +261,20 @@ class Harvester:
         problem = None
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
-            competing = self._tasks.competing(admitted, time_s, history=self.uses_history, fit=fit)
+            history = self.uses_history or self._takes_turns
+            competing = self._tasks.competing(admitted, time_s, history=history, fit=fit)
             tasks = competing.tasks
             if competing.spread:
                 expected = ExpectedSpread(self._pool, self._place_of)
                 tasks = [expected.seen(self._tasks[task.name], task) for task in tasks]
             problem = self._problem(self._admission.with_limits(tasks, chosen), counts or NOTHING)
         return DecisionRequest(
-            time_s=time_s, asked_after=self._changes, named=named, admitted=admitted, problem=problem
+            time_s=time_s,
+            asked_after=self._changes,
+            named=named,
+            admitted=admitted,
+            problem=problem,
+            keeps_running=self._takes_turns and self._only_measured is True,
         )
 
     def _problem(self, tasks: tuple[CompetingTask, ...], pools: Mapping[str, int]) -> AllocationProblem:
@@ -288,7 +315,16 @@ class Harvester:
         begun = self._clock()
         table = self._tabulator.table(question.problem)
         limits = limits_after(self._limits, self._clock() - begun)
-        return choose(table, limits, self._solver, self._fallback, hurry=hurry)
+        choice = choose(table, limits, self._solver, self._fallback, hurry=hurry)
+        return keep_running(table, choice) if question.keeps_running else choice
+
+    def first_turn_due(self, time_s: float) -> bool:
+        """Return whether a task waits for its first nodes while another has had them for more than a turn."""
+        tasks = [self._tasks[name] for name in self._competed if name in self._tasks] if self._takes_turns else []
+        if all(task.held or task.past.held_node_s for task in tasks):
+            return False
+        seen = (task.competing(time_s, history=True, turn_s=self._tasks.turn_s) for task in tasks if task.held)
+        return any(task.held_node_s > task.turn_s * task.size for task in seen)
 
     def outdated(self, question: DecisionRequest) -> bool:
         """Return whether events were processed since ``question``, so that its answer must not be used."""
@@ -364,6 +400,7 @@ class Harvester:
 
     def _drain_pending(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         self._decisions += 1
+        self._only_measured = None
         self._competed = competed
         at_once, self._at_once = tuple(self._at_once), []
         notes, self._state.notes = tuple(self._state.notes), []

@@ -15,6 +15,7 @@ from bftrain.values.table import ValueTable
 from bftrain.values.wire import NOTHING, unchecked
 
 _Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, source, sizes, kinds
+_MEASURED: Final = "measurements alone start and stop no task"
 _LEAST_S: Final = 1e-6  # limits require a time above 0
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
@@ -45,12 +46,7 @@ def choose(
     if value is not None and solution.termination in _RAN_TO_ITS_END:
         return _chosen_sizes(table, (value, "", solution.sizes, solution.kinds), solution, "")
 
-    tasks, width = table.problem.tasks, table.values.shape[1]
-    staying = {
-        task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0
-        for row, (task, column) in enumerate(zip(tasks, table.columns.present(tasks).tolist(), strict=True))
-    }
-    kinds = {task.name: task.kind for task in tasks if task.kind and staying[task.name]}
+    staying, kinds = _staying(table)
     candidates: list[_Candidate] = []
     reason = f"{solution.solver}: {solution.solver_words or solution.termination}"
     # A result without a change or a bound means that the solver had no time to begin
@@ -64,6 +60,32 @@ def choose(
             reason += f"; {second.solver}: {second.solver_words or second.termination}"
     candidates.append((table.value_of(staying, kinds), STAYED, staying, kinds))
     return _chosen_sizes(table, max(candidates, key=lambda candidate: candidate[0]), solution, reason)
+
+
+def keep_running(table: ValueTable, choice: ChosenSizes) -> ChosenSizes:
+    """Return the present sizes if ``choice`` starts, stops or moves a task, otherwise ``choice``."""
+    sizes, kinds = _staying(table)
+
+    def running(plan: Mapping[str, int], on: Mapping[str, str]) -> set[tuple[str, str]]:
+        return {(name, on.get(name, "")) for name, size in plan.items() if size}
+
+    if running(choice.sizes, choice.kinds) == running(sizes, kinds if table.problem.pools else NOTHING):
+        return choice
+    solution = choice.solution
+    if solution.termination is Termination.OPTIMAL:
+        solution = unchecked(solution, termination=Termination.HEURISTIC)
+    solution = unchecked(solution, quality=Quality.FEASIBLE, solver_words=_MEASURED)
+    return _chosen_sizes(table, (table.value_of(sizes, kinds), "", sizes, kinds), solution, "")
+
+
+def _staying(table: ValueTable) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """Return the present sizes, 0 where a size is not allowed any more, and the kinds of the nodes."""
+    tasks, width = table.problem.tasks, table.values.shape[1]
+    sizes = {
+        task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0
+        for row, (task, column) in enumerate(zip(tasks, table.columns.present(tasks).tolist(), strict=True))
+    }
+    return sizes, {task.name: task.kind for task in tasks if task.kind and sizes[task.name]}
 
 
 def _chosen_sizes(table: ValueTable, candidate: _Candidate, solution: Solution, reason: str) -> ChosenSizes:

@@ -31,13 +31,14 @@ _MOST_DESCRIPTIONS: Final = 64  # of a task
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The submission time, and the totals until ``since_s``: node-seconds, and samples according to the curve.
 
-    Times are on the clock of the events. Rescaling costs are not deducted.
+    ``started_s`` is the time of the last start. Times are on the clock of the events. Rescaling costs are not deducted.
     """
 
     submitted_s: float
     since_s: float
     held_node_s: float = 0.0
     done_samples: float = 0.0
+    started_s: float = 0.0  # not in journals of earlier versions
 
     def until(self, now_s: float, size: int, speed: float) -> TaskHistory:
         """Return the totals at ``now_s``, after holding ``size`` nodes at ``speed`` samples/s since ``since_s``."""
@@ -49,6 +50,7 @@ class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             since_s=now_s,
             held_node_s=self.held_node_s + passed_s * size,
             done_samples=self.done_samples + passed_s * speed,
+            started_s=self.started_s,
         )
 
 
@@ -135,9 +137,10 @@ class TaskEntry:
         self._alike.clear()
         self._descriptions.clear()
 
-    def measured(self, event: TaskMeasured) -> None:
-        """Apply new measurements."""
+    def measured(self, event: TaskMeasured, *, recount: bool = False) -> None:
+        """Apply new measurements; with ``recount`` also to the samples so far, which the former curve gave."""
         self.advance_to(event.time_s)
+        before = self._least_speed
         known = {
             name: value
             for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
@@ -150,11 +153,22 @@ class TaskEntry:
             self.spec = replace(self.spec, batch=replace(self.spec.batch, noise_scale=event.noise_scale))
         if event.work_left_samples is not None:
             self.work_left_samples = event.work_left_samples
+        if recount and before > 0.0 and (after := self._least_speed) > 0.0 and after != before:
+            self.past = replace(self.past, done_samples=self.past.done_samples * after / before)
 
-    def competing(self, time_s: float, *, history: bool = False, fit: CostFit | None = None) -> CompetingTask:
+    @property
+    def _least_speed(self) -> float:
+        """Samples/s on as few nodes as it runs on, of the kind that it holds."""
+        curve = self.decided.curve_on(self.kind) or self.decided.curve
+        return speed_at(curve, self.spec.min_nodes)
+
+    def competing(
+        self, time_s: float, *, history: bool = False, turn_s: float = 0.0, fit: CostFit | None = None
+    ) -> CompetingTask:
         """Return the task's description for a decision at ``time_s``; cached until something changes.
 
-        With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay.
+        With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay. A turn
+        is ``turn_s`` of work, as much work as a start takes, and the start.
         """
         seen = None if history else self._descriptions.get((fit, len(self.held), self.kind))
         if seen is not None:
@@ -179,6 +193,8 @@ class TaskEntry:
             "age_s": max(0.0, time_s - had.submitted_s) if had else 0.0,
             "held_node_s": had.held_node_s if had else 0.0,
             "done_samples": had.done_samples if had else 0.0,
+            "turn_s": turn_s + 2.0 * spec.start_cost_s if had and turn_s and size else 0.0,
+            "tenure_s": time_s - had.started_s if had and turn_s and size else 0.0,
         }
         if self._checked is None:
             seen_spec = self.decided

@@ -52,6 +52,7 @@ class TaskTable:
         "chooses_batches",
         "now_s",
         "queue_changes",
+        "turn_s",
     )
 
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
@@ -62,6 +63,7 @@ class TaskTable:
         self.now_s = 0.0
         self.queue_changes = 0  # how often the tasks that want nodes changed
         self.chooses_batches = False
+        self.turn_s = 0.0  # of a task that holds nodes, besides its start
         self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
 
@@ -100,7 +102,7 @@ class TaskTable:
             found = before.now(time_s, fit)
         else:
             entries = [self._members[name] for name in names]
-            tasks = [entry.competing(time_s, history=history, fit=fit) for entry in entries]
+            tasks = [entry.competing(time_s, history=history, turn_s=self.turn_s, fit=fit) for entry in entries]
             spread = not self._spread.isdisjoint(names)
             found = CompetingTasks(names, tasks, spread, entries, [entry.changes for entry in entries])
             if history or not self._timed.isdisjoint(names):
@@ -198,6 +200,8 @@ class TaskTable:
         """Assign nodes (node -> group) to a task that holds no nodes of another kind."""
         member = self._members[task]
         member.advance_to(self.now_s)
+        if self.turn_s and not member.held:
+            member.past = replace(member.past, started_s=self.now_s)
         member.held.update(nodes)
         member.kind = kind
         self._owner.update(dict.fromkeys(nodes, task))

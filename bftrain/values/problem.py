@@ -22,8 +22,10 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
 
     ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``). If only
     ``curves`` are set, ``curve`` is the first of them. ``batch`` holds the allowed batch sizes.
-    Its history: ``age_s`` since its submission, ``held_node_s`` node-seconds and ``done_samples``. A Harvester sets
-    these three only for objectives and solvers with the capability ``uses_history``; for others all are 0.
+    Its history: ``age_s`` since its submission, ``held_node_s`` node-seconds and ``done_samples``. A task that
+    holds nodes has started ``tenure_s`` ago. A plan that takes all its nodes counts it as worse off by ``turn_s``
+    seconds of its present speed. A Harvester sets these five only for fair objectives, and for objectives and solvers
+    with the capability ``uses_history``; for others all are 0.
     """
 
     name: str
@@ -43,6 +45,8 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     age_s: float = 0.0
     held_node_s: float = 0.0
     done_samples: float = 0.0
+    tenure_s: float = 0.0
+    turn_s: float = 0.0
     batch: BatchScaling | None = None
 
     def __post_init__(self) -> None:
@@ -59,7 +63,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
         checks.number(self, "grow_cost_s", "shrink_cost_s", "start_cost_s", "weight", at_least=0.0)
         checks.optional_number(self, "work_left_samples", "deadline_in_s")
         checks.optional_text(self, "kind", "user")
-        checks.number(self, "age_s", "held_node_s", "done_samples", at_least=0.0)
+        checks.number(self, "age_s", "held_node_s", "done_samples", "tenure_s", "turn_s", at_least=0.0)
         check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:

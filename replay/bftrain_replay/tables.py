@@ -44,6 +44,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_start_s: float | None = None
     finish_s: float | None = None
     starts: int = 0
+    wasted_starts: int = 0
     rescales: int = 0
     preemptions: int = 0
     waits: int = 0

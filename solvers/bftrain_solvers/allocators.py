@@ -166,9 +166,7 @@ def equal_part(table: ValueTable, stop_at: float) -> list[int]:
         free_nodes.give(place, free_nodes.fastest(place, free_nodes.fits() & (table.nodes <= part)))
     # The tasks with the least service so far run at their smallest size, as far as nodes suffice
     waiting = [place for place, column in enumerate(free_nodes.chosen) if not column]
-    for place in sorted(
-        waiting, key=lambda place: _by_weight(free_nodes.tasks[place].held_node_s, free_nodes.tasks[place])
-    ):
+    for place in sorted(waiting, key=lambda place: _service(free_nodes.tasks[place])):
         free_nodes.give(place, free_nodes.smallest(place))
     return free_nodes.chosen
 
@@ -210,6 +208,11 @@ def by_weight(table: ValueTable, stop_at: float) -> list[int]:
 def _by_weight(nodes: float, task: CompetingTask) -> float:
     """Return nodes, or node-seconds, divided by weight; a task without weight counts as the largest."""
     return float(nodes) / task.weight if task.weight > 0.0 else inf
+
+
+def _service(task: CompetingTask) -> float:
+    """Return node-seconds so far by weight, less a turn on the nodes that the task holds."""
+    return _by_weight(task.held_node_s - task.turn_s * task.size, task)
 
 
 def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int]:
@@ -378,12 +381,7 @@ def _allocator(name: str, words: str, rule: Callable[[ValueTable, float], list[i
 
 
 fifo = _allocator("fifo", "oldest first", _in_order(lambda task, _: -task.age_s), uses_history=True)
-las = _allocator(
-    "las",
-    "least node-time so far first",
-    _in_order(lambda task, _: _by_weight(task.held_node_s, task)),
-    uses_history=True,
-)
+las = _allocator("las", "least node-time so far first", _in_order(lambda task, _: _service(task)), uses_history=True)
 srtf = _allocator("srtf", "shortest time left first", _in_order(_remaining_s), uses_work_left=True)
 isolated = _allocator("isolated", "every task an n-th part", equal_part, uses_history=True)
 proportional_share = _allocator("proportional-share", "nodes by weight", by_weight)

@@ -34,7 +34,7 @@ from bftrain.live.tasks.usage_ledger import UsageLedger
 from bftrain.values import wire
 from bftrain.values.actions import Action
 from bftrain.values.decision import Decision
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskResumed
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
 
 _TICK_S: Final = 1.0
@@ -85,7 +85,7 @@ class LiveDaemon:
         self.since_s = self.decision_loop.now
         self._check_clock = ClockCheck(self.remark)
         self.last_decision: LastDecision | None = None
-        self._decided_at = time.monotonic()
+        self._decided_at = time.monotonic()  # when nodes could last change hands: not by measurements alone
         self.observers: list[Observer] = [self.harvesting.observe]
         self._loop = asyncio.get_running_loop()
         self.ready = asyncio.Event()  # from then on tasks can be changed
@@ -230,6 +230,8 @@ class LiveDaemon:
         share_s, now = self.site.times.share_s, time.monotonic()
         if self.state != "running" or not self.harvester.uses_history or not share_s:
             return
+        if self.harvester.first_turn_due(self.decision_loop.now):
+            share_s = min(share_s, self.site.deciding.turn_s)
         if now - self._decided_at >= share_s and 0 < self.harvester.pool_size < self._usable():
             self._decided_at = now
             self.decision_loop.decide()
@@ -302,6 +304,9 @@ class LiveDaemon:
             case "note":
                 self.remark(f"task '{message['task']}': {message['text']}")
                 self.task_manager.trouble(message["task"], message["text"])
+            case "starting" if text := self.task_manager.wasted_starts(message["task"]):
+                self.remark(f"task '{message['task']}' {text}")
+                self.task_manager.trouble(message["task"], text)
             case "done" if text := self.task_manager.missing(message["task"]):
                 self.remark(f"task '{message['task']}' {text}")
                 self.task_manager.trouble(message["task"], text)
@@ -336,6 +341,8 @@ class LiveDaemon:
                 self.node_manager.left(event)
             elif isinstance(event, NodesJoined):
                 self.node_manager.joined(event)
+        if not all(isinstance(event, TaskMeasured) for event in events):
+            self._decided_at = time.monotonic()
         if not all(isinstance(event, NodesJoined | NodesLeft) for event in events):  # else as many are of use as before
             self.want()
         self._observe("events", events)
@@ -348,7 +355,6 @@ class LiveDaemon:
         """Record who holds which nodes."""
         self.task_manager.hold(decision.time_s, decided=True)
         self.task_manager.narrow()
-        self._decided_at = time.monotonic()
         shown = {name: getattr(decision, name) for name in LastDecision.__struct_fields__}
         self.last_decision = LastDecision(**shown)
         for note in filter(None, (*decision.notes, decision.fallback)):

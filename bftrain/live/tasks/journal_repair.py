@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain.config import Settings
+from bftrain.config import Settings, recorded_settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, BftrainError
 from bftrain.journal import Journal
@@ -53,7 +53,7 @@ def repair(path: Path, target: Path) -> JournalRepaired:
             raise BadInput(f"nothing of it can be read: {error}", where=str(path), fix="take a backup of it") from error
         if not isinstance(text, str):
             raise BadInput("has lost its settings, without which no step has a meaning", where=str(path))
-        settings = wire.decode(text, Settings, where=f"{path}: settings")
+        settings = recorded_settings(text, f"{path}: settings")
         with Journal.create(target, settings) as journal:
             return _filled(journal, source, path)
 
@@ -90,7 +90,7 @@ def _changes(
     for step, settings, snapshot in _rows(source, where, ("step", "settings", "body"), lost):
         try:
             where = f"{path}: standing {step}"
-            yield int(step), (wire.decode(settings, Settings, where=where), wire.decode(snapshot, HarvesterSnapshot))
+            yield int(step), (recorded_settings(settings, where), wire.decode(snapshot, HarvesterSnapshot))
         except (BftrainError, TypeError, ValueError) as error:
             lost.append(f"a change of settings after step {step}: {error}")
 

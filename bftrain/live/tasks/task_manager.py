@@ -22,6 +22,7 @@ from bftrain_elastic.errors import BadJob
 
 _NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
+_NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # starts without a step that are worth a notice
 _ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to it exactly
 
 
@@ -219,6 +220,11 @@ class TaskManager:
             return ""  # how much a task that never reports has done is unknown
         return f"ended well after {track.progress.samples:,.0f} of {work:,.0f} samples"
 
+    def wasted_starts(self, name: str) -> str:
+        """Return how often a task started without a step between, as text; "" if that is not worth a notice."""
+        starts = self.tracks[name].starts
+        return f"started {starts} times without a step" if starts in _NOTED_STARTS else ""
+
     def on_message(self, message: Mapping[str, Any]) -> TaskProgressTrack | None:
         """Apply a launcher's message; return the task's track if it is unfinished."""
         track = self.tracks.get(message["task"])
@@ -230,8 +236,10 @@ class TaskManager:
         """Return measurements for the decision core, and narrow tasks where a speed is to be measured."""
         now, events = self._now(), []
         for name, track in self.tracks.items():
-            if track.news and name in self._harvester.unfinished:
-                event = track.learn(self._harvester.spec(name), now)
+            # A longer start protects a task longer from others, which matters before the start has ended
+            starting = self._harvester.uses_history and track.starting_since is not None
+            if (track.news or starting) and name in self._harvester.unfinished:
+                event = track.learn(self._harvester.spec(name), now, self._harvester.longest_start_s)
                 events += [] if event is None else [event]
                 self._narrow(track)
         return events

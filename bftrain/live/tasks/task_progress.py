@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 _LEARN_EVERY_S: Final = 5.0  # between two measurements of one task that the decisions hear of
+_LONGEST_START_S: Final = 300.0  # a program without a step by then may be one that reports none
 _FRESH_S: Final = 5.0  # for which the last measured speed is shown, or for as long as so many steps take
 _FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision
@@ -48,6 +49,8 @@ class TaskProgressTrack:
     learned_s: float = 0.0
     news: bool = False  # speeds or costs are newer than those of the decisions
     batch_decided: bool = False  # so its speed is not that of the batch that its curve is for
+    starts: int = 0  # since its last step
+    starting_since: float | None = None  # when it got nodes on which it has not made a step yet
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
     _step_s: float = 0.0  # what the last step took
@@ -59,6 +62,8 @@ class TaskProgressTrack:
             case "starting" if self.skip_start:
                 self.skip_start = False
                 return
+            case "starting":
+                self.starts, self.starting_since = self.starts + 1, float(message["t"])
             case "confirmed":
                 step = int(message.get("step", 0))
                 self.running, self._line = int(message["size"]), None
@@ -89,6 +94,7 @@ class TaskProgressTrack:
             rate = samples / self._step_s
             rate = rate if isfinite(rate) else self.rate
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
+        self.starts, self.starting_since = 0, None
         self._line, self.reported_s = (t, step), float(message.get("received_at", t))
         self._go_on(counted(self.progress, message, began_at_step=self._began_at_step))
         self.news |= message.get("noise") is not None
@@ -117,6 +123,8 @@ class TaskProgressTrack:
             changes["preemptions"] = self.progress.preemptions + 1
         self.progress = replace(self.progress, **changes)
         self.held, self.held_since_s = nodes, time_s
+        if not nodes:
+            self.starting_since = None
 
     def _node_s(self, time_s: float) -> float:
         return self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
@@ -145,9 +153,12 @@ class TaskProgressTrack:
         """The sizes whose speed is measured well enough."""
         return self.measuring.settled().union(self.progress.settled)
 
-    def learn(self, spec: TaskSpec, time_s: float) -> TaskMeasured | None:
-        """Return measurements for the decision core; ``None`` if they would change no decision."""
-        if not self.news or time_s - self.learned_s < _LEARN_EVERY_S:
+    def learn(self, spec: TaskSpec, time_s: float, longest_start_s: float = inf) -> TaskMeasured | None:
+        """Return measurements for the decision core; ``None`` if they would change no decision.
+
+        A start that has not ended costs at least the time so far, up to ``longest_start_s``.
+        """
+        if not (self.news or self.starting_since) or time_s - self.learned_s < _LEARN_EVERY_S:
             return None
         self.news, self.learned_s = False, time_s
         costs = {**self.progress.costs, **{str(change): cost for change, cost in self.measuring.costs().items()}}
@@ -159,6 +170,9 @@ class TaskProgressTrack:
         ):
             curve = None
         changed: dict[str, Any] = {}
+        if self.starting_since is not None:
+            so_far_s = min(time_s - self.starting_since, longest_start_s, _LONGEST_START_S)
+            costs["start"] = max(spec.start_cost_s, so_far_s)
         for name in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
             before, after = getattr(spec, name), costs.get(name.removesuffix("_cost_s"))
             if after is not None and abs(after - before) > max(_COST_NEWS_S, _COST_NEWS * max(before, after)):

@@ -26,7 +26,7 @@ from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
 from bftrain_elastic.agent.log_limit import limit_logs
 from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
-from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, is_running, state_of
+from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, handles_sigterm, state_of
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire import agent_messages as messages
@@ -322,7 +322,7 @@ class NodeAgent:
             self._record_exit(worker, _KILLED)
         elif grace_s > 0 and worker.pid:  # one that was not started yet has nothing to put in order
             if self._workers_notified:
-                worker.asked_to_end |= is_running(worker.pid)
+                worker.asked_to_end |= handles_sigterm(worker.pid)
             else:
                 self._signal(worker, signal.SIGTERM)
             worker.kill_at = time.monotonic() + grace_s

@@ -37,7 +37,7 @@ from bftrain_elastic.agent.process_tree import (
     descendants,
     die_with,
     end_descendants,
-    is_running,
+    handles_sigterm,
     kill,
     session_alive,
     set_idle_io,
@@ -120,7 +120,7 @@ class PreforkServer:
             self._on_signals()  # the scheduler's may be here, and the agent not know of it yet
             if pid not in self._workers:  # it ended since
                 return
-            if is_running(pid):
+            if handles_sigterm(pid):  # any other that ends with 0 was about to end anyway
                 self._asked_to_end.add(pid)
             if pid in self._signalled:
                 return

@@ -89,6 +89,16 @@ def is_running(pid: int) -> bool:
     return state_of(pid) not in {"", "Z", "X"}
 
 
+def handles_sigterm(pid: int) -> bool:
+    """Return whether a running process catches, ignores or blocks SIGTERM; any other is killed by it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    masks = [line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+
+
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to a process that may be gone already."""
     with suppress(ProcessLookupError):

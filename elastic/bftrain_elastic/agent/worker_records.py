@@ -54,7 +54,7 @@ class WorkerRecord:
         self.ready: Message | None = None  # its message "ready", unless it was ordered into a group since
         self.report: Message | None = None  # the last step that it reported
         self.said: set[str] = set()  # of its end: "done": its training is over, "finished" with its work, or "stopped"
-        self.asked_to_end = False  # it ran when it got SIGTERM, so what it does then may follow from that
+        self.asked_to_end = False  # it got a SIGTERM that it handles, and may have ended with 0 because of it
         self.sent_invalid = False  # it sent invalid messages
 
     def record_order(self, message: Message) -> None:
@@ -90,7 +90,6 @@ class WorkerRecord:
         """Return the message on its end: exit code, last output, and its own last message."""
         finished = "finished" in self.said or code == self.finish_code
         finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
-        # Without a handler it would not have ended with 0 after a SIGTERM
         stopped = "stopped" in self.said or (code == 0 and self.asked_to_end)
         return {"code": code, "tail": self._tail(code), "finished": finished, "stopped": stopped}
 

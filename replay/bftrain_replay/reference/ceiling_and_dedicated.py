@@ -41,6 +41,7 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
         solver=solver,
         solver_gap=0.0,
         horizon_s=AUTO if plain else settings.horizon_s,
+        turn_s=0.0,
         decision_latency_s=0.0,
         min_interval_s=0.0,
         progress=None if settings.semantics == PUBLISHED else TASK,

@@ -68,6 +68,7 @@ class _RunFigures(TaskFigures, frozen=True):
     ceiling_samples: float | None
     lost: dict[str, LostWork]
     starts: int
+    wasted_starts: int
     rescales: int
     preemptions: int
     tasks: int
@@ -287,6 +288,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
                 for loss, samples in self.lost_samples.items()
             },
             starts=sum(task.starts for task in self.tasks),
+            wasted_starts=sum(task.wasted_starts for task in self.tasks),
             rescales=sum(task.rescales for task in self.tasks),
             preemptions=sum(task.preemptions for task in self.tasks),
             tasks=len(self.tasks),

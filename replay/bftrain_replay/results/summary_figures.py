@@ -303,6 +303,7 @@ FIGURES: Final = (
     _counts(name="cost", label="cost, priced node-hours", better=_LESS, topic=_TASKS, when=_KNOWN, places=_BOTH),
     _counts(name="waits", label="waits", topic=_TASKS, when=_KNOWN),
     _counts(name="starts", label="starts", topic=_TASKS),
+    _counts(name="wasted_starts", label="wasted starts", better=_LESS, topic=_TASKS, when=_NOT_ZERO, places=_PAGE),
     _counts(name="rescales", label="rescales", topic=_TASKS, when=_KNOWN),
     _counts(name="preemptions", label="preemptions", topic=_TASKS, places=_PAGE),
     _counts(name="rounds", label="rounds", topic=_ROUNDS),

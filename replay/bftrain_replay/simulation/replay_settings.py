@@ -123,6 +123,7 @@ def _as_published(settings: ReplaySettings) -> None:
         force_setattr(settings, "horizon_s", HORIZON_S)
     if settings.placement == AUTO:
         force_setattr(settings, "placement", "grouped")
+    force_setattr(settings, "turn_s", 0.0)
 
 
 def _progress(settings: ReplaySettings) -> None:
@@ -154,6 +155,7 @@ class ReplayOptions(TypedDict, total=False):
     admission: str
     placement: str
     horizon_s: float | str
+    turn_s: float
     max_tasks: int
     solver_deadline_s: float
     solver_gap: float

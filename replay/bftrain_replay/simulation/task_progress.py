@@ -127,6 +127,7 @@ class TaskProgress:
     losses: LossTimes | None = field(init=False, default=None)  # the record of its losses over time, if any
     dropped: bool = field(init=False, default=False)  # given up for good before its end: in what was recorded only
     starts: int = field(init=False, default=0)
+    wasted_starts: int = field(init=False, default=0)  # all nodes were lost before the start-up was over
     rescales: int = field(init=False, default=0)
     preemptions: int = field(init=False, default=0)
     waits: int = field(init=False, default=0)  # stretches of time without a node
@@ -256,6 +257,7 @@ class TaskProgress:
         undone = self._undone(some_remain=some_remain) if preempted else None
         uncommitted = self.done_samples - self._committed
         before = self._change(now_s, 0)
+        self.wasted_starts += any(debt.loss is SampleLoss.START_UP for debt in self._debts)
         self._debts = [debt for debt in self._debts if not debt.lapses]
         loss = self._count(preempted=preempted)
         cost = min(self.spec.shrink_cost_s * before, uncommitted) if undone is None else undone

@@ -228,7 +228,8 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def _advance(self) -> None:
         if self._running:
-            if self._over or not self._nodes.wanted or (self._confirmed and self._nodes_changed):
+            planned = not self._nodes.wanted or (self._confirmed and self._nodes_changed)
+            if self._over or (planned and not self._is_ending):
                 self._stop_all(self._job.stop_grace_s)
             return
         self._to_start = []
@@ -244,6 +245,12 @@ class ProcessLifecycle(SupervisedLifecycle):
         there, undecided = self._nodes.here, self._supervision.failures.undecided
         if there and not (self._nodes.waiting or undecided or self._retry.waits(self._context.now())):
             self._start(there)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether a rank ended with 0 a moment ago, so that the others are about to: a planned change can wait."""
+        now = self._context.now()
+        return any(now - ended_at <= FAREWELL_S for ended_at, _ in self._ended.values())
 
     @property
     def _nodes_changed(self) -> bool:
