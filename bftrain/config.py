@@ -57,8 +57,8 @@ class Settings(Mapped, frozen=True, kw_only=True):
     admission: str = "first-come"
     placement: str = AUTO  # auto: neighbours, with racks consolidated, by the published rules grouped
     horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
-    # How long a task keeps its nodes, besides its start, while no other task is worse off; for objectives that look at
-    # what tasks had. 0: nodes are shared anew at every event
+    # How long a task keeps its nodes, besides its start, from tasks that are as badly off; for fair objectives.
+    # 0: nodes may change hands at every event
     turn_s: float = 20.0
     max_tasks: int = 35  # how many tasks may compete
     solver_deadline_s: float = 10.0

@@ -206,6 +206,13 @@ def _less_turns(table: ValueTable) -> Entries:
     return holders.lowered(table.values, task_field(table, "turn_s")[holders.rows] * holders.rates)
 
 
+def _kept_in_turn(table: ValueTable, entries: Entries) -> Entries:
+    """Return entries that are 0 for all tasks without nodes, lower where a task loses its nodes during its turn."""
+    holders = _Holders.of(table)
+    in_turn = task_field(table, "tenure_s") < task_field(table, "turn_s")
+    return holders.lowered(entries, (in_turn * entries.max(axis=1, initial=0.0))[holders.rows])
+
+
 def _spare(table: ValueTable) -> Entries:
     """Return the values per second, which decide between plans with equal levels: less for a task that stops."""
     holders = _Holders.of(table)
@@ -240,7 +247,7 @@ def speedup(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]
     alone = np.array([speed_of_one(task, task.curve) for task in table.problem.tasks])
     weights = task_field(table, "weight")
     entries = table.values / (alone * np.where(weights > 0.0, weights, 1.0))[:, None]
-    return _allowed(table, entries), weights > 0.0
+    return _kept_in_turn(table, _allowed(table, entries)), weights > 0.0
 
 
 def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
@@ -261,17 +268,14 @@ def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     in_time(late)
     will_take = age[:, None] * thr + np.where(known, work, 1.0)[:, None]
     entries = np.where(known[:, None], alone_s[:, None] * thr / will_take, thr / isolated[:, None])
-    # Without nodes all are equally badly off; during its turn a task that would lose them counts as worse off
-    holders = _Holders.of(table)
-    in_turn = task_field(table, "tenure_s") < task_field(table, "turn_s")
-    return _allowed(table, holders.lowered(entries * weights[:, None], 1.0 * in_turn[holders.rows])), counts
+    return _kept_in_turn(table, _allowed(table, entries * weights[:, None])), counts
 
 
 def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``thr / work``, the inverse time to the end. Tasks without a known end, or of weight 0, do not count."""
     work = task_field(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
-    return _allowed(table, entries), (work > 0.0) & (task_field(table, "weight") > 0.0)
+    return _kept_in_turn(table, _allowed(table, entries)), (work > 0.0) & (task_field(table, "weight") > 0.0)
 
 
 def _speeds(table: ValueTable) -> Entries:

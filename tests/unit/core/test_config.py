@@ -125,8 +125,8 @@ def test_settings_with_tables_read_back() -> None:
 def test_the_defaults_are_these() -> None:
     assert config.dump(Settings()) == (
         'solver = "exact"\nfallback = "greedy"\nobjective = "throughput"\nadmission = "first-come"\n'
-        'placement = "auto"\nhorizon_s = "auto"\nmax_tasks = 35\nsolver_deadline_s = 10.0\nsolver_gap = 0.0\n'
-        "solver_threads = 1\nmax_failures = 3\n"
+        'placement = "auto"\nhorizon_s = "auto"\nturn_s = 20.0\nmax_tasks = 35\nsolver_deadline_s = 10.0\n'
+        "solver_gap = 0.0\nsolver_threads = 1\nmax_failures = 3\n"
     )
 
 

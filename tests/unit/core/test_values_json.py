@@ -71,7 +71,7 @@ COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_
 COMPETING_JSON = (
     f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{}},"kind":"",'
     '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"work_left_samples":7.0,'
-    '"deadline_in_s":-3.5,"user":"","age_s":0.0,"held_node_s":0.0,"done_samples":0.0,"batch":null}'
+    '"deadline_in_s":-3.5,"user":"","age_s":0.0,"held_node_s":0.0,"done_samples":0.0,"tenure_s":0.0,"turn_s":0.0,"batch":null}'
 )
 HELD = CompetingTask(
     name="a",
@@ -88,7 +88,8 @@ HELD = CompetingTask(
 HELD_JSON = (
     f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON},'
     f'"":{CURVE_JSON}}},"kind":"v100","grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,'
-    '"work_left_samples":null,"deadline_in_s":null,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0,"batch":null}'
+    '"work_left_samples":null,"deadline_in_s":null,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0,'
+    '"tenure_s":0.0,"turn_s":0.0,"batch":null}'
 )
 
 DECISION = Decision(

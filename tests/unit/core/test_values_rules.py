@@ -96,7 +96,10 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     (BatchScaling, "fixed_share", (*NOT_A_NUMBER, -0.5, 1.0)),
     *((kind, "curves", NOT_CURVES) for kind in (TaskSpec, CompetingTask, TaskMeasured)),
     *((kind, field, NOT_A_NAME[1:]) for kind, field in ((CompetingTask, "kind"), (CompetingTask, "user"))),
-    *((CompetingTask, field, (*NOT_A_NUMBER, -0.5)) for field in ("age_s", "held_node_s", "done_samples")),
+    *(
+        (CompetingTask, field, (*NOT_A_NUMBER, -0.5))
+        for field in ("age_s", "held_node_s", "done_samples", "tenure_s", "turn_s")
+    ),
     (NodesJoined, "kind", NOT_A_NAME[1:]),
     (TaskSpec, "work_samples", ("1", True, math.nan, 0.0, -1.0)),
     (TaskSpec, "submit_s", NOT_A_NUMBER),
@@ -163,7 +166,7 @@ RULES: list[tuple[type, str, tuple[Any, ...]]] = [
     *((Settings, field, NOT_A_NAME) for field in ("solver", "objective", "admission", "placement")),
     (Settings, "fallback", NOT_A_NAME[1:]),
     *((Settings, field, (*NOT_A_NUMBER, 0.0)) for field in ("horizon_s", "solver_deadline_s")),
-    (Settings, "solver_gap", (*NOT_A_NUMBER, -0.1)),
+    *((Settings, field, (*NOT_A_NUMBER, -0.1)) for field in ("turn_s", "solver_gap")),
     *((Settings, field, (*NOT_WHOLE, 0)) for field in ("max_tasks", "solver_threads", "max_failures")),
     (Settings, "entities", (None, 3, {"a": 2.0}, {1: Entity()})),
     (Settings, "racks", (None, 3, {"r1": 3}, {"r1": ["n1"]})),

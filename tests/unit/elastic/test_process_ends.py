@@ -98,6 +98,28 @@ def test_a_program_that_stopped_because_it_was_asked_to_is_started_again() -> No
     assert "done" not in case.context.kinds()
 
 
+def test_ranks_that_are_about_to_end_are_not_stopped_by_a_planned_change() -> None:
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
+    case.lifecycle.exited(first, WorkerExit(0))
+    case.set_nodes()
+    assert case.context.stopped == []
+    case.lifecycle.exited(second, WorkerExit(0))
+    case.settle()
+    assert case.context.kinds()[-1] == "done"
+
+
+def test_ranks_that_train_on_after_one_ended_are_stopped_a_bit_later() -> None:
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
+    case.lifecycle.exited(first, WorkerExit(0))
+    case.set_nodes()
+    case.tick(5.1)
+    assert case.context.stopped == [(second, 10.0)]
+
+
 def test_an_end_far_from_done_is_tried_again_and_the_third_is_a_failure() -> None:
     case = Play("a", work_samples=1000.0)
     case.set_nodes("a")

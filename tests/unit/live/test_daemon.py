@@ -55,8 +55,8 @@ async def test_the_batch_of_a_decision_is_handed_to_the_launcher_before_the_orde
         assert daemon.harvester.spec("a").curve.rate == (100.0, 160.0), "speeds at other batches are not its curve"
 
 
-def max_min(share_s: float, objective: str = "max-min") -> dict[str, Any]:
-    return {"times": Times(reunion_s=5.0, share_s=share_s), "deciding": Settings(objective=objective)}
+def max_min(share_s: float, objective: str = "max-min", turn_s: float = 20.0) -> dict[str, Any]:
+    return {"times": Times(reunion_s=5.0, share_s=share_s), "deciding": Settings(objective=objective, turn_s=turn_s)}
 
 
 @in_a_loop
@@ -64,13 +64,39 @@ async def test_a_task_that_waits_has_its_turn_though_nothing_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
-    async with live_inside(tmp_path, **max_min(0.05)) as (_, service, _, world):
+    async with live_inside(tmp_path, **max_min(0.05, turn_s=0.01)) as (_, service, _, world):
         await submit(service, "a", 1, 1, curve=CURVE)
         await submit(service, "b", 1, 1, curve=CURVE)
         world.lend("n1")
         await until(lambda: world.held.get("a") == {"n1"}, "the first one has the node")
         await until(lambda: world.held.get("b") == {"n1"}, "the other one has it after a while")
         await until(lambda: world.held.get("a") == {"n1"}, "they take turns")
+
+
+@in_a_loop
+async def test_a_task_without_a_first_turn_does_not_wait_for_the_next_sharing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
+    async with live_inside(tmp_path, **max_min(600.0, turn_s=0.01)) as (_, service, _, world):
+        await submit(service, "a", 1, 1, curve=CURVE)
+        await submit(service, "b", 1, 1, curve=CURVE)
+        world.lend("n1")
+        await until(lambda: world.held.get("b") == {"n1"}, "the other one has its first turn")
+        await asyncio.sleep(0.2)
+        assert world.held.get("b") == {"n1"}, "and both wait for the next sharing then"
+
+
+@in_a_loop
+async def test_starts_without_a_step_are_reported(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with live_inside(tmp_path, said=said) as (daemon, service, _, world):
+        await submit(service, "a", 1, 1, curve=CURVE)
+        for _ in range(3):
+            world.tell("a", "starting", nodes=["n1"])
+        await decided(daemon)
+        assert any("task 'a' started 3 times without a step" in line for line in said)
+        assert service.task(ourselves(), "a").reason == "started 3 times without a step"
 
 
 @pytest.mark.parametrize(

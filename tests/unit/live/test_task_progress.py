@@ -235,3 +235,17 @@ def test_a_task_without_a_curve_that_names_kinds_is_measured_for_these() -> None
     assert event.curve is not None
     assert event.curve.rate[0] == 70.0
     assert event.curves == {"v100": event.curve, "k80": event.curve}
+
+
+def test_an_unfinished_start_costs_at_least_the_time_so_far() -> None:
+    track, spec = TaskProgressTrack(kept_task(), Progress()), kept_task().spec
+    track.on_message({"type": "starting", "task": "a", "t": 100.0, "nodes": ["n1"]})
+    costs = []
+    for time_s in (103.0, 140.0, 170.0, 1000.0):
+        event = track.learn(spec, time_s)
+        if event is not None and event.start_cost_s is not None:
+            spec = replace(spec, start_cost_s=event.start_cost_s)
+            costs.append(event.start_cost_s)
+    assert costs == [3.0, 40.0, 70.0, 300.0], "a program that reports no steps does not start for ever"
+    track.on_message(a_report(1, BATCH))
+    assert (track.starts, track.starting_since) == (0, None)

@@ -35,6 +35,12 @@ def test_in_memory_nothing_is_done_again_while_a_node_remains() -> None:
     assert record_of(ONE_OF_TWO, task(shrink_cost_s=3.0)).lost_preemption_samples == 3 * 18.0
 
 
+def test_a_start_is_wasted_if_all_nodes_are_lost_before_it_is_over() -> None:
+    assert record_of(BOTH, task(start_cost_s=70.0)).wasted_starts == 0
+    assert record_of(BOTH, task(start_cost_s=110.0)).wasted_starts == 1
+    assert record_of(ONE_OF_TWO, task(start_cost_s=110.0)).wasted_starts == 0, "it keeps a node"
+
+
 def test_what_all_nodes_took_with_them_is_done_again() -> None:
     record = record_of(BOTH, task())
     assert record.lost_preemption_samples == 40 * 18.0  # it saved at 60 s
