@@ -46,7 +46,7 @@ QUIET = {  # command -> what is run with -q, one after the other
     ],
     "explain": ["explain", f"{REPLAY} out", "explain rho --of out"],
     "report": [f"{REPLAY} out", "report out"],
-    "compare": [f"{REPLAY} out", "compare out out --label a --label b -o both.html"],
+    "compare": [f"{REPLAY} out --max-tasks 1 --nodes 0:1", "compare out out --label a --label b -o both.html"],
     "export": [f"{REPLAY} out", "export out -o trace.json"],
     "sweep": ["sweep one.toml --jobs 1 -o out", "sweep one.toml --jobs 1 -o out --dry-run"],
     "solve": [
