@@ -105,7 +105,7 @@ def test_records_are_read_as_they_are(bftrain: CommandLine, tmp_path: Path) -> N
     records.write_text(SACCT)
     ended = bftrain("assess", records, "-o", tmp_path / "out", "--quick", "--json")
     assert ended.code == 0, ended.err
-    assert "imported with the default options" in ended.err
+    assert "sacct: 3 rows read = 3 used + 0 set aside" in ended.err
     found = json.loads(ended.out)
     log = json.loads(bftrain("import", records, "-o", tmp_path / "log.npz", "--json").out)
     assert found["log"]["sha256"] == log["sha256"]
