@@ -246,8 +246,6 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
         words += ["--log-limit", f"{agents.log_mb:g}"]
     if agents.nice:
         words += ["--nice", f"{agents.nice}"]
-    if site.scheduler_name == "local":  # no main queue has jobs here
-        words += ["--yield", "0"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))
 
 

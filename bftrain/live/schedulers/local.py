@@ -251,11 +251,11 @@ class LocalScheduler:
 
 
 def with_own_gpus(command: list[str], number: int) -> list[str]:
-    """Return the command of the agent of the slot with this number, from 0: agents share the GPUs of this machine."""
+    """Return the agent's command for a slot, from 0: slots share this machine's GPUs, and there is no main queue."""
     if "--slots" not in command:  # another program
         return command
     workers = int(command[command.index("--slots") + 1]) or 1
-    return [*command, "--slots", str(workers), "--first-gpu", str(workers * number)]
+    return [*command, "--slots", str(workers), "--first-gpu", str(workers * number), "--yield", "0"]
 
 
 class _Agent:
