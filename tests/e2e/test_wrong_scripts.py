@@ -231,8 +231,8 @@ def test_workers_that_train_together_are_right(tmp_path: Path, script: str, opti
     assert {name for name, one in found.items() if not one["ok"]} <= {"goes on learning"}, found
 
 
-def test_a_ddp_script_under_the_process_launcher_is_right_but_for_its_checkpoint(tmp_path: Path) -> None:
+def test_a_ddp_script_is_right_under_launchers_that_restart_it_but_for_its_checkpoint(tmp_path: Path) -> None:
     found = findings(tmp_path, DDP, "--backend", "process")
     assert found["divides the work"]["ok"], found
-    same = findings(tmp_path, DDP.replace("sampler=sampler", "shuffle=False"), "--backend", "process")
+    same = findings(tmp_path, DDP.replace("sampler=sampler", "shuffle=False"), "--backend", "torchrun")
     assert "DistributedSampler" in same["divides the work"]["fix"]

@@ -35,6 +35,7 @@ _WARMING_S: Final = 180.0
 _WIDTH: Final = 100  # columns of a check's output
 _LEAST_WIDTH: Final = 16  # of a wrapped text
 _NAME_WIDTH: Final = 18  # of the name of a finding
+_RESTART: Final = frozenset({"process", "torchrun"})  # launchers that start a script again at each size
 _TAIL_BYTES: Final = 65536  # of a log that are shown at a time
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -390,7 +391,7 @@ def check(
         message, failure = list(trying.messages), trying.failure
     if interrupted:
         raise Interrupted("interrupted before all was seen")
-    found = list(findings(message, seen, script))
+    found = list(findings(message, seen, script, restarts=backend in _RESTART))
     if failure and (output := explain(failure, script).output):
         out.say("\n".join(["its last words:", *(f"    {_wrapped(line, 4)}" for line in output)]))
     out.result([asdict(one) for one in found], lambda: "\n".join(map(_finding_lines, found)))

@@ -33,6 +33,11 @@ _COMPARED: Final = 3  # steps that must be compared before workers are said to d
 RUN: Final = "put the training into run(state, train), as docs/elastic.md shows"
 REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_elastic import report"
 COMMIT: Final = "call state.commit() where it is safe to stop, best after each step"
+GO_ON: Final = "begin train() at what the state says, not at 0: while state.position < STEPS"
+CHECKPOINT: Final = (
+    "write a checkpoint to the folder BFTRAIN_FOLDER when SIGTERM comes, load it at the start, and count from it: "
+    "report(..., step=...); or use State and run()"
+)
 SHARE: Final = (
     "give each worker its share of a batch: mine, weight = state.share(N), an ElasticLoader, or a DistributedSampler"
 )
@@ -118,8 +123,13 @@ def _notes(message: Sequence[Message], beginning: str) -> list[str]:
     return [one["text"] for one in message if one["type"] == "note" and one["text"].startswith(beginning)]
 
 
-def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iterator[ReadinessFinding]:
-    """Yield the findings on an observed script; of several with one cause only the first."""
+def findings(
+    message: Sequence[Message], seen: WatchedRun, script: Path, *, restarts: bool = False
+) -> Iterator[ReadinessFinding]:
+    """Yield the findings on an observed script; of several with one cause only the first.
+
+    A launcher that ``restarts`` the script lets it keep checkpoints of its own.
+    """
     reached = seen.reached
     lines = [one for one in message if one["type"] == "report"]
     runs = _runs(message, script)
@@ -127,13 +137,16 @@ def findings(message: Sequence[Message], seen: WatchedRun, script: Path) -> Iter
         yield runs
     if lines or runs is None:
         yield _reports(lines)
+    commits = _commits(message)
+    own_checkpoints = restarts and not commits.ok
+    if lines and not own_checkpoints:
+        yield commits
     if lines:
-        yield _commits(message)
         yield _resizes(message, reached)
     yield from _keeps_going(message)
     if len(reached) > 1:
         if runs is None:  # or that is why steps are done again
-            yield _keeps_progress(lines)
+            yield _keeps_progress(lines, CHECKPOINT if own_checkpoints else GO_ON)
         yield _keeps_values(message, seen)
     yield from _works_together(message, seen)
     if len(reached) > 1 or any(one.get("nan") for one in lines):
@@ -296,10 +309,9 @@ def _is_telling(pairs: Sequence[Sequence[Message]]) -> bool:
     return any(differ) or (differ.count(None) == len(pairs) and len({one["inputs"] for one, _ in pairs}) > 1)
 
 
-def _keeps_progress(lines: Sequence[Message]) -> ReadinessFinding:
+def _keeps_progress(lines: Sequence[Message], fix: str) -> ReadinessFinding:
     back = [(one["step"], other["step"]) for one, other in pairwise(lines) if other["step"] <= one["step"]]
     restarted = next((one["step"] for one in lines if one.get("restarted")), None)
-    fix = "begin train() at what the state says, not at 0: while state.position < STEPS"
     if back:
         return ReadinessFinding("keeps its progress", f"steps were done again: {back[0][0]} -> {back[0][1]}", fix)
     if restarted is not None:

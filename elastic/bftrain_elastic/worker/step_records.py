@@ -30,7 +30,9 @@ def record_steps(folder: str) -> None:
     from torch.nn import Module
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    recorder, call = StepRecorder(Path(folder, f"{os.getpid()}.jsonl")), Module.__call__
+    recorder, call = StepRecorder(Path(folder)), Module.__call__
+    if hasattr(call, "__wrapped__"):  # a fork of torchrun's agent, which records already
+        return
 
     @functools.wraps(call)
     def recorded(module: Untyped, *arguments: Untyped, **named: Untyped) -> Untyped:
@@ -47,8 +49,8 @@ def record_steps(folder: str) -> None:
 class StepRecorder:
     """Digests the inputs and weights of each step; ``depth`` counts the modules that are being called."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._count = 0
         self._where = ("", "")
         self.depth = 0
@@ -97,8 +99,8 @@ class StepRecorder:
                 "exchanges": _collectives() > self._collectives,
                 "where": self._where,
             }
-            self._path.parent.mkdir(exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as file:
+            self._folder.mkdir(exist_ok=True)
+            with (self._folder / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         self._begin(self._workers)
 

@@ -35,6 +35,15 @@ def test_a_training_that_is_ready_lacks_nothing() -> None:
     assert failing(reports(), WatchedRun([1, 2, 1], values)) == {}
 
 
+def test_a_launcher_that_restarts_lets_a_script_keep_checkpoints_of_its_own() -> None:
+    messages = [one for one in reports() if one["type"] != "on_disk"]
+    assert [one.name for one in findings(messages, WatchedRun([1, 2, 1]), SCRIPT) if not one.ok] == ["commits"]
+    assert all(one.ok for one in findings(messages, WatchedRun([1, 2, 1]), SCRIPT, restarts=True))
+    again = [*messages, *[one for one in reports(6) if one["type"] != "on_disk"]]
+    (found,) = [one for one in findings(again, WatchedRun([1, 2, 1]), SCRIPT, restarts=True) if not one.ok]
+    assert (found.name, "checkpoint" in found.fix) == ("keeps its progress", True)
+
+
 def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
     values = {step: {"evals": step if step <= 40 else step - 40} for step in range(1, 60, 3)}
     found = failing(reports(), WatchedRun([1, 2, 1], values))
