@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test gpu-test check coverage lowest versions bench soak horovod docs clean
+.PHONY: help demo live-demo test gpu-test check coverage mutants lowest versions bench soak horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -41,6 +41,7 @@ help:
 	@echo 'make gpu-test  train on the GPU of this machine: NCCL, CUDA graphs, bf16, gigabytes of state'
 	@echo 'make check   ruff, mypy, import contracts, unit tests'
 	@echo 'make coverage  unit tests, and which lines they leave out: at most a tenth'
+	@echo 'make mutants put known faults into a copy of the code, one by one: the tests must notice each'
 	@echo 'make lowest  import a log and replay it with the lowest versions that are allowed: a minute'
 	@echo 'make versions  unit tests with the lowest versions that are allowed, and on each Python'
 	@echo 'make bench   measure, and print the figures; with COMPARE=yes beside those of the last release,'
@@ -54,7 +55,7 @@ help:
 	@echo '                                          (of $(EXTRAS); horovod brings torch)'
 	@echo 'VENV=DIR           keep the venv there    WORKERS=4     run so many tests at once'
 	@echo 'APT=no             install no Debian package for the tests, even as root'
-	@echo 'TESTS=tests/unit   test only these folders or files'
+	@echo 'TESTS=tests/unit   test only these folders or files; for make mutants words of tests/mutations.toml'
 
 demo:
 	@tools/venv.sh base
@@ -83,6 +84,10 @@ coverage:
 	@# Apart from make check, and without the property tests: it makes the ones twice and the others three times as slow
 	@$(pytest) -q $(parallel) tests/unit --cov=bftrain --cov-branch --cov-fail-under=90 \
 		--cov-report=term-missing:skip-covered
+
+mutants:
+	@tools/venv.sh $(layer)
+	@$(bin)/python tools/mutants.py $(filter-out tests,$(TESTS))
 
 lowest:
 	@tools/try-lowest.sh

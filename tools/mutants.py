@@ -1,0 +1,179 @@
+"""Put the faults of tests/mutations.toml into a copy of the tree, one at a time, and run the tests that must notice.
+
+``tools/mutants.py [-n COPIES] [WORD...]`` takes the faults whose entry contains one of the words, or all. It prints a
+table, and exits with 1 unless the tests pass without a fault and notice each one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FAULTS: Final = ROOT / "tests" / "mutations.toml"
+IMPORTS: Final = Path("tools", "import_path")
+CAUGHT, ESCAPED, STALE, BROKEN = "caught", "ESCAPED", "stale", "fails anyway"
+PASSED, FAILED = 0, (1, 2)  # exit codes of pytest; 2: a test module cannot be imported
+LIMIT_S: Final = 300.0  # for a set of tests; a fault that makes them hang is noticed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A piece of a source file, its replacement, what that breaks, and the tests that must notice."""
+
+    fault: str
+    file: str
+    text: str
+    replacement: str
+    tests: tuple[str, ...]
+
+
+def read_faults(path: Path = FAULTS) -> list[Fault]:
+    """Return the faults of a table."""
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["faults"]
+    return [Fault(**{**row, "tests": tuple(row["tests"])}) for row in rows]
+
+
+class TreeCopy:
+    """A copy of a checkout's tracked files in which faults are tried."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._folder = folder
+        self._closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        # Most plug-ins of pytest are not needed, and loading them takes longer than many tests
+        self._env = {**os.environ, "PYTHONPATH": str(folder / IMPORTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        git = ["git", "-C", str(root), "ls-files", "-z"]
+        listed = subprocess.run(git, capture_output=True, check=True).stdout
+        for name in filter(None, listed.decode().split("\0")):
+            if os.path.lexists(root / name):  # not removed since
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / name, folder / name, follow_symlinks=False)
+        for package in (folder / IMPORTS).iterdir():
+            command = [sys.executable, "-P", "-c", f"import {package.name} as one; print(one.__file__)"]
+            found = subprocess.run(command, env=self._env, capture_output=True, text=True, check=True).stdout
+            if not Path(found).is_relative_to(folder):
+                raise SystemExit(f"tests of the copy would import {found.strip()}")
+
+    def run(self, tests: Sequence[str], **env: str) -> tuple[int, str]:
+        """Run tests; return pytest's exit code, and the test that failed."""
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+        with tempfile.TemporaryFile() as output:
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, env=self._env | env, stdout=output, stderr=output, start_new_session=True
+            )
+            try:
+                code = self._process.wait(0 if self._closed else LIMIT_S)
+            except subprocess.TimeoutExpired:
+                return FAILED[0], f"nothing within {LIMIT_S:g} s"
+            finally:
+                self._kill()
+            output.seek(0)
+            found = re.search(r"^(?:FAILED|ERROR) (\S+)", output.read().decode(errors="replace"), re.MULTILINE)
+        return code, found[1] if found else ""
+
+    def try_fault(self, fault: Fault) -> tuple[str, str]:
+        """Return whether the tests notice a fault, and which test did."""
+        path = self._folder / fault.file
+        source = path.read_text(encoding="utf-8") if path.exists() else ""
+        if source.count(fault.text) != 1:
+            return STALE, ""
+        times = path.stat()
+        path.write_text(source.replace(fault.text, fault.replacement), encoding="utf-8")
+        try:
+            code, test = self.run(
+                fault.tests, PYTHONDONTWRITEBYTECODE="1"
+            )  # else faulty bytecode may outlive the fault
+        finally:
+            path.write_text(source, encoding="utf-8")
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return CAUGHT if code in FAILED else ESCAPED if code == PASSED else BROKEN, test
+
+    def close(self) -> None:
+        """End the tests that run."""
+        self._closed = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def try_faults(root: Path, faults: Sequence[Fault], count: int = 1) -> Iterator[tuple[Fault, str, str, float]]:
+    """Yield each fault with its verdict, the deciding test, and the seconds it took, using ``count`` copies."""
+    with tempfile.TemporaryDirectory(prefix="bftrain-mutants-", ignore_cleanup_errors=True) as temporary:
+        copies = [TreeCopy(root, Path(temporary).resolve() / str(number)) for number in range(count)]
+        free = SimpleQueue[TreeCopy]()
+        for each in copies:
+            free.put(each)
+        sound: dict[tuple[str, ...], Future[tuple[int, str]]] = {}  # how tests end without a fault
+
+        def with_copy(use: Callable[[TreeCopy], T]) -> T:
+            copy = free.get()
+            try:
+                return use(copy)
+            finally:
+                free.put(copy)
+
+        def outcome(fault: Fault) -> tuple[str, str, float]:
+            code, test = sound[fault.tests].result()
+            begun = time.monotonic()
+            verdict, test = (BROKEN, test) if code != PASSED else with_copy(lambda copy: copy.try_fault(fault))
+            return verdict, test, time.monotonic() - begun
+
+        with ThreadPoolExecutor(count) as threads:
+            try:
+                tried = []
+                for fault in faults:
+                    if fault.tests not in sound:
+                        run = partial(TreeCopy.run, tests=fault.tests)
+                        sound[fault.tests] = threads.submit(with_copy, run)
+                    tried.append(threads.submit(outcome, fault))
+                for fault, found in zip(faults, tried, strict=True):
+                    yield fault, *found.result()
+            finally:
+                threads.shutdown(wait=False, cancel_futures=True)
+                for each in copies:
+                    each.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try faults, print the table, and return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("-n", type=int, default=1, metavar="COPIES", help="copies of the tree used at the same time")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="part of an entry")
+    given = parser.parse_args(arguments)
+    faults = [one for one in read_faults() if not given.words or any(word in repr(one) for word in given.words)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the copies are removed
+    missed = 0
+    for fault, verdict, test, took_s in try_faults(ROOT, faults, given.n):
+        missed += verdict != CAUGHT
+        sys.stdout.write(f"{verdict:12} {took_s:6.1f} s  {fault.file}: {fault.fault}  {test}".rstrip() + "\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{len(faults) - missed} of {len(faults)} faults were caught\n")
+    return int(missed > 0 or not faults)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
