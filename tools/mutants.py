@@ -72,12 +72,12 @@ class TreeCopy:
             if not Path(found).is_relative_to(folder):
                 raise SystemExit(f"tests of the copy would import {found.strip()}")
 
-    def run(self, tests: Sequence[str], **env: str) -> tuple[int, str]:
+    def run(self, tests: Sequence[str]) -> tuple[int, str]:
         """Run tests; return pytest's exit code, and the test that failed."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         with tempfile.TemporaryFile() as output:
             self._process = subprocess.Popen(
-                command, cwd=self._folder, env=self._env | env, stdout=output, stderr=output, start_new_session=True
+                command, cwd=self._folder, env=self._env, stdout=output, stderr=output, start_new_session=True
             )
             try:
                 code = self._process.wait(0 if self._closed else LIMIT_S)
@@ -103,7 +103,9 @@ class TreeCopy:
             )  # else faulty bytecode may outlive the fault
         finally:
             path.write_text(source, encoding="utf-8")
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            os.utime(
+                path, ns=(times.st_atime_ns, times.st_mtime_ns)
+            )  # else faulty bytecode could pass for the source's
         return CAUGHT if code in FAILED else ESCAPED if code == PASSED else BROKEN, test
 
     def close(self) -> None:
