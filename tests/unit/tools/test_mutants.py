@@ -28,7 +28,7 @@ def test_the_tests_of_each_fault_exist() -> None:
     assert len({fault.fault for fault in FAULTS}) == len(FAULTS)
 
 
-def test_faults_are_tried_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_are_tried_in_a_copy(tmp_path: Path) -> None:
     package, imports, tests = tmp_path / "double", tmp_path / mutants.IMPORTS, tmp_path / "tests"
     for folder in (package, imports, tests):
         folder.mkdir(parents=True)
