@@ -27,7 +27,6 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FAULTS: Final = ROOT / "tests" / "mutations.toml"
 IMPORTS: Final = Path("tools", "import_path")
 CAUGHT, ESCAPED, STALE, BROKEN = "caught", "ESCAPED", "stale", "fails anyway"
 PASSED, FAILED = 0, (1, 2)  # exit codes of pytest; 2: a test module cannot be imported
@@ -45,7 +44,7 @@ class Fault:
     tests: tuple[str, ...]
 
 
-def read_faults(path: Path = FAULTS) -> list[Fault]:
+def read_faults(path: Path = ROOT / "tests" / "mutations.toml") -> list[Fault]:
     """Return the faults of a table."""
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["faults"]
     return [Fault(**{**row, "tests": tuple(row["tests"])}) for row in rows]
@@ -55,9 +54,7 @@ class TreeCopy:
     """A copy of a checkout's tracked files in which faults are tried."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self._folder = folder
-        self._closed = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._folder, self._closed, self._process = folder, False, None
         # Most plug-ins of pytest are not needed, and loading them takes longer than many tests
         self._env = {**os.environ, "PYTHONPATH": str(folder / IMPORTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         git = ["git", "-C", str(root), "ls-files", "-z"]
@@ -67,10 +64,8 @@ class TreeCopy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, folder / name, follow_symlinks=False)
         for package in (folder / IMPORTS).iterdir():
-            command = [sys.executable, "-P", "-c", f"import {package.name} as one; print(one.__file__)"]
-            found = subprocess.run(command, env=self._env, capture_output=True, text=True, check=True).stdout
-            if not Path(found).is_relative_to(folder):
-                raise SystemExit(f"tests of the copy would import {found.strip()}")
+            program = f"import {package.name} as one; assert one.__file__.startswith({str(folder)!r}), one.__file__"
+            subprocess.run([sys.executable, "-P", "-c", program], env=self._env, check=True)
 
     def run(self, tests: Sequence[str]) -> tuple[int, str]:
         """Run tests; return pytest's exit code, and the test that failed."""
@@ -143,8 +138,7 @@ def try_faults(root: Path, faults: Sequence[Fault], count: int = 1) -> Iterator[
                 tried = []
                 for fault in faults:
                     if fault.tests not in sound:
-                        run = partial(TreeCopy.run, tests=fault.tests)
-                        sound[fault.tests] = threads.submit(with_copy, run)
+                        sound[fault.tests] = threads.submit(with_copy, partial(TreeCopy.run, tests=fault.tests))
                     tried.append(threads.submit(outcome, fault))
                 for fault, found in zip(faults, tried, strict=True):
                     yield fault, *found.result()
@@ -161,7 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD", help="part of an entry")
     given = parser.parse_args(arguments)
     faults = [one for one in read_faults() if not given.words or any(word in repr(one) for word in given.words)]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the copies are removed
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that the copies are removed
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     missed = 0
     for fault, verdict, test, took_s in try_faults(ROOT, faults, given.n):
         missed += verdict != CAUGHT
@@ -172,7 +167,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    sys.exit(main())
