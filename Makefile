@@ -17,7 +17,11 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
+<<<<<<< ours
 .PHONY: help demo live-demo test gpu-test check coverage mutants lowest versions bench soak horovod docs clean
+=======
+.PHONY: help demo live-demo test golden gpu-test check coverage lowest versions bench soak horovod docs clean
+>>>>>>> theirs
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -38,6 +42,7 @@ help:
 	@echo 'make demo    install bftrain into $(VENV), replay the sample log, write a report (demo/)'
 	@echo 'make live-demo  train on four slots of this machine that come and go; needs no cluster'
 	@echo 'make test    install what the tests need, and run them all'
+	@echo 'make golden  record the outputs of all commands again, and show what changed'
 	@echo 'make gpu-test  train on the GPU of this machine: NCCL, CUDA graphs, bf16, gigabytes of state'
 	@echo 'make check   ruff, mypy, import contracts, unit tests'
 	@echo 'make coverage  unit tests, and which lines they leave out: at most a tenth'
@@ -69,6 +74,10 @@ test:
 	@tools/venv.sh $(layer)
 	@tools/debian-packages.sh
 	@HOROVOD=$(if $(horovod),yes) tools/run-tests.sh -q $(parallel) --durations=10 --durations-min=2 $(TESTS)
+
+golden:
+	@tools/venv.sh $(layer)
+	@$(bin)/python -m tests.golden.run
 
 gpu-test:
 	@tools/venv.sh test$(comma)trainers
