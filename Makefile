@@ -17,11 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-<<<<<<< ours
-.PHONY: help demo live-demo test gpu-test check coverage mutants lowest versions bench soak horovod docs clean
-=======
-.PHONY: help demo live-demo test golden gpu-test check coverage lowest versions bench soak horovod docs clean
->>>>>>> theirs
+.PHONY: help demo live-demo test golden gpu-test check coverage mutants lowest versions bench soak horovod docs clean
 
 comma := ,
 bin = "$(VENV)/bin"

@@ -116,7 +116,7 @@ class TableColumn(NamedTuple):
     kind: ColumnType
 
 
-LATER: Final = frozenset({"mean_batch", "mean_goodput"})  # columns that results lack which are older than these
+LATER: Final = frozenset({"mean_batch", "mean_goodput", "wasted_starts"})  # columns that older results lack
 
 
 def _columns_of(record: type[msgspec.Struct], **instead: str) -> Iterator[TableColumn]:

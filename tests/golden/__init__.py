@@ -1,1 +1,1 @@
-"""Golden tests: recorded outputs of all commands and Python entry points, normalized so that only a change of behaviour shows."""
+"""Golden tests: recorded outputs of the commands, reduced to what a change of behaviour alters."""

@@ -1,7 +1,7 @@
 """Run the golden cases; ``python -m tests.golden.run`` records them again and shows what changed.
 
-``cases.toml`` lists them: the commands to type in an empty folder, and the files whose content counts. To add a case, add it there
-and run ``make golden``.
+``cases.toml`` lists them: the commands to type in an empty folder, and the files whose content counts. To add a case,
+add it there and run ``make golden``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.golden import reduce
 HERE: Final = Path(__file__).parent
 EXPECTED: Final = HERE / "expected"
 ROOT: Final = HERE.parents[1]
+ENVIRONMENT: Final = {"COLUMNS": "100", "BFTRAIN_NO_CACHE": "1", "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TZ": "UTC"}
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,9 @@ def _run(command: str, folder: Path) -> list[str]:
     if words[0] == "<":  # < FILE command ...: standard input
         stdin, words = (folder / words[1]).read_text(), words[2:]
     program = {"bftrain": [sys.executable, "-m", "bftrain"], "python": [sys.executable]}[words[0]]
-    environment = {
-        **os.environ,
-        "COLUMNS": "100", "BFTRAIN_NO_CACHE": "1", "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TZ": "UTC", "HOME": str(folder),
-    }  # fmt: skip
+    environment = {**os.environ, **ENVIRONMENT, "HOME": str(folder)}
     environment.pop("BFTRAIN_QUICK", None)
-    done = subprocess.run(  # noqa: S603 - the project's own commands
+    done = subprocess.run(
         [*program, *words[1:]], cwd=folder, input=stdin, capture_output=True, text=True, env=environment, check=False
     )
     ending = f" -> exit code {done.returncode}" if done.returncode else ""
@@ -92,7 +90,7 @@ def main() -> None:
     if not wanted:
         for file in set(EXPECTED.glob("*.txt")) - {case.expected for case in cases}:
             file.unlink()
-    subprocess.run(["git", "--no-pager", "diff", "--", "tests/golden"], cwd=ROOT, check=False)  # noqa: S607 - of the PATH
+    subprocess.run(["git", "--no-pager", "diff", "--", "tests/golden"], cwd=ROOT, check=False)
 
 
 if __name__ == "__main__":

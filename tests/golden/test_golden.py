@@ -1,4 +1,4 @@
-"""The outputs of commands and Python entry points are those recorded; ``make golden`` records them again and shows the difference."""
+"""The outputs of commands are the recorded ones; ``make golden`` records them again and shows the difference."""
 
 from __future__ import annotations
 

@@ -12,7 +12,5 @@ for path in sorted(Path("records").iterdir()):
         continue
     log = imported.log
     print(f"{path.name}: {log.sha256} nodes {len(log.nodes)}")
-    for finding in imported.findings:
-        print(
-            f"  {finding.name}: {finding.count}, {finding.node_s or 0:.6g} node-seconds, {finding.first}, {finding.done}"
-        )
+    for found in imported.findings:
+        print(f"  {found.name}: {found.count}, {found.node_s or 0:.6g} node-seconds, {found.first}, {found.done}")

@@ -13,7 +13,7 @@ from bftrain_replay import replay_folder
 from bftrain_replay.accounting.allocations import StoredAllocations
 from bftrain_replay.output.allocations_by_task import groups_of_tasks
 from bftrain_replay.study import study
-from tests.unit.replay.test_replay_exports import LOG, TASKS, jobs, trace
+from tests.unit.replay.test_replay_exports import LOG, TASKS, trace
 
 
 def stored(*, tasks: int, rows: int) -> StoredAllocations:
@@ -60,5 +60,4 @@ def test_memory_does_not_grow_with_the_table() -> None:
 def test_exports_never_hold_the_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replay_folder.write(study(LOG, TASKS, Settings(max_tasks=2)), tmp_path)
     monkeypatch.delattr(StoredAllocations, "table")
-    assert jobs(tmp_path)
     assert trace(tmp_path)
