@@ -44,7 +44,6 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_start_s: float | None = None
     finish_s: float | None = None
     starts: int = 0
-    wasted_starts: int = 0
     rescales: int = 0
     preemptions: int = 0
     waits: int = 0
@@ -64,6 +63,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     alone_s: float | None = None
     mean_batch: float | None = None
     mean_goodput: float | None = None
+    wasted_starts: int = 0
 
     @property
     def node_h(self) -> float:

@@ -181,9 +181,10 @@ def test_samples_are_exact_and_nothing_runs_twice_however_often_the_daemon_is_ki
 
 def test_a_slot_that_is_wanted_back_is_left_at_a_commit_within_the_grace(tmp_path: Path) -> None:
     done, script = tmp_path / "done", tmp_path / "train.py"
-    script.write_text(SCRIPT.format(steps=STEPS, step_s=2 * STEP_S, done=str(done), hold=0, go=""))
+    script.write_text(SCRIPT.format(steps=STEPS, step_s=3 * STEP_S, done=str(done), hold=0, go=""))
     curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
-    with two_slots(tmp_path, idle="2@0,0@14,2@15", grace_s=10.0) as live:
+    # Trains for 24 s, so that the slots are wanted back in the middle even if PyTorch takes long to import
+    with two_slots(tmp_path, idle="2@0,0@20,2@21", grace_s=10.0) as live:
         run = Run(argv=(str(script),), cwd=str(tmp_path))
         given = Submission(run=run, name="a", min_nodes=1, max_nodes=2, curve=curve, work_samples=2.0 * STEPS)
         live.client.submit(given)

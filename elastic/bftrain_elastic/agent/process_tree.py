@@ -90,13 +90,25 @@ def is_running(pid: int) -> bool:
 
 
 def handles_sigterm(pid: int) -> bool:
-    """Return whether a running process catches, ignores or blocks SIGTERM; any other is killed by it."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    masks = [line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
-    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks)
+    """Return whether a running process catches, ignores, blocks or waits for SIGTERM; any other is killed by it."""
+    return any(_handles_sigterm(thread) for thread in Path(f"/proc/{pid}/task").glob("*"))
+
+
+def _handles_sigterm(thread: Path) -> bool:
+    for _ in range(5):
+        try:
+            status = (thread / "status").read_text(encoding="utf-8", errors="replace")
+            waits_in = (thread / "wchan").read_text(encoding="utf-8")
+        except OSError:
+            return False  # it has ended
+        masks = [line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+        # The kernel unblocks a signal while sigwait() waits for it
+        if "sigtimedwait" in waits_in or any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks):
+            return True
+        if "\nState:\tS" not in status or waits_in not in {"", "0"}:
+            return False
+        time.sleep(0.001)  # it wakes up just now, or the kernel hides where it waits
+    return True
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -68,7 +68,6 @@ class _RunFigures(TaskFigures, frozen=True):
     ceiling_samples: float | None
     lost: dict[str, LostWork]
     starts: int
-    wasted_starts: int
     rescales: int
     preemptions: int
     tasks: int
@@ -90,6 +89,7 @@ class ReplaySummary(_RunFigures, frozen=True, kw_only=True):
     infeasible_decisions: int = 0
     fallback_causes: dict[str, int] = msgspec.field(default_factory=dict)
     decided_by: dict[str, int] = msgspec.field(default_factory=dict)
+    wasted_starts: int = 0
 
 
 class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,7 +288,6 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
                 for loss, samples in self.lost_samples.items()
             },
             starts=sum(task.starts for task in self.tasks),
-            wasted_starts=sum(task.wasted_starts for task in self.tasks),
             rescales=sum(task.rescales for task in self.tasks),
             preemptions=sum(task.preemptions for task in self.tasks),
             tasks=len(self.tasks),
@@ -298,6 +297,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             infeasible_decisions=self.decisions.infeasible,
             fallback_causes=dict(sorted(self.decisions.fallback_causes.items())),
             decided_by=dict(sorted(self.decisions.decided_by.items())),
+            wasted_starts=sum(task.wasted_starts for task in self.tasks),
             notes=self.decisions.notes_counted,
             metrics=dict(self.metrics),
             kinds=dict(self.kinds),

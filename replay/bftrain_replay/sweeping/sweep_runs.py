@@ -43,8 +43,11 @@ from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 _ID_DIGITS = 16
 _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added since release 0.1.0
     *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
-    *(("cpus", ""), ("memory_gb", "")),
+    *(("cpus", ""), ("memory_gb", ""), ("turn_s", 0.0)),
 )
+# In these passes turn_s changes nothing
+_NO_TURNS: Final = {"throughput", "speedup", "weighted", "goodput", "deadline", "completion", "proportional", "cost"}
+_BY_SERVICE: Final = {"las", "isolated"}  # solvers that take turns with any objective
 _LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (("placement", "auto"),)  # replays had it before
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
@@ -72,6 +75,9 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
         """A hash of all inputs. Later settings at their defaults do not change it."""
         later = (*_LATER_DEFAULTS, *(_LATER_IN_ROUNDS if self.kind is RunKind.ROUNDS else ()))
         settings = {name: value for name, value in self.settings.items() if (name, value) not in later}
+        used = {settings.get("solver"), settings.get("fallback")}
+        if settings.get("objective") in _NO_TURNS and not used & _BY_SERVICE:
+            settings.pop("turn_s", None)
         return hashlib.sha256(wire.encode(replace(self, settings=settings))).hexdigest()[:_ID_DIGITS]
 
 
