@@ -59,7 +59,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bftrain("compare", "fifo", "las", "whole", "-o", "page.html", cwd=place),
     ]
     assert [ended.code for ended in made] == [0] * 5, [ended.err for ended in made]
-    assert "completion time, mean" in made[-1].out
+    assert "completion, mean of" in made[-1].out
     return place / "page.html"
 
 
