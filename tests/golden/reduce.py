@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable
+from getpass import getuser
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +24,7 @@ MEASURED = re.compile(r"decide_ms|solve_ms|^solver_ms|_per_s$|wall|run_time|elap
 
 def text(content: str, folder: Path) -> str:
     """Return a command's output without the temporary folder, ANSI codes and trailing blanks."""
-    content = content.replace(str(folder), "DIR")
+    content = content.replace(str(folder), "DIR").replace(sys.executable, "PYTHON").replace(getuser(), "USER")
     lines = (line.rstrip() for line in content.splitlines())
     return "\n".join(_without_clock(line) for line in lines if not re.search(r"about .* left$", line))  # of progress
 
