@@ -24,7 +24,8 @@ MEASURED = re.compile(r"decide_ms|solve_ms|^solver_ms|_per_s$|wall|run_time|elap
 
 def text(content: str, folder: Path) -> str:
     """Return a command's output without the temporary folder, ANSI codes and trailing blanks."""
-    content = content.replace(str(folder), "DIR").replace(sys.executable, "PYTHON").replace(getuser(), "USER")
+    content = content.replace(str(folder), "DIR").replace(sys.executable, "PYTHON")
+    content = re.sub(rf'(?<=name = "){getuser()}(?=")|(?<=bftrain-){getuser()}\b', "USER", content)  # of examples
     lines = (line.rstrip() for line in content.splitlines())
     return "\n".join(_without_clock(line) for line in lines if not re.search(r"about .* left$", line))  # of progress
 
