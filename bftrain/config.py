@@ -57,9 +57,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
     admission: str = "first-come"
     placement: str = AUTO  # auto: neighbours, with racks consolidated, by the published rules grouped
     horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
-    # How long a task keeps its nodes, besides its start, from tasks that are as badly off; for fair objectives.
-    # 0: nodes may change hands at every event
-    turn_s: float = 20.0
+    turn_s: float = 20.0  # under fair objectives a task keeps its nodes for so long after its start; 0: not at all
     max_tasks: int = 35  # how many tasks may compete
     solver_deadline_s: float = 10.0
     solver_gap: float = 0.0

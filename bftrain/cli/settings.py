@@ -86,10 +86,7 @@ OPTIONS: Final[dict[str, tuple[Any, str]]] = {
         SecondsOrWord("auto"),
         "Seconds ahead for which speed counts; auto: fitted to costs and to how long nodes stay [auto].",
     ),
-    "turn_s": (
-        DurationType(),
-        "Seconds besides its start for which a task keeps its nodes from tasks as badly off, by fair objectives [20].",
-    ),
+    "turn_s": (DurationType(), "Fair objectives: seconds for which a task keeps its nodes after a start [20]."),
     "max_tasks": (int, "How many tasks may compete [35]."),
     "solver_deadline_s": (DurationType(), "Seconds after which a solver must answer [10]."),
     "solver_gap": (float, "Relative gap at which a solver may stop [0]."),

@@ -28,7 +28,7 @@ from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
 from bftrain.values.table import ValueTable
 
-_TIE: Final = 0.05  # of its speed that a task has ahead of others with which plans are equally good otherwise
+_TIE: Final = 0.05  # bonus for keeping nodes, as a share of a task's speed: ties favour the holder
 _LARGEST: Final = 20_000_000  # entries of the exact count over several kinds; about 20 ms
 
 
@@ -188,7 +188,7 @@ class _Holders:
         return cls(rows, np.where(np.isfinite(rates), rates, 0.0), table.kind_of == table.kind_of[held[rows]][:, None])
 
     def lowered(self, entries: Entries, by: Entries) -> Entries:
-        """Return ``entries``, each lower by so much where its task loses all the nodes that it holds."""
+        """Return ``entries``, lowered ``by`` so much where a task would lose all its nodes."""
         if not self.rows.size:
             return entries
         found = entries.copy()
@@ -197,7 +197,7 @@ class _Holders:
 
 
 def _less_turns(table: ValueTable) -> Entries:
-    """Return the table's values, each lower by a turn of its task where the task loses all the nodes that it holds.
+    """Return the table's values, lowered by one turn of work where a task would lose all its nodes.
 
     So a task keeps some nodes until another task is worse off by more than a turn. A turn is longer than a start:
     tasks do not displace each other while they start.

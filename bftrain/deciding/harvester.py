@@ -104,7 +104,7 @@ class Harvester:
         self._tasks.chooses_batches = self.chooses_batches
         self._tasks.turn_s = turn_s
         self._takes_turns = turn_s > 0.0 and (self.uses_history or asked.level_coupling)
-        self._only_measured: bool | None = None  # since the last decision; None: nothing has happened
+        self._only_measured: bool | None = None  # since the last decision, by events; None: no event yet
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
         self.time_s = float("-inf")  # of the last event or decision
         self._changes = 0  # number of calls that processed events

@@ -158,7 +158,7 @@ class TaskEntry:
 
     @property
     def _least_speed(self) -> float:
-        """Samples/s on as few nodes as it runs on, of the kind that it holds."""
+        """Samples/s at the minimum size, on the present kind of nodes."""
         curve = self.decided.curve_on(self.kind) or self.decided.curve
         return speed_at(curve, self.spec.min_nodes)
 

@@ -63,7 +63,7 @@ class TaskTable:
         self.now_s = 0.0
         self.queue_changes = 0  # how often the tasks that want nodes changed
         self.chooses_batches = False
-        self.turn_s = 0.0  # of a task that holds nodes, besides its start
+        self.turn_s = 0.0  # how long a task keeps its nodes after its start
         self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
 

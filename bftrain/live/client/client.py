@@ -222,7 +222,7 @@ class Client:
         return answer
 
     def _connected(self) -> http.client.HTTPConnection:
-        """Return an open connection, if need be to a daemon that restarts: nothing was sent, so nothing is repeated."""
+        """Return an open connection; wait for a daemon that restarts. Retries are safe: no request was sent yet."""
         connection: http.client.HTTPConnection = _UnixConnection(self._address)
         if self._over_tcp:
             parts = urlsplit(self._address)

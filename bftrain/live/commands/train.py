@@ -410,7 +410,7 @@ def _finding_lines(finding: ReadinessFinding) -> str:
 
 
 def _wrapped(text: str, indent: int) -> str:
-    """Return a text wrapped for the terminal, at most 100 columns wide, whose first line begins at ``indent``."""
+    """Return a text wrapped for the terminal, at most 100 columns wide; its first line starts at ``indent``."""
     width = max(min(get_terminal_size((_WIDTH, 0)).columns, _WIDTH), indent + _LEAST_WIDTH)
     lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
     return f"\n{' ' * indent}".join(lines)

@@ -113,7 +113,7 @@ class SchedulerPools:
         self._share_out()
 
     def _share_out(self) -> None:
-        """Request from each pool the nodes that the others lack, limited by the demand for its kind."""
+        """Request the missing nodes from each pool, limited by the demand for its kind."""
         if self._wanted is None:
             return
         nodes, without = self._wanted

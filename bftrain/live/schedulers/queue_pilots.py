@@ -1,4 +1,4 @@
-"""Pilots in a queue that others' jobs preempt, submitted one at a time, as under PBS."""
+"""Pilots in a preemptible queue, submitted one at a time, as under PBS."""
 
 from __future__ import annotations
 

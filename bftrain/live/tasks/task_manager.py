@@ -236,7 +236,7 @@ class TaskManager:
         """Return measurements for the decision core, and narrow tasks where a speed is to be measured."""
         now, events = self._now(), []
         for name, track in self.tracks.items():
-            # A longer start protects a task longer from others, which matters before the start has ended
+            # The time of an unfinished start counts as start cost, which protects the task
             starting = self._harvester.uses_history and track.starting_since is not None
             if (track.news or starting) and name in self._harvester.unfinished:
                 event = track.learn(self._harvester.spec(name), now, self._harvester.longest_start_s)

@@ -24,7 +24,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 _LEARN_EVERY_S: Final = 5.0  # between two measurements of one task that the decisions hear of
-_LONGEST_START_S: Final = 300.0  # a program without a step by then may be one that reports none
+_LONGEST_START_S: Final = 300.0  # limit of a start's protection: some programs never report a step
 _FRESH_S: Final = 5.0  # for which the last measured speed is shown, or for as long as so many steps take
 _FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision

@@ -130,4 +130,4 @@ def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str
     except MemoryError as error:
         raise BadInput("the pickle needs more memory than available", where=where) from error
     except _DAMAGED as error:
-        raise BadInput("a damaged pickle, or one that holds no table", where=where, fix=REMEDY) from error
+        raise BadInput("a damaged pickle, or a pickle without a table", where=where, fix=REMEDY) from error

@@ -73,7 +73,7 @@ class NodeAgent:
             on_lost=self._on_prefork_lost,
         )
         self._commands = prefork(modules=(), yields=False)
-        # The same one if it would import nothing either
+        # Without modules to import, one server starts commands and scripts
         yields = settings.yield_s > 0
         self._scripts = prefork(modules=settings.preload, yields=yields) if settings.preload else self._commands
         self._preforks = [self._commands]  # those that are to run

@@ -59,7 +59,7 @@ STACKS: Final = signal.SIGRTMIN + 11  # has a warm worker write the stacks of al
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})  # until a fork has its own handlers
 _TICK_S: Final = 1.0
 _SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 12 s of silence
-_PRIORITY_S: Final = 2.0  # that setting a priority may take if other processes on this node do it, too
+_PRIORITY_S: Final = 2.0  # timeout for setting a priority while other processes on this node set theirs
 _ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
 _EMPTY: Final = 127  # a shell's exit code for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
@@ -120,7 +120,7 @@ class PreforkServer:
             self._on_signals()  # the scheduler's may be here, and the agent not know of it yet
             if pid not in self._workers:  # it ended since
                 return
-            if handles_sigterm(pid):  # any other that ends with 0 was about to end anyway
+            if handles_sigterm(pid):  # any other process that exits with 0 was about to finish
                 self._asked_to_end.add(pid)
             if pid in self._signalled:
                 return

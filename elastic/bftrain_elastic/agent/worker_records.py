@@ -54,7 +54,7 @@ class WorkerRecord:
         self.ready: Message | None = None  # its message "ready", unless it was ordered into a group since
         self.report: Message | None = None  # the last step that it reported
         self.said: set[str] = set()  # of its end: "done": its training is over, "finished" with its work, or "stopped"
-        self.asked_to_end = False  # it got a SIGTERM that it handles, and may have ended with 0 because of it
+        self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the answer to it
         self.sent_invalid = False  # it sent invalid messages
 
     def record_order(self, message: Message) -> None:

@@ -33,7 +33,7 @@ _COMPARED: Final = 3  # steps that must be compared before workers are said to d
 RUN: Final = "put the training into run(state, train), as docs/elastic.md shows"
 REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_elastic import report"
 COMMIT: Final = "call state.commit() where it is safe to stop, best after each step"
-GO_ON: Final = "begin train() at what the state says, not at 0: while state.position < STEPS"
+GO_ON: Final = "start train() at the position in the state, not at 0: while state.position < STEPS"
 CHECKPOINT: Final = (
     "write a checkpoint to the folder BFTRAIN_FOLDER when SIGTERM comes, load it at the start, and count from it: "
     "report(..., step=...); or use State and run()"
@@ -59,7 +59,7 @@ _OWN_GROUP_SIGNS: Final = (
     *("never called", "process group twice", "using env:// rendezvous: environment variable"),
     *("KeyError: 'RANK'", "KeyError: 'LOCAL_RANK'", "KeyError: 'WORLD_SIZE'"),
 )
-SILENCE_S: Final = 15.0  # without a first step until the user hears of it
+SILENCE_S: Final = 15.0  # warn if the script has reported no step by then
 SILENCE: Final = f"no step was reported in {SILENCE_S:.0f} s: {REPORT}; or see its output with bftrain train -v"
 LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
 
@@ -173,7 +173,7 @@ def explain(reason: str, script: Path) -> ScriptFailure:
     if "never called" not in first:
         last, fix = split_fix(last_line(reason))
         return ScriptFailure(
-            f"it failed: {last}", fix or "repair what it says, and try it alone first: python SCRIPT", output
+            f"it failed: {last}", fix or "fix this error, and run the script alone first: python SCRIPT", output
         )
     fix = f"{RUN}; a program that cannot be resized needs --backend process"
     if "hvd.elastic" in text and "bftrain_elastic.run" in first:
@@ -289,7 +289,7 @@ def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[Re
             [one[name] == other[name] for one, other in pairs] for name in ("inputs", "weights")
         )
         if all(same_inputs) and all(same_weights) and _is_telling(pairs):
-            what = f"all workers computed the same, so more nodes bring nothing, in {place}"
+            what = f"all workers computed the same, so more nodes do not help, in {place}"
             yield ReadinessFinding("divides the work", what, SHARE if exchanges else TOGETHER.get(caller, TOGETHER[""]))
             return
         if not exchanges and not any(same_inputs[1:]) and not any(same_weights[1:]):

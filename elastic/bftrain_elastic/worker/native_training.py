@@ -125,7 +125,7 @@ class NativeTraining(RegroupedTraining):
             save_if_only_here(self._state)
 
     def _agree(self, place: GroupRank, *, sync: bool) -> Message:
-        """Make sure that all members hold the same state, and a copy of it; return its bytes."""
+        """Synchronize the state of all members, and copy it; return its size in bytes."""
         if not self._holds_state and place.rank == 0:
             self._load()
         self._own.place = FORMING_GROUP

@@ -93,7 +93,7 @@ def _plain(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _layout(tensors: Iterable[Tensor]) -> float:
-    """Return a digest of all types and shapes, which a float holds exactly."""
+    """Return a digest of all types and shapes that fits a float exactly."""
     text = " ".join(f"{one.dtype}{tuple(one.shape)}" for one in tensors)
     return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little"))
 

@@ -284,7 +284,7 @@ def _pass_on(
 
 
 def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> None:
-    """Send the state of the ``sources`` to all members; a ``fresh`` member holds none, and receives it in place."""
+    """Send the state of the ``sources`` to all members; a ``fresh`` member receives it in place."""
     own = inner(state)
     place = own.group.place
     has, mine = place.rank in sources, capture(state)

@@ -184,7 +184,7 @@ GLOSSARY: Final = (
         ("cost", "node-hours that tasks held, each at the price of its kind of node"),
         ("waits", "how often a task that had arrived held no node"),
         ("starts", "how often tasks began on nodes after they had none"),
-        ("wasted_starts", "starts after which a task lost all its nodes before its start-up was over"),
+        ("wasted_starts", "starts after which a task lost all its nodes before its start-up was complete"),
         ("rescales", "decided changes of a running task's size, stops included"),
         ("preemptions", "how often the batch scheduler took nodes from a task"),
         (

@@ -45,7 +45,7 @@ _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added 
     *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
     *(("cpus", ""), ("memory_gb", ""), ("turn_s", 0.0)),
 )
-# In these passes turn_s changes nothing
+# Objectives on which turn_s has no effect
 _NO_TURNS: Final = {"throughput", "speedup", "weighted", "goodput", "deadline", "completion", "proportional", "cost"}
 _BY_SERVICE: Final = {"las", "isolated"}  # solvers that take turns with any objective
 _LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (("placement", "auto"),)  # replays had it before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,11 +44,12 @@ class Site:
         self.shared_s = 0.0
         self.handle(NodesJoined(time_s=0.0, nodes=tuple(f"n{number}" for number in range(8))))
 
-    def submit(self, number: int) -> None:
+    def submit(self, number: int, users: str = "a") -> None:
         for place in range(number):
             name = f"t{place:02d}"
             self.tasks[name] = Process()
-            self.handle(TaskSubmitted(time_s=self.now_s, spec=TaskSpec(name=name, max_nodes=1, curve=GUESS)))
+            spec = TaskSpec(name=name, max_nodes=1, curve=GUESS, user=users[place % len(users)])
+            self.handle(TaskSubmitted(time_s=self.now_s, spec=spec))
 
     def handle(self, *events: Event) -> None:
         at_once = self.harvester.absorb(*events)
@@ -77,6 +79,11 @@ class Site:
             if self.now_s - self.shared_s >= 20.0 and self.harvester.first_turn_due(self.now_s):
                 self.shared_s = self.now_s
                 self.handle()
+
+    def import_and_step(self, _name: str, process: Process) -> None:
+        """Import, then make a step each tick."""
+        assert process.since_s is not None
+        process.steps += self.now_s - process.since_s >= LONG_S
 
     def train(self, name: str, process: Process) -> None:
         """Import, then step; speed and start cost become known, and are measured a bit differently each time."""
@@ -135,6 +142,25 @@ def test_turns_alternate_where_events_come_all_the_time() -> None:
     assert min(steps) > 0.7 * max(steps), "all had their share"
     assert sum(process.starts for process in site.tasks.values()) < 50
     assert not any(process.wasted for process in site.tasks.values())
+
+
+@pytest.mark.parametrize("gap_s", [5.0, 30.0])
+def test_users_share_an_hour_at_least_as_fairly_as_without_turns(gap_s: float) -> None:
+    """Seven, four and two tasks of three users; other events come after every ``gap_s``."""
+    unfair, steps = [], []
+    for turn_s in (0.0, 20.0):
+        site = Site("hierarchical", turn_s=turn_s)
+        site.submit(13, users="aabaabcaabbac")
+        for event in range(int(3600.0 / gap_s)):
+            site.run(gap_s * (event + 1), site.import_and_step)
+            site.handle()
+        of_users = Counter[str]()
+        for name, process in site.tasks.items():
+            of_users[site.harvester.spec(name).user] += process.steps
+        unfair.append(1.0 - min(of_users.values()) / max(of_users.values()))
+        steps.append(sum(of_users.values()))
+    assert unfair[1] <= max(unfair[0], 0.05)
+    assert steps[1] > steps[0]
 
 
 def test_without_turns_nodes_are_shared_anew_at_every_event() -> None:

@@ -85,8 +85,8 @@ class FailurePolicy:
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
     _left: dict[str, float] = field(default_factory=dict)  # node -> when it left or announced that; oldest first
-    _last_s: float = -math.inf  # of the last death,
-    _last_counted_s: float = -math.inf  # and of the last one that is no consequence of another
+    _last_s: float = -math.inf  # time of the last death
+    _last_counted_s: float = -math.inf  # time of the last death that did not follow from another death
     _step: int = -1
     _own: int = 0
     _outside: int = 0

@@ -248,7 +248,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     @property
     def _is_ending(self) -> bool:
-        """Whether a rank ended with 0 a moment ago, so that the others are about to: a planned change can wait."""
+        """Whether a rank has just exited with 0: the other ranks are about to, so a planned change can wait."""
         now = self._context.now()
         return any(now - ended_at <= FAREWELL_S for ended_at, _ in self._ended.values())
 
