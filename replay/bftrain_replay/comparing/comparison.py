@@ -24,7 +24,7 @@ from bftrain_replay.comparing.compared_run import (
     side_of_replayed,
 )
 from bftrain_replay.results.decider_counts import sentence
-from bftrain_replay.results.headline import NO_BOUND, ran_out, u_above_100
+from bftrain_replay.results.headline import NO_BOUND, NOT_RANKED, ran_out, u_above_100
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -189,7 +189,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
 def _notes_on_u(sides: Sequence[ComparedRun]) -> Iterator[str]:
     replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
     if len({summary.objective for _, summary in replays}) > 1:
-        yield "they follow different objectives, each with a reference of its own: U is not ranked, harvests are"
+        yield NOT_RANKED
     above = [label for label, summary in replays if u_above_100(summary)]
     if above:
         yield f"{NO_BOUND} ({', '.join(above)})"

@@ -46,6 +46,7 @@ NO_BOUND: Final = (
     "U above 100 %: the reference pool is no upper bound, since it has a whole number of nodes and follows the same "
     "objective"
 )
+NOT_RANKED: Final = "Each objective has its own reference, so U is not ranked across objectives"
 
 
 class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):

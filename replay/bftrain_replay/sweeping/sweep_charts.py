@@ -12,6 +12,7 @@ from bftrain import text_formats
 from bftrain.text_formats import plain
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import SHADES
+from bftrain_replay.results.headline import NOT_RANKED
 from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, reach, spreads
 from bftrain_replay.sweeping.sweep_options import SEED, Value
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
@@ -269,7 +270,7 @@ def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) 
         points = text_formats.counted(len(rows), "point")
         return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
     if not ranks(metric, rows):
-        return f"Each objective has a reference of its own: {metric.title} is not ranked across them."
+        return f"{NOT_RANKED}."
     found = spreads(rows, metric, names)
     if not found:
         return "No point of it is done."

@@ -25,7 +25,7 @@ from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.metrics.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.output import csv_tables, parquet_tables
-from bftrain_replay.results.headline import ABOVE, NO_BOUND, harvest_node_h, mark_of, ran_out
+from bftrain_replay.results.headline import ABOVE, NO_BOUND, NOT_RANKED, harvest_node_h, mark_of, ran_out
 from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
 from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryFigure
 from bftrain_replay.rounds.round_result import RoundSummary
@@ -397,7 +397,7 @@ def _notes(swept: SweptPoints) -> Iterator[str]:
         yield f"In {short:,} of {total} the tasks ran out: efficiency U compares nothing there, the harvest does"
     with_u = [row for row in on_logs if EFFICIENCY.of(row) is not None]
     if len(_objectives(with_u)) > 1:
-        yield "Each objective has a reference of its own: efficiency U is not ranked across them, the harvest is"
+        yield NOT_RANKED
     if any(_mark(metric, row) == ABOVE for row in on_logs for metric in map(metric_of, sorted(_OF_YARDSTICKS))):
         yield NO_BOUND
     left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
