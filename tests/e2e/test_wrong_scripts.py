@@ -115,7 +115,7 @@ def loader(shuffle):
 
 def trainer(*callbacks):
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    return lightning.Trainer(accelerator="cpu", callbacks=list(callbacks), max_epochs=1, **quiet)
+    return lightning.Trainer(accelerator="cpu", callbacks=list(callbacks), max_epochs=20, **quiet)
 
 {start}
 """
