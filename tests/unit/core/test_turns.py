@@ -163,7 +163,7 @@ def test_users_share_an_hour_at_least_as_fairly_as_without_turns(gap_s: float) -
     assert steps[1] > steps[0]
 
 
-def test_without_turns_nodes_are_shared_anew_at_every_event() -> None:
+def test_without_turns_nodes_are_shared_at_every_event() -> None:
     site = Site("max-min", turn_s=0.0)
     site.submit(9)
     for seconds in (1.0, 2.0, 3.0):
