@@ -31,9 +31,10 @@ def text(content: str, folder: Path) -> str:
 
 
 def _without_clock(line: str) -> str:
-    """Return a line without the figures that a clock determines."""
-    if re.search(r"decision time|run time of the replay|wall ms", line):
-        return re.sub(r"\s*\d[\d.]* ?(?:ms|s)?\b", " MEASURED", line)
+    """Return a line without the figures that a clock determines, and without the widths of columns that hold them."""
+    if measured := re.search(r"decision time, (?:median(?: / p99)?|p99)|run time of the replay|wall ms", line):
+        return f"{line[: measured.end()]} MEASURED"
+    line = re.sub(r"(?<=\S)  +", "  ", re.sub("──+", "──", line))
     return re.sub(r"\d[\d.,]* ms|about \d+ s;", "MEASURED", line)
 
 
