@@ -35,7 +35,7 @@ def _without_clock(line: str) -> str:
     if measured := re.search(r"decision time, (?:median(?: / p99)?|p99)|run time of the replay|wall ms", line):
         return f"{line[: measured.end()]} MEASURED"
     line = re.sub(r"(?<=\S)  +", "  ", re.sub("──+", "──", line))
-    return re.sub(r"\d[\d.,]* ms|about \d+ s;", "MEASURED", line)
+    return re.sub(r"\d[\d.,]* ms|about \d+ \w+;", "MEASURED", line)
 
 
 def output(content: str, folder: Path) -> str:
