@@ -142,7 +142,7 @@ def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path) -> None:
             "trains by itself: its script never called bftrain_elastic.run",
             marks=pytest.mark.soak,
         ),
-        ("1 / 0", "it failed: ZeroDivisionError: division by zero (repair what it says"),
+        ("1 / 0", "it failed: ZeroDivisionError: division by zero (fix this error, and run the script alone"),
         ("time.sleep(60)", "no step was reported (call report("),
     ],
 )

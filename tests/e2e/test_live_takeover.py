@@ -81,10 +81,14 @@ with open({done!r}, "a") as done:
 KILLS = 3
 
 
-def two_slots(folder: Path, *, idle: str = "", grace_s: float = 0.0) -> LocalDaemon:
+def local_slots(*, idle: str = "", grace_s: float = 0.0) -> str:
+    """Return the settings of two slots of this machine."""
+    return f'[scheduler]\nname = "local"\nnodes = 2\nidle = "{idle}"\n[agents]\ngrace_s = {grace_s}\n'
+
+
+def two_slots(folder: Path, *, grace_s: float = 0.0) -> LocalDaemon:
     """Return a daemon with two slots of this machine."""
-    site = f'[scheduler]\nname = "local"\nnodes = 2\nidle = "{idle}"\n[agents]\ngrace_s = {grace_s}\n'
-    return LocalDaemon(folder, site)
+    return LocalDaemon(folder, local_slots(grace_s=grace_s))
 
 
 def lines(done: Path) -> list[tuple[int, int, float]]:
@@ -183,11 +187,18 @@ def test_a_slot_that_is_wanted_back_is_left_at_a_commit_within_the_grace(tmp_pat
     done, script = tmp_path / "done", tmp_path / "train.py"
     script.write_text(SCRIPT.format(steps=STEPS, step_s=3 * STEP_S, done=str(done), hold=0, go=""))
     curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
-    # Trains for 24 s, so that the slots are wanted back in the middle even if PyTorch takes long to import
-    with two_slots(tmp_path, idle="2@0,0@20,2@21", grace_s=10.0) as live:
+    begun = time.monotonic()
+    with two_slots(tmp_path, grace_s=10.0) as live:
         run = Run(argv=(str(script),), cwd=str(tmp_path))
         given = Submission(run=run, name="a", min_nodes=1, max_nodes=2, curve=curve, work_samples=2.0 * STEPS)
         live.client.submit(given)
+        # Only now, whatever PyTorch took to import, set the time when the next daemon wants the slots back
+        live.until(lambda: len(lines(done)) > STEPS // 8)
+        live.kill()
+        soon = time.monotonic() - begun + 5
+        live.write_site(local_slots(idle=f"2@0,0@{soon:.0f},2@{soon + 8:.0f}", grace_s=10.0))
+        live.start()
+        live.until(live.runs, "it runs again")
         live.until(lambda: live.client.task("a").preemptions)
         live.until(lambda: live.client.task("a").state == "done")
         task = live.client.task("a")

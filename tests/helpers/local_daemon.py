@@ -25,7 +25,7 @@ class LocalDaemon:
         self.state = folder / "state"
         self.state.mkdir(mode=0o700)
         self._site = folder / "site.toml"
-        self._site.write_text(f'state = "{self.state}"\n{site}')
+        self.write_site(site)
         self._output = folder / "live.log"
         self.client = Client(str(self.state / "api.sock"))
         self.process: subprocess.Popen[bytes]
@@ -44,6 +44,10 @@ class LocalDaemon:
         finally:
             self.process.kill()
             self.process.wait()
+
+    def write_site(self, site: str) -> None:
+        """Set what the next start reads."""
+        self._site.write_text(f'state = "{self.state}"\n{site}')
 
     def start(self) -> None:
         """Start it, and do not wait."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from bftrain_elastic.tryout.local_stage import LocalStage
+from tests.helpers.pace import busy_s
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SOON_S: Final = 30.0  # within which trouble is to be named
@@ -65,8 +66,9 @@ class Stalled:
         texts = [(one["t"], one.get("text") or one.get("reason", "")) for one in messages]
         return [(t, text) for t, text in texts if re.search(pattern, text, re.DOTALL)]
 
-    def demand_it_is_named(self, pattern: str, within_s: float = SOON_S) -> float:
+    def demand_it_is_named(self, pattern: str) -> float:
         """Demand that the mistake is reported in words, soon; return after how many seconds it was."""
+        within_s = busy_s(SOON_S)
         what = f"/{pattern}/ is reported within {within_s:g} s"
         self.stage.messages.until(lambda: bool(self.said(pattern)), what, within_s + 5)
         after_s = self.said(pattern)[0][0] - self.at
@@ -80,7 +82,7 @@ class Stalled:
         def logs() -> str:
             return "\n".join(log.read_text(errors="replace") for log in folder.iterdir())
 
-        deadline = time.monotonic() + SOON_S
+        deadline = time.monotonic() + busy_s(SOON_S)
         while not re.search(pattern, logs()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert re.search(pattern, logs()), f"no stack with /{pattern}/ in its logs:\n{logs()[-3000:]}"
@@ -89,11 +91,11 @@ class Stalled:
         """Demand that its nodes are free by the set time; return after how many seconds they were."""
         messages, task = self.stage.messages, self.task
         messages.until(
-            lambda: bool(messages.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + 40
+            lambda: bool(messages.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + busy_s(40)
         )
         messages.until(
             lambda: {node for one in messages.of("vacated", task) for node in one["nodes"]} >= {"n1", "n2"},
             "its nodes are free",
         )
-        messages.until(lambda: not self.stage.leftovers(), "no process of it is left", 10)
+        messages.until(lambda: not self.stage.leftovers(), "no process of it is left", busy_s(10))
         return float(messages.of("failed", task)[0]["t"]) - self.at

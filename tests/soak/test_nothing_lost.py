@@ -10,7 +10,7 @@ from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout.local_stage import LocalStage
 from tests.helpers.daemon_kills import kill_daemon
 from tests.helpers.preemptions import survive
-from tests.helpers.stalled import PROGRAMS, SOON_S, WORDS, Stalled
+from tests.helpers.stalled import PROGRAMS, WORDS, Stalled
 from tests.helpers.storms import lose_first_workers, survive_faults
 from tests.soak.conftest import Log
 
@@ -52,6 +52,6 @@ def test_five_hundred_kills_of_the_daemon(tmp_path: Path, soak_log: Log) -> None
 def test_faults_are_named_within_the_time_that_users_have(fault: str, soak_log: Log) -> None:
     with LocalStage(launchers.native, (str(PROGRAMS / "faulty.py"),), nodes=("n1", "n2")) as stage:
         with Stalled(stage, fault, limit_s=180.0) as stalled:
-            named_s = stalled.demand_it_is_named(WORDS[fault], SOON_S + 5)
+            named_s = stalled.demand_it_is_named(WORDS[fault])
             freed_s = 0.0 if fault == "stop" else stalled.demand_it_lets_go()
         soak_log({f"{fault}: named after, s": named_s, f"{fault}: nodes free after, s": freed_s})

@@ -212,7 +212,7 @@ def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
         what, fix = split_fix(error)
         if fix:
             return ReadinessFinding("runs", f"{death}: {what}", fix)
-        return ReadinessFinding("runs", deaths[0], "repair what it says: it died by itself")
+        return ReadinessFinding("runs", deaths[0], "fix this error: it stopped by itself")
     return None
 
 

@@ -63,7 +63,7 @@ def load() -> None:
 
 def maximised(matrix: ModelMatrix, limits: Limits) -> RawAnswer:
     """Stand for a step of HiGHS in which it does not look at its clock."""
-    sleep(0.0 if limits.deadline_s > 1.0 else 8.0)
+    sleep(0.0 if limits.deadline_s > 1.0 else 60.0)
     return highs.maximised(matrix, limits)
 
 
@@ -73,7 +73,7 @@ def test_a_step_that_overruns_the_deadline_by_seconds_is_stopped(solver: HighsSo
     assert solver.solve(table, PATIENT).quality is Quality.PROVEN
     begun = perf_counter()
     late = solver.solve(table, Limits(deadline_s=0.5))
-    assert perf_counter() - begun < 7.0  # before the step ends
+    assert perf_counter() - begun < 30.0  # before the step ends
     assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
     assert late.solver_words == "overran the deadline and was stopped"
     assert solver.worker.pid is None
