@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
+from bftrain import Run, Submission
 from tests.helpers.local_daemon import LocalDaemon
 
 pytestmark = [pytest.mark.torch]

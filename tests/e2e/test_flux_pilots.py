@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.schedulers import flux
 from bftrain.live.schedulers.port import AgentOrder, Allowed
 from tests.helpers.flux import Flux, needs_flux

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import sample_log, save_log
 from tests.helpers.program import ANSI, Ended, bftrain, on_terminal
 
 MIDDLE = "idle nodes ("

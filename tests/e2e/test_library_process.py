@@ -20,15 +20,21 @@ from bftrain_solvers.worker_loop import WorkerReply
 
 pytest.importorskip("mip", reason="needs: pip install '.[cbc]'")
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import (
+    AllocationProblem,
+    CompetingTask,
+    Limits,
+    NodesJoined,
+    Quality,
+    Settings,
+    SpeedCurve,
+    TaskSpec,
+    TaskSubmitted,
+    Termination,
+    build_harvester,
+)
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, TaskSubmitted
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.task import TaskSpec
 from bftrain_solvers import exact, library_process
 from bftrain_solvers.cbc import CbcSolver
 from bftrain_solvers.library_process import LibraryProcess

@@ -16,16 +16,23 @@ from typing import Any, Self
 
 import pytest
 
-from bftrain import registry
-from bftrain.errors import NotAvailable
-from bftrain.journal import Journal
+from bftrain import (
+    Client,
+    Grow,
+    Journal,
+    NotAvailable,
+    NotFound,
+    NotNow,
+    Rerun,
+    Run,
+    Start,
+    Submission,
+    TaskView,
+    registry,
+)
 from bftrain.live.client import client
-from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import NotFound, NotNow, Submission, TaskView
-from bftrain.live.model.task_record import LiveTaskState, Run
+from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.tasks.task_store import TaskStore
-from bftrain.rerun import Rerun
-from bftrain.values.actions import Grow, Start
 from tests.helpers import live_child
 from tests.helpers.live_child import POINTS
 from tests.helpers.live_world import World

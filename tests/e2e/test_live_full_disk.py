@@ -14,11 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import NotAvailable
-from bftrain.journal import Journal
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
-from bftrain.rerun import Rerun
+from bftrain import Journal, NotAvailable, Rerun, Run, Submission
 from tests.helpers.local_daemon import LocalDaemon
 
 SITE = """

@@ -9,10 +9,7 @@ from typing import Final
 
 import pytest
 
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
+from bftrain import BatchScaling, Run, SpeedCurve, Submission
 from tests.helpers.local_daemon import LocalDaemon
 
 pytestmark = [pytest.mark.torch]

@@ -15,8 +15,7 @@ from typing import Final
 
 import pytest
 
-from bftrain.errors import BftrainError
-from bftrain.live.client.client import Client
+from bftrain import BftrainError, Client
 from bftrain.live.model.resource_views import KindView
 from bftrain.live.model.schemas import StatusView
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.values.curve import SpeedCurve
+from bftrain import SpeedCurve
 from tests.helpers.chromium import Chromium, Page
 from tests.helpers.live_seen import ObservedRun
 

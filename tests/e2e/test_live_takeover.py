@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain.journal import Journal
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
+from bftrain import Journal, Run, SpeedCurve, Submission
 from bftrain.live.tasks.task_store import TaskStore
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
+from bftrain import Run, Submission
 from tests.helpers.local_daemon import LocalDaemon
 
 SITE: Final = """\

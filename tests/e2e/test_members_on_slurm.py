@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import pytest
 
-from bftrain.live.client.client import Client
+from bftrain import Client
 from tests.helpers.live_run import LiveRun, User, ordinary
 from tests.helpers.slurm import Slurm, wait_until
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain import EventLog, ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.eventlog import BUSY, EventLog
+from bftrain_datasets.log.eventlog import BUSY
 from tests.helpers.records import busy_node_s
 from tests.helpers.site_data import site_data
 

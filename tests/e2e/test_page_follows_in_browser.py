@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
+from bftrain import Settings
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis

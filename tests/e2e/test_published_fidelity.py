@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.taskfiles.files import load_tasks
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import load_log
+from bftrain import EventLog, ReplaySettings, TaskSpec, build_harvester, load_log, load_tasks
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed, semantics_of
 from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.simulation.timeline import select

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain.assembly import solve
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Termination
+from bftrain import AllocationProblem, CompetingTask, Limits, SpeedCurve, Termination, solve
 from bftrain_solvers import highs
 from tests.helpers.published_model import published_model
 

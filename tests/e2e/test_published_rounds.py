@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.taskfiles.files import load_tasks
-from bftrain_replay.rounds.simulation import rounds
+from bftrain import load_tasks, rounds
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import slowly
 from tests.helpers.site_data import site_data

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.schedulers import pbs
 from bftrain.live.schedulers.hook_spool import READER
 from bftrain.live.schedulers.port import Allowed

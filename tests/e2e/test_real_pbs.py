@@ -12,9 +12,7 @@ from typing import Final
 
 import pytest
 
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
-from bftrain.values.curve import SpeedCurve
+from bftrain import Run, SpeedCurve, Submission
 from tests.helpers.local_daemon import LocalDaemon
 
 pytestmark = [pytest.mark.torch]

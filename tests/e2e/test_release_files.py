@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from bftrain import summaries
+from bftrain import load_log, summaries
 from bftrain.live.model import site_config
-from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.output import summary_json
 from tests.helpers.in_process import CommandLine
 from tests.helpers.local_daemon import LocalDaemon

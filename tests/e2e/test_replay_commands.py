@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import generate_log, generate_mix, save_log, save_tasks
 from bftrain.result_folder import NAME as LOCK
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import generate_mix
 from tests.helpers.program import ANSI, bftrain, children_core_s, on_terminal, start
 from tests.helpers.slurm import wait_until
 

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester, find_solver
-from bftrain.config import Settings
-from bftrain.ports import Availability
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import (
+    Availability,
+    EventLog,
+    Limits,
+    Settings,
+    Solution,
+    SpeedCurve,
+    TaskSpec,
+    ValueTable,
+    build_harvester,
+    sample_log,
+)
+from bftrain.assembly import find_solver
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.simulation.engine import run
 from bftrain_solvers.knapsack import best_sizes

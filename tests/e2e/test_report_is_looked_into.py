@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
+from bftrain import Settings
 from bftrain_replay.drawing.theme import DARK, LIGHT
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report

@@ -13,11 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
+from bftrain import EventLog, generate_log, generate_mix, save_log, save_tasks
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
 from tests.helpers.program import bftrain
 
 FILES = sorted((Path(__file__).parents[2] / "examples" / "reproduce").glob("*.toml"))

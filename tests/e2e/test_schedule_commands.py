@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_datasets.log.log_files import load_log
+from bftrain import load_log
 from tests.helpers.in_process import CommandLine
 from tests.helpers.program import let_work, start
 from tests.helpers.schedules import Row, swf

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from bftrain.live.client.client import Client
+from bftrain import Client
 from tests.helpers.live_run import LiveRun
 from tests.helpers.slurm import Slurm
 

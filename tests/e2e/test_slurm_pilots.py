@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.schedulers.port import Allowed
 from bftrain_elastic.agent.process_tree import descendants
 from tests.helpers.main_jobs import Stream

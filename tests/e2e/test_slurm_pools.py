@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.schedulers import slurm
 from bftrain.live.schedulers.pool_settings import pools_of
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools

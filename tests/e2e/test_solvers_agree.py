@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain import registry
+from bftrain import Limits, Termination, registry
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.values.solution import Limits, Termination
 from bftrain_solvers import exact
 from bftrain_solvers.conformance import AGREEMENT, random_problem
 

@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from bftrain_datasets.log.log_files import load_log
+from bftrain import load_log
 
 MAX_TABLE_LINES = 12  # longer tables are reduced to their header, sums and digest
 PAGE_DATA = re.compile(r'<script type="application/json" id="page-data">(.*?)</script>', re.DOTALL)

@@ -9,10 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain.errors import BftrainError
-from bftrain.live.model.schemas import NotNow, Submission, TaskView
-from bftrain.live.model.task_record import Run
-from bftrain.values.curve import SpeedCurve
+from bftrain import BftrainError, NotNow, Run, SpeedCurve, Submission, TaskView
 from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 
 PROGRAMS: Final = Path(__file__).parent / "programs"

@@ -9,14 +9,11 @@ from typing import Final
 
 import click
 
+from bftrain import ReplaySettings, generate_log, generate_mix, save_log, save_tasks
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.main import main
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay import replay_folder
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.helpers.samples import SAMPLES
 

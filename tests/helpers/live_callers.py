@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bftrain import Run, Submission
 from bftrain.live.model.callers import Caller
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
 from tests.helpers.live_inside import Inside
 
 ANN: Final = Caller(uid=70001, user="ann", operator=False)

@@ -20,9 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bftrain import registry
-from bftrain.config import Settings
-from bftrain.journal import Journal
+from bftrain import Availability, Journal, Limits, Settings, Solution, ValueTable, registry
 from bftrain.live import decision_loop, process
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.process import LiveProcess
@@ -30,9 +28,6 @@ from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.live.tasks.task_store import TaskStore
-from bftrain.ports import Availability
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
 from bftrain_solvers.exact import solver as exact
 
 HERE = "tests.helpers.live_child"

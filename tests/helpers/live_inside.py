@@ -16,19 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from bftrain import registry
-from bftrain.config import Settings
+from bftrain import Availability, Run, Settings, Submission, TaskView, registry
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission, TaskView
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
-from bftrain.live.model.task_record import Run
 from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
-from bftrain.ports import Availability
 
 HERE = "tests.helpers.live_inside"
 PATIENCE_S = 60.0

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from bftrain.errors import BftrainError
-from bftrain.live.client.client import Client
+from bftrain import BftrainError, Client
 
 PATIENCE_S: Final = 180.0
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.published.frame import SavedFrame, load_frame
 
 MARK, STOP = b"(", b"."

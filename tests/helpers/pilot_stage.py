@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 import pytest
 
+from bftrain import Availability
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
     CommandFailed,
@@ -25,7 +26,6 @@ from bftrain.live.schedulers.pilot_backend import (
 )
 from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
-from bftrain.ports import Availability
 
 AGENT = AgentOrder(argv=("agent", "{node}"))
 

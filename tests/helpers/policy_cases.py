@@ -8,9 +8,7 @@ from itertools import product
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.table import ValueTable
+from bftrain import AllocationProblem, CompetingTask, SpeedCurve, ValueTable
 from bftrain_solvers.conformance import random_problem
 
 

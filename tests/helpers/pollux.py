@@ -17,14 +17,20 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import (
+    Availability,
+    Limits,
+    Quality,
+    Settings,
+    Solution,
+    Solver,
+    TaskSpec,
+    Termination,
+    ValueTable,
+    build_harvester,
+)
 from bftrain.deciding.goodput import by_progress
-from bftrain.ports import Availability, Solver
 from bftrain.taskfiles.records import Profile
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
-from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import QueueWatcher, run

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from bftrain.errors import BftrainError
-from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import TaskView
+from bftrain import BftrainError, Client, TaskView
 from tests.helpers.live_run import LiveRun
 from tests.helpers.slurm import Slurm, wait_until
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain import AllocationProblem, CompetingTask
 from bftrain_solvers.matrix import MatrixBuilder, ModelMatrix
 
 

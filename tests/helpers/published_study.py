@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain import ImportOptions, save_log, save_tasks
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.published.tasks import import_tasks
 from tests.helpers.site_data import site_data
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Final
 
+from bftrain import Action, Event
 from bftrain.registry import BUILT_IN
 from bftrain.values import wire
-from bftrain.values.actions import Action
-from bftrain.values.events import Event
 from tests.helpers.pages import ROOT, Block, Page, shown_in
 from tests.helpers.program import ANSI, shell_on_terminal
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.pipeline import Imported, import_files
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain import EventLog, Imported, ImportOptions
+from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.provenance import LogFinding
 
 

@@ -17,14 +17,9 @@ from time import perf_counter, process_time
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.taskfiles.files import load_tasks
-from bftrain.values.task import TaskSpec
+from bftrain import Settings, TaskSpec, build_harvester, generate_log, generate_mix, load_log, load_tasks, save_log
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
 from bftrain_replay.simulation.engine import run
 
 ROOT = Path(__file__).parents[2]

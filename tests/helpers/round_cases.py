@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import SpeedCurve, TaskSpec
 
 
 def gang(name: str, work: float | None, nodes: int = 1, submit_s: float = 0.0, **more: object) -> TaskSpec:

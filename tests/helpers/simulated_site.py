@@ -16,14 +16,9 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from bftrain.config import Settings
-from bftrain.journal import Journal
+from bftrain import Journal, Rerun, Run, Settings, SpeedCurve, Submission
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
-from bftrain.rerun import Rerun
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import CHIEF
 from tests.helpers.live_inside import Inside, World, decided, live_inside
 

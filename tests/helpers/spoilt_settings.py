@@ -12,18 +12,21 @@ from random import Random
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Final
 
-from bftrain import config
+from bftrain import (
+    ImportOptions,
+    ReplaySettings,
+    RoundSettings,
+    config,
+    generate_log,
+    generate_mix,
+    save_log,
+    save_tasks,
+)
 from bftrain.cli.main import exit_code, main
 from bftrain.errors import Fault
 from bftrain.live.model import site_config
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_datasets.workloads.task_generators import TaskShape
 from tests.helpers.samples import SAMPLES
 
 MOST_BYTES: Final = 1 << 30

@@ -45,10 +45,8 @@ max_tasks = [1, 3]
 
 def prepare(folder: Path, spec: str = SPEC) -> Path:
     """Write a small log, tasks, objectives and the sweep file; gives the last."""
-    from bftrain.taskfiles.files import save_tasks  # noqa: PLC0415
-    from bftrain_datasets.log.log_files import save_log  # noqa: PLC0415 - only these tests need them
-    from bftrain_datasets.log.log_generator import generate_log  # noqa: PLC0415
-    from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix  # noqa: PLC0415
+    from bftrain import generate_log, generate_mix, save_log, save_tasks  # noqa: PLC0415 - costs a second
+    from bftrain_datasets.workloads.task_generators import TaskShape  # noqa: PLC0415
 
     save_log(generate_log(12, 0.2, 3), folder / "log.npz")
     save_tasks(generate_mix(3, 1, shape=TaskShape(max_nodes=4, work_samples=1e7)), folder / "tasks.toml")

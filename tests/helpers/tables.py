@@ -9,9 +9,7 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.table import ValueTable
+from bftrain import AllocationProblem, CompetingTask, SpeedCurve, ValueTable
 
 _CURVE = SpeedCurve(nodes=(1,), rate=(1.0,))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bftrain import EventLog, NodeState
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.provenance import LogProvenance
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_datasets.workloads.workload import TrainingWorkload, import_workload
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
+from bftrain import WorkloadOptions, import_workload
+from bftrain_datasets.workloads.workload import TrainingWorkload
 from tests.helpers.samples import swf_job
 
 TABLE: Final = {

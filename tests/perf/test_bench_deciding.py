@@ -8,15 +8,20 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
+from bftrain import (
+    Event,
+    Harvester,
+    Journal,
+    NodesJoined,
+    NodesLeft,
+    Release,
+    Settings,
+    SpeedCurve,
+    TaskSpec,
+    TaskSubmitted,
+)
 from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.journal import Journal
-from bftrain.values.actions import Release
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
-from bftrain.values.task import TaskSpec
 from bftrain_solvers.exact import solver
 from tests.helpers.figures import Figures
 

@@ -8,11 +8,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from bftrain.assembly import solve
-from bftrain.values.problem import AllocationProblem
-from bftrain.values.solution import Limits, Quality, Solution
-from bftrain.values.table import ValueTable
-from bftrain.values.task import TaskSpec
+from bftrain import AllocationProblem, Limits, Quality, Solution, TaskSpec, ValueTable, solve
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.figures import Figures
 from tests.helpers.pollux import PolluxRule, mean_completion_h, models, replayed, tasks_of

@@ -14,13 +14,10 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from bftrain import EventLog, ReplaySettings, generate_log, load_log, save_log
 from bftrain.deciding.node_stay import AUTO
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.forked_pass import usable_cpus
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_checks import check_parts
 from bftrain_replay.study_passes import StudyPasses
 from tests.helpers.figures import Figures

@@ -7,11 +7,9 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from bftrain import AllocationProblem, CompetingTask, Limits, SpeedCurve
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits
 from bftrain_solvers import exact, highs
 from bftrain_solvers.allocators import greedy
 from tests.helpers.figures import Figures

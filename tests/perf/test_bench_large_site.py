@@ -13,12 +13,8 @@ from typing import Final
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
-from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import Submission
+from bftrain import Client, Run, Settings, SpeedCurve, Submission
 from bftrain.live.model.site_config import Api
-from bftrain.live.model.task_record import Run
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.figures import Figures
 from tests.helpers.live_inside import World
 from tests.helpers.live_thread import live_thread

@@ -20,18 +20,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import NotAvailable
+from bftrain import Client, Limits, NotAvailable, Run, Settings, Solution, SpeedCurve, Submission, ValueTable
 from bftrain.live.api.service import LiveService
-from bftrain.live.client.client import Client
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.port import Allowed, Taken
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.figures import Figures
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until

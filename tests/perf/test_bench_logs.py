@@ -9,10 +9,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from bftrain import EventLog, generate_log, load_log, save_log
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.log.measures import summarise
 from tests.helpers.figures import Figures
 from tests.perf.test_bench_import import timed

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import assembly
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Termination
+from bftrain import AllocationProblem, CompetingTask, Limits, SpeedCurve, Termination, assembly
 from tests.helpers.figures import Figures
 
 pytestmark = pytest.mark.bench

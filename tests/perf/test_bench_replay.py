@@ -8,15 +8,22 @@ from time import perf_counter
 
 import pytest
 
-from bftrain.values.actions import Action, Start
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event, NodesJoined, NodesLeft
-from bftrain.values.solution import Quality, Termination
-from bftrain.values.task import TaskSpec
+from bftrain import (
+    Action,
+    Decision,
+    Event,
+    NodesJoined,
+    NodesLeft,
+    Quality,
+    SpeedCurve,
+    Start,
+    TaskSpec,
+    Termination,
+    generate_log,
+    load_log,
+    save_log,
+)
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.simulation.engine import run
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import MIX, TRIALS, save_published_tasks, save_summit

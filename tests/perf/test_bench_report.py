@@ -11,8 +11,7 @@ from time import perf_counter
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import Settings, sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega

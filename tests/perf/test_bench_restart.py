@@ -14,11 +14,7 @@ from typing import Any, Final, Self
 
 import pytest
 
-from bftrain.errors import NotAvailable
-from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
-from bftrain.values.curve import SpeedCurve
+from bftrain import Client, NotAvailable, Run, SpeedCurve, Submission
 from bftrain_elastic.wire.network_interfaces import free_port
 from tests.helpers.fake_slurm import fake_slurm
 from tests.helpers.figures import Figures

@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.workloads.workload import import_workload
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
-from bftrain_replay.rounds.simulation import rounds
+from bftrain import WorkloadOptions, import_workload, rounds, save_tasks
 from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.round_cases import gang

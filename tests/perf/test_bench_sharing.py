@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import share
-from bftrain.values.sharing import Entity, Inside, PairSpeeds, SharingProblem, SharingTask
+from bftrain import Entity, SharingProblem, SharingTask, share
+from bftrain.values.sharing import Inside, PairSpeeds
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.policies import ShareColumns
 from tests.helpers.figures import Figures

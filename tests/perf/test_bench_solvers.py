@@ -11,15 +11,19 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import registry
-from bftrain.assembly import solve
+from bftrain import (
+    AllocationProblem,
+    CompetingTask,
+    Limits,
+    Solver,
+    SpeedCurve,
+    Termination,
+    ValueTable,
+    registry,
+    solve,
+)
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.ports import Solver
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import exact
 from bftrain_solvers.conformance import AGREEMENT
 from tests.helpers.figures import Figures

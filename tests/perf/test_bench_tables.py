@@ -8,7 +8,7 @@ from time import perf_counter
 
 import pytest
 
-from bftrain.values.actions import Start, Stop
+from bftrain import Start, Stop
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.output.csv_tables import write_allocations
 from tests.helpers.figures import Figures

@@ -8,23 +8,31 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from bftrain.deciding.harvester import Harvester
-from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop, apply_actions
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import (
+from bftrain import (
+    Action,
+    Cause,
+    Decision,
     Event,
+    Grow,
+    Harvester,
     NodesJoined,
     NodesLeft,
+    Plan,
+    Release,
+    Shrink,
+    SpeedCurve,
+    Start,
+    Stop,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    apply_actions,
 )
-from bftrain.values.task import TaskSpec
 
 NODES = [f"n{number}" for number in range(12)]
 TASKS = list("abcdef")

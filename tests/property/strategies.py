@@ -7,29 +7,41 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from bftrain.config import Settings
-from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import (
+from bftrain import (
+    Action,
+    AllocationProblem,
+    BatchScaling,
+    Cause,
+    CompetingTask,
+    Decision,
+    Entity,
     Event,
+    Grow,
+    Limits,
     NodesJoined,
     NodesLeft,
+    Plan,
+    Quality,
+    Release,
+    ResourceSpeeds,
+    Settings,
+    Shrink,
+    Solution,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    Start,
+    Stop,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    Termination,
 )
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.sharing import Entity
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
 
 LARGEST = 2**63 - 1
 

@@ -10,11 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain.errors import BadInput
-from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.workloads.task_generators import generate_mix
+from bftrain import BadInput, EventLog, NodeState, generate_mix, load_log, load_tasks, save_log, save_tasks
 from tests.helpers.transitions import log_from_transitions
 
 LOG = log_from_transitions(

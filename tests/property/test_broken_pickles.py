@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.published.frame import ADMITTED, SavedFrame, load_frame
 from bftrain_datasets.readers.ndstat import NodeTransitions, transitions_of
 from tests.helpers import pickles

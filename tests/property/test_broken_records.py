@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import SAMPLES
 from tests.property.strategies import broken

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bftrain.errors import BadInput
-from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain import BadInput, load_tasks, save_tasks
 from tests.helpers.workloads import SAMPLES, TABLE, read
 from tests.property.strategies import broken
 

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain.values.events import NodesJoined, NodesLeft
+from bftrain import EventLog, NodesJoined, NodesLeft, NodeState, load_log, save_log
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.measures import fragments, summarise
 
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), codec="utf-8"), min_size=1, max_size=4)

@@ -12,13 +12,22 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from bftrain import registry
-from bftrain.assembly import share, table_of
-from bftrain.errors import BadInput
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
-from bftrain.values.solution import Limits, Quality, Termination
+from bftrain import (
+    AllocationProblem,
+    BadInput,
+    CompetingTask,
+    Entity,
+    Limits,
+    Quality,
+    SharingProblem,
+    SharingTask,
+    SpeedCurve,
+    Termination,
+    registry,
+    share,
+)
+from bftrain.assembly import table_of
+from bftrain.values.sharing import Inside
 from bftrain_solvers.conformance import best_by_trying_all
 from bftrain_solvers.sharing.policies import ShareColumns
 

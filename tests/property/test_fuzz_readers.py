@@ -17,9 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain import registry
-from bftrain.errors import BadInput
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain import BadInput, ImportOptions, registry
 from bftrain_datasets.importing.pipeline import import_files
 from tests.helpers.samples import SAMPLES
 

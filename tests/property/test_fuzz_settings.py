@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.spoilt_settings import check_log_lines, check_settings, end_of
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.values.task import TaskSpec
+from bftrain import TaskSpec
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
 from bftrain_datasets.workloads.task_generators import TaskArrivals
 

@@ -6,14 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bftrain import Harvester, NodesLeft, Release, Solver
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.ports import Solver
 from bftrain.values import wire
-from bftrain.values.actions import Release
-from bftrain.values.events import NodesLeft
 from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
 from tests.property.storms import Model, Moment, process_steps, storms

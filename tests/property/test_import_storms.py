@@ -11,15 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog, ImportOptions, NodeState
 from bftrain.nodesets import expand
 from bftrain_datasets.importing import occupancy
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.pipeline import all_idle
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 
 DAY = 1_700_000_000
 LONGEST = 60

@@ -9,11 +9,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.deciding.harvester import Harvester
-from bftrain.journal import Journal
-from bftrain.rerun import Rerun, restore
+from bftrain import Harvester, Journal, Rerun, Settings, build_harvester
+from bftrain.rerun import restore
 from tests.property.storms import Moment, storms
 from tests.unit.core import parts
 

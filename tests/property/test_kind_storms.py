@@ -9,25 +9,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.objectives import throughput
-from bftrain.ports import Solver
-from bftrain.values import wire
-from bftrain.values.actions import Grow, Plan, Release, Shrink, Start, Stop, apply_actions
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import (
+from bftrain import (
+    Decision,
     Event,
+    Grow,
+    Harvester,
     NodesJoined,
     NodesLeft,
+    Plan,
+    Release,
+    Shrink,
+    Solver,
+    SpeedCurve,
+    Start,
+    Stop,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    apply_actions,
 )
-from bftrain.values.task import TaskSpec
+from bftrain.deciding.allocation_state import HarvesterSnapshot
+from bftrain.deciding.objectives import throughput
+from bftrain.values import wire
 from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.exact import solver as exact
 

@@ -11,18 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from bftrain.assembly import build_harvester
-from bftrain.deciding.harvester import Harvester
-from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event
-from bftrain.values.task import TaskSpec
+from bftrain import (
+    Action,
+    Cause,
+    Decision,
+    Event,
+    EventLog,
+    Grow,
+    Harvester,
+    Release,
+    ReplaySettings,
+    Shrink,
+    SpeedCurve,
+    Start,
+    Stop,
+    TaskSpec,
+    build_harvester,
+)
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
 from bftrain_replay.tables import TaskRecord, TaskState
 

@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain import (
+    EventLog,
+    NodeState,
+    ReplaySettings,
+    Settings,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    TaskSpec,
+    build_harvester,
+)
 from bftrain_replay.accounting.node_time_ledger import idle_node_s
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import REALISTIC, ReplaySettings
+from bftrain_replay.simulation.replay_settings import REALISTIC
 from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
 from bftrain_replay.tables import TaskState
 from tests.helpers.transitions import log_from_transitions

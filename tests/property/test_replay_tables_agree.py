@@ -8,10 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain import EventLog, Settings, TaskSpec, build_harvester
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import run

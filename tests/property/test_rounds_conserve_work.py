@@ -8,14 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain import registry
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_generator import generate_log
+from bftrain import RoundSettings, TaskSpec, generate_log, registry
 from bftrain_replay.rounds.round_engine import RoundEngine
 from bftrain_replay.rounds.round_inputs import Places, gangs_of
 from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import find_policy
-from bftrain_replay.rounds.round_settings import KIND_ORDERS, RoundOptions, RoundSettings
+from bftrain_replay.rounds.round_settings import KIND_ORDERS, RoundOptions
 from tests.helpers.round_cases import gang
 
 POLICIES = sorted({*registry.parts("sharing"), *registry.parts("rounds")})

@@ -10,9 +10,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, schedule
 from bftrain_datasets.scheduling import schedule_folder
-from bftrain_datasets.scheduling.scheduling import schedule
 
 STRANGE: Final = [
     *["-1", "0", "-7", "0.5", "1e400", "nan", "-inf", "9" * 400, "18446744073709551616", "99999999999999", "1_000"],

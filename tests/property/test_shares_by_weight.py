@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bftrain import assembly
-from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain import AllocationProblem, CompetingTask, assembly
 from tests.helpers.policy_cases import plain
 
 _POOLS = st.fixed_dictionaries({"a": st.integers(0, 12), "b": st.integers(0, 12)})

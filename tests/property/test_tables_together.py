@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bftrain import AllocationProblem, BatchScaling, CompetingTask, SpeedCurve
 from bftrain.assembly import table_of
 from bftrain.errors import BadObjective
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
 from tests.property.strategies import curves as any_curves
 
 EXACT = ("throughput", "goodput", "speedup", "weighted", "deadline", "max-min-now", "max-min-plain", "makespan")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from bftrain.assembly import share
-from bftrain.values.sharing import Entity, Inside, Shares, SharingProblem, SharingTask
+from bftrain import Entity, SharingProblem, SharingTask, share
+from bftrain.values.sharing import Inside, Shares
 from bftrain_solvers.sharing import filling
 from bftrain_solvers.sharing.policies import ShareColumns
 from bftrain_solvers.sharing.rising import ProgramNotSolved

@@ -6,22 +6,24 @@ import random
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.values.actions import Grow, Start, Stop
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import (
+from bftrain import (
     Event,
+    Grow,
     NodesJoined,
     NodesLeft,
+    Settings,
+    SpeedCurve,
+    Start,
+    Stop,
     TaskCancelled,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    build_harvester,
 )
-from bftrain.values.task import TaskSpec
 
 TURN_S, START_S = 20.0, 5.0
 NODES = [f"n{number}" for number in range(9)]

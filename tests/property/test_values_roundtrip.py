@@ -13,15 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain import config
+from bftrain import (
+    Action,
+    AllocationProblem,
+    CompetingTask,
+    Decision,
+    Event,
+    Limits,
+    Plan,
+    Solution,
+    SpeedCurve,
+    TaskSpec,
+    config,
+)
 from bftrain.values import wire
-from bftrain.values.actions import Action, Plan
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.task import TaskSpec
 from tests.property import strategies
 
 KINDS: list[tuple[Any, type | UnionType]] = [

@@ -9,11 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bftrain import AllocationProblem, CompetingTask, Limits, Solution, SpeedCurve, ValueTable
 from bftrain.deciding.levels import LevelCoupling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
 from bftrain_solvers import exact
 from tests.helpers.policy_cases import divisions
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.values.problem import AllocationProblem
-from bftrain.values.sharing import SharingProblem
+from bftrain import AllocationProblem, SharingProblem
 from tests.property.test_extreme_numbers import (
     OBJECTIVES,
     POLICIES,

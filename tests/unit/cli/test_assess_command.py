@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import load_log, sample_log, save_log
 from bftrain_replay.commands import assess_run
 from bftrain_replay.commands.assess_result import in_words
 from bftrain_replay.commands.sensitivity import QUICK

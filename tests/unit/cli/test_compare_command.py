@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bftrain import ReplaySettings
 from bftrain_replay import replay_folder
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task

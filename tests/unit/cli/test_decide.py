@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, fields
 
-from bftrain import errors
+from bftrain import Entity, Journal, ReplaySettings, Settings, errors
 from bftrain.cli.settings import OPTIONS, TABLES, DurationType, SecondsOrWord
-from bftrain.config import Settings, dump
-from bftrain.journal import Journal
-from bftrain.values.sharing import Entity
-from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain.config import dump
 from tests.helpers.in_process import CommandLine, Ended
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined, left, nodes, spec, submitted

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import compare, replay
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
+from bftrain import ReplaySettings, compare, replay, save_log, save_tasks
 from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.reporting import report
 from bftrain_replay.results.decider_counts import column_label, sentence
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
 

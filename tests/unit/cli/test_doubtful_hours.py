@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.log_files import load_log
+from bftrain import NodeState, load_log
 from tests.helpers.in_process import CommandLine
 from tests.helpers.schedules import Row, swf
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import load_log
 from bftrain_datasets.importing.findings import HAZARDS
-from bftrain_datasets.log.log_files import load_log
 from tests.helpers.broken_log import BROKEN, MENDED
 from tests.helpers.in_process import CommandLine
 

@@ -10,16 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from bftrain.config import Settings
-from bftrain.journal import Journal
+from bftrain import Journal, Run, Settings, SpeedCurve, TaskSpec
 from bftrain.live.commands.submit import submission_of
-from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
+from bftrain.live.model.task_record import LiveTaskRecord, Progress
 from bftrain.live.tasks.task_store import CLUSTER, TaskStore
 from bftrain.taskfiles.profile_files import load_profiles, save_profiles
 from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
 from tests.helpers.in_process import CommandLine
 from tests.helpers.lines import lines
 from tests.unit.core.samples import A_DAY, joined

@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bftrain.taskfiles.files import save_tasks
-from bftrain.values.events import NodesJoined
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
+from bftrain import NodesJoined, generate_log, load_log, save_log, save_tasks
 from tests.helpers.in_process import CommandLine
 from tests.helpers.lines import lines
 from tests.unit.core.samples import curve, left, spec, submitted

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NodesJoined, NodesLeft, NotAvailable, Plan, TaskFinished
 from bftrain.live import process
 from bftrain.live.commands import demo_site
 from bftrain.live.commands.demo_site import EventNarrator, PreemptionNarrator
@@ -25,8 +25,6 @@ from bftrain.live.model import site_config
 from bftrain.live.model.site_config import Api
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
 from bftrain.live.schedulers.port import Site
-from bftrain.values.actions import Plan
-from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from bftrain import Client, TaskView
 from bftrain.live.client import client as client_module
-from bftrain.live.client.client import Client
 from bftrain.live.commands import live, tasks
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.resource_views import Harvested
-from bftrain.live.model.schemas import StatusView, TaskView
+from bftrain.live.model.schemas import StatusView
 from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool, HookTally
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import decided, submit

@@ -14,9 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain import registry
-from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain import BadInput, Settings, registry
 from bftrain.live import examples
 from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load

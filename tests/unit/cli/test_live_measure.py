@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bftrain.errors import NotAvailable
-from bftrain.live.client.client import Client
+from bftrain import Client, NotAvailable
 from bftrain.live.commands import measure
 from bftrain.live.commands.probe_jobs import ProbeJobs, ProbeWait
 from bftrain.live.commands.wait_statistics import ComparedWait

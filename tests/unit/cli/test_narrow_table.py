@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bftrain import save_tasks
 from bftrain.cli.output import NarrowTable
-from bftrain.taskfiles.files import save_tasks
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
 

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import generate_mix
+from bftrain import generate_log, generate_mix, save_log, save_tasks
 from tests.helpers.in_process import CommandLine, Ended
 
 NOTE = (

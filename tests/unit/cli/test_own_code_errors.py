@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import registry
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain import generate_log, generate_mix, registry, save_log, save_tasks
+from bftrain_datasets.workloads.task_generators import TaskShape
 from tests.helpers.in_process import CommandLine
 from tests.unit.core.plugins import register
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
+from bftrain import generate_log, generate_mix, save_log, save_tasks
 from bftrain.cli.main import COMMANDS
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from tests.helpers.in_process import CommandLine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.taskfiles.files import save_tasks
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain import SpeedCurve, TaskSpec, load_log, save_log, save_tasks
 from tests.helpers.in_process import CommandLine
 from tests.unit.datasets.test_node_kinds import mixed_log
 

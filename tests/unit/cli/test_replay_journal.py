@@ -9,15 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.journal import Journal
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, Run
+from bftrain import (
+    Journal,
+    NodesJoined,
+    Run,
+    Settings,
+    SpeedCurve,
+    TaskFinished,
+    TaskSpec,
+    TaskSubmitted,
+    load_log,
+    load_tasks,
+)
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.tasks.task_store import TaskStore
-from bftrain.taskfiles.files import load_tasks
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, TaskFinished, TaskSubmitted
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_files import load_log
 from tests.helpers.in_process import CommandLine
 
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from bftrain import ReplaySettings
 from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.commands.replay_result import _decision_time, in_words, replays
 from bftrain_replay.results.headline import headline_of
 from bftrain_replay.results.result import MeasuredTimings
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.program import ANSI

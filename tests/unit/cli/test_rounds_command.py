@@ -11,16 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from bftrain import text_formats
+from bftrain import RoundSettings, generate_log, load_log, save_log, save_tasks, text_formats
 from bftrain.cli.settings import OPTIONS as OF_DECIDING
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.commands import replay_run
 from bftrain_replay.commands.replay import OPTIONS as OF_REPLAYS
 from bftrain_replay.commands.rounds import OPTIONS, SHARED
 from bftrain_replay.rounds import round_engine
-from bftrain_replay.rounds.round_settings import FINISHES, GANGS, KIND_ORDERS, LIKES, RoundSettings
+from bftrain_replay.rounds.round_settings import FINISHES, GANGS, KIND_ORDERS, LIKES
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
 

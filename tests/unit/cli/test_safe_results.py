@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import generate_log, generate_mix, save_log, save_tasks
 from bftrain.result_folder import READY, FolderLock
-from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.log import log_generator
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay import study
 from tests.helpers.in_process import CommandLine
 

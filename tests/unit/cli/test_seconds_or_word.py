@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
+from bftrain import ReplaySettings, Settings
 from bftrain.cli.settings import DurationType, SecondsOrWord
-from bftrain.config import Settings
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 @pytest.mark.parametrize("word", ["auto", "Auto", "AUTO"])

@@ -10,11 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from bftrain.errors import NotAvailable
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain import NotAvailable, generate_log, generate_mix, save_log, save_tasks
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.sweeping import alternatives
 from tests.helpers.in_process import CommandLine
 

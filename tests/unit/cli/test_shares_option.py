@@ -8,11 +8,9 @@ from unittest import mock
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.journal import Journal
+from bftrain import Entity, Journal, Settings
 from bftrain.live import process
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.values.sharing import Entity
 from tests.helpers.in_process import CommandLine
 from tests.helpers.lines import lines
 from tests.unit.core.samples import joined, nodes, spec, submitted

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.taskfiles.files import load_tasks
+from bftrain import WorkloadOptions, generate_log, import_workload, load_log, load_tasks, save_log
 from bftrain_datasets.commands import tasks_import
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster, models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 from bftrain_datasets.workloads.task_generators import TaskArrivals
-from bftrain_datasets.workloads.workload import FORMATS, import_workload
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
+from bftrain_datasets.workloads.workload import FORMATS
 from tests.helpers.in_process import CommandLine
 from tests.helpers.samples import PICKLES
 from tests.helpers.workloads import ARRIVALS, BLOX, GAVEL, PHILLY, SAMPLES, gavel_line, table

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from bftrain import Client
 from bftrain.live.client import client as client_module
-from bftrain.live.client.client import Client, LiveView, StreamClient
+from bftrain.live.client.client import LiveView, StreamClient
 from bftrain.live.commands import top
 from bftrain.live.commands.top import Keyboard
 from bftrain.live.commands.top_screen import BLOCKS, PLAIN, TopView, spark

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bftrain.ports import Availability
-from bftrain.values.solution import Limits, Quality, Solution, Termination
+from bftrain import Availability, Limits, Quality, Solution, Termination
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from bftrain.values.table import ValueTable
+    from bftrain import ValueTable
 
     Answer = Callable[[ValueTable], object]
 

@@ -6,8 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from bftrain import registry
-from bftrain.ports import Availability
+from bftrain import Availability, registry
 from tests.unit.core import parts
 
 HERE = __name__

@@ -7,28 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from bftrain.config import Settings
-from bftrain.values.actions import Grow, Plan, Release, Shrink, Start, Stop
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import (
+from bftrain import (
+    AllocationProblem,
+    BatchScaling,
+    CompetingTask,
+    Decision,
+    Grow,
+    Limits,
     NodesJoined,
     NodesLeft,
+    Plan,
+    Release,
+    ResourceSpeeds,
+    Settings,
+    Shrink,
+    Solution,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    Start,
+    Stop,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    ValueTable,
 )
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.table import ValueTable
-from bftrain.values.task import TaskSpec
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
 SPEC = TaskSpec(name="a", curve=CURVE, max_nodes=4)

@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined
-from bftrain.values.task import TaskSpec
+from bftrain import NodesJoined, Settings, SpeedCurve, TaskSpec, build_harvester
 from tests.unit.core.samples import submitted
 
 LINEAR = SpeedCurve(nodes=(1, 9), rate=(1.0, 9.0))

@@ -8,17 +8,23 @@ from typing import Any
 
 import pytest
 
-from bftrain import registry
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import (
+    BadInput,
+    BftrainError,
+    BrokenPlugin,
+    Entity,
+    Harvester,
+    Settings,
+    TaskSpec,
+    UnknownName,
+    build_harvester,
+    registry,
+)
 from bftrain.deciding.admission import AdmitAll, FirstComeAdmission, LoadAdmission, QuotaAdmission
 from bftrain.deciding.campaigns import CampaignAdmission
-from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
 from bftrain.parts import absolute_admission, resolve_admission
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission, Queue
-from bftrain.values.sharing import Entity, Inside
-from bftrain.values.task import TaskSpec
+from bftrain.values.sharing import Inside
 from tests.unit.core.plugins import HERE as PLUGINS
 from tests.unit.core.plugins import register
 from tests.unit.core.samples import joined, left, nodes, spec, submitted

@@ -9,29 +9,29 @@ from random import Random
 import msgspec
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.campaigns import CampaignAdmission
-from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.objectives import throughput
-from bftrain.errors import BrokenPlugin
-from bftrain.journal import Journal
-from bftrain.rerun import Rerun, recover, restore
-from bftrain.values import wire
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import (
-    AdmissionUpdate,
+from bftrain import (
+    BrokenPlugin,
+    Entity,
     Event,
+    Harvester,
+    Journal,
+    Rerun,
+    Settings,
+    SpeedCurve,
     TaskCancelled,
     TaskEdited,
     TaskFailed,
     TaskFinished,
-    TaskInfo,
     TaskMeasured,
+    TaskSpec,
+    build_harvester,
 )
-from bftrain.values.sharing import Entity
-from bftrain.values.task import TaskSpec
+from bftrain.deciding.admission import FirstComeAdmission
+from bftrain.deciding.campaigns import CampaignAdmission
+from bftrain.deciding.objectives import throughput
+from bftrain.rerun import recover, restore
+from bftrain.values import wire
+from bftrain.values.events import AdmissionUpdate, TaskInfo
 from bftrain_solvers.allocators import greedy
 from tests.unit.core.plugins import register
 from tests.unit.core.samples import joined, left, nodes, submitted

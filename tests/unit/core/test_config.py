@@ -9,14 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain import config
-from bftrain.config import Settings, line_of, load_shares, merged
+from bftrain import BadConfig, BadInput, BadValue, BftrainError, Entity, Harvester, Limits, Settings, TaskSpec, config
+from bftrain.config import line_of, load_shares, merged
 from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadConfig, BadInput, BadValue, BftrainError
-from bftrain.values.sharing import Entity, Inside
-from bftrain.values.solution import Limits
-from bftrain.values.task import TaskSpec
+from bftrain.values.sharing import Inside
 
 
 def refused(tmp_path: Path, text: str | bytes, kind: type[msgspec.Struct] = Settings) -> str:

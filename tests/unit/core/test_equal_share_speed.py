@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bftrain import SpeedCurve
 from bftrain.deciding.objectives import isolated_speed
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.policy_cases import plain
 
 

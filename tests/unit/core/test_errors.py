@@ -10,20 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain import errors, parts
-from bftrain.errors import (
+from bftrain import (
     BadConfig,
     BadInput,
-    BadObjective,
     BadValue,
     BftrainError,
     BrokenPlugin,
-    Fault,
-    Interrupted,
     NotAvailable,
-    PartlyFailed,
     UnknownName,
     UsageError,
+    errors,
+    parts,
+)
+from bftrain.errors import (
+    BadObjective,
+    Fault,
+    Interrupted,
+    PartlyFailed,
     described,
     is_from_own_file,
     place,

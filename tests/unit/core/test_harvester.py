@@ -8,13 +8,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.deciding.harvester import Harvester
+from bftrain import (
+    BadInput,
+    BadValue,
+    BrokenPlugin,
+    Cause,
+    Grow,
+    Harvester,
+    Limits,
+    Plan,
+    Quality,
+    Release,
+    Shrink,
+    Solution,
+    Start,
+    Stop,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    Termination,
+    ValueTable,
+)
 from bftrain.deciding.objectives import FunctionObjective, throughput
-from bftrain.errors import BadInput, BadValue, BrokenPlugin
-from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
-from bftrain.values.events import TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
 from tests.unit.core import parts
 from tests.unit.core.samples import curve, joined, left, nodes, spec, submitted
 

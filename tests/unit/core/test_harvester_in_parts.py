@@ -6,16 +6,25 @@ from typing import Any
 
 import pytest
 
+from bftrain import (
+    BadInput,
+    Cause,
+    Decision,
+    Harvester,
+    Limits,
+    Plan,
+    Quality,
+    Solution,
+    Start,
+    Stop,
+    TaskPaused,
+    TaskResumed,
+    Termination,
+    ValueTable,
+)
 from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.errors import BadInput
 from bftrain.values import wire
-from bftrain.values.actions import Cause, Plan, Start, Stop
-from bftrain.values.decision import Decision
-from bftrain.values.events import TaskPaused, TaskResumed
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers.allocators import greedy
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted

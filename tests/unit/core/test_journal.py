@@ -16,16 +16,12 @@ from time import sleep
 
 import pytest
 
-from bftrain import __version__
+from bftrain import BadInput, Decision, Event, Journal, NotAvailable, Settings, TaskFinished, UsageError, __version__
 from bftrain import journal as journal_module
-from bftrain.config import Settings
-from bftrain.errors import BadInput, NotAvailable, UsageError
-from bftrain.journal import Journal, JournalStalled
+from bftrain.journal import JournalStalled
 from bftrain.journal_file import FORMAT
 from bftrain.journal_steps import JournalStep
 from bftrain.values import wire
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event, TaskFinished
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted
 
 SETTINGS = Settings(max_tasks=7, horizon_s=60.0)

@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.errors import BadInput
-from bftrain.journal import Journal
+from bftrain import (
+    BadInput,
+    Journal,
+    NodesJoined,
+    NodesLeft,
+    Rerun,
+    Settings,
+    TaskFinished,
+    TaskSubmitted,
+    build_harvester,
+)
 from bftrain.journal_archive import archive_part
 from bftrain.live.tasks.journal_repair import repair
-from bftrain.rerun import Rerun, recover
+from bftrain.rerun import recover
 from bftrain.values import wire
-from bftrain.values.events import NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
 from tests.unit.core.samples import spec
 
 SETTINGS = Settings(objective="max-min")  # which looks at what tasks had: all of the state matters

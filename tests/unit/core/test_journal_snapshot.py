@@ -7,13 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput, NotAvailable
-from bftrain.journal import Journal
-from bftrain.rerun import Rerun, recover, restore
-from bftrain.values.events import Event
+from bftrain import BadInput, Event, Harvester, Journal, NotAvailable, Rerun, Settings, build_harvester
+from bftrain.rerun import recover, restore
 from tests.unit.core.samples import joined, left, nodes, spec, submitted
 
 SETTINGS = Settings(max_tasks=7)

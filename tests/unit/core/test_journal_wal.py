@@ -10,10 +10,7 @@ from random import Random
 
 import pytest
 
-from bftrain import journal_wal
-from bftrain.config import Settings
-from bftrain.errors import BadInput
-from bftrain.journal import Journal
+from bftrain import BadInput, Journal, Settings, journal_wal
 from bftrain.journal_archive import complete_file
 from bftrain.journal_wal import wal_of
 from bftrain.live.tasks.journal_repair import repair

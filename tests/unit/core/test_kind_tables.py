@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bftrain import AllocationProblem, BadValue, CompetingTask, Limits, Termination, ValueTable
 from bftrain.deciding.objectives import FunctionObjective, speedup, throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.errors import BadValue
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import exact, highs
 from bftrain_solvers.allocators import equal_share, greedy
 from bftrain_solvers.conformance import best_by_trying_all

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain import launcher_orders
-from bftrain.values.actions import Cause, Grow, Release, Shrink, Start, Stop
-from bftrain.values.events import NodesJoined, NodesLeft, TaskFailed, TaskFinished
+from bftrain import (
+    Cause,
+    Grow,
+    NodesJoined,
+    NodesLeft,
+    Release,
+    Shrink,
+    Start,
+    Stop,
+    TaskFailed,
+    TaskFinished,
+    launcher_orders,
+)
 
 
 def test_orders_are_the_published_json_form_of_actions() -> None:

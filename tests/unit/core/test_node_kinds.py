@@ -7,18 +7,30 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import (
+    Action,
+    CompetingTask,
+    Grow,
+    Harvester,
+    Limits,
+    NodesJoined,
+    Release,
+    Settings,
+    Shrink,
+    Solver,
+    Start,
+    Stop,
+    TaskFinished,
+    TaskMeasured,
+    TaskPaused,
+    TaskResumed,
+    Termination,
+    build_harvester,
+)
 from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import speed, throughput
 from bftrain.deciding.pool import NodePool
-from bftrain.ports import Solver
 from bftrain.values import wire
-from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop
-from bftrain.values.events import NodesJoined, TaskFinished, TaskMeasured, TaskPaused, TaskResumed
-from bftrain.values.problem import CompetingTask
-from bftrain.values.solution import Limits, Termination
 from bftrain_solvers import exact
 from bftrain_solvers.allocators import greedy
 from tests.unit.core.parts import Scripted, say

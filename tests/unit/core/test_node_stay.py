@@ -9,16 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bftrain import BadValue, CompetingTask, Harvester, Settings, SpeedCurve
 from bftrain.assembly import find_solver
-from bftrain.config import Settings
-from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import HORIZON_S, CostFit, NodeStay
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import value_row
-from bftrain.errors import BadValue
 from bftrain.values import wire
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import CompetingTask
 from tests.unit.core.samples import joined, left, spec, submitted
 
 

@@ -11,11 +11,10 @@ from time import process_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.deciding.harvester import Harvester
+from bftrain import Harvester, Shrink, Stop
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.placement import grouped
 from bftrain.ports import Placement
-from bftrain.values.actions import Shrink, Stop
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, spec, submitted
 

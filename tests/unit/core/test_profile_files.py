@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BftrainError
+from bftrain import BftrainError, SpeedCurve
 from bftrain.taskfiles.profile_files import load_profiles, save_profiles
 from bftrain.taskfiles.records import Profile, profiles
-from bftrain.values.curve import SpeedCurve
 
 MEASURED = Profile(
     name="my cnn",

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import registry
-from bftrain.assembly import build_harvester, find_solver
-from bftrain.config import Settings
+from bftrain import BrokenPlugin, NotAvailable, Settings, Solver, UnknownName, build_harvester, registry
+from bftrain.assembly import find_solver
 from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.errors import BrokenPlugin, NotAvailable, UnknownName, fold
-from bftrain.ports import Admission, Objective, Placement, Solver
+from bftrain.errors import fold
+from bftrain.ports import Admission, Objective, Placement
 from bftrain_solvers.exact import solver as exact
 from tests.unit.core import plugins
 from tests.unit.core.plugins import HERE, register

@@ -9,16 +9,22 @@ from typing import Any
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput, UnknownName
-from bftrain.journal import Journal
-from bftrain.rerun import RememberingSolver, Rerun, restore
+from bftrain import (
+    BadInput,
+    Decision,
+    Event,
+    Harvester,
+    Journal,
+    Limits,
+    Quality,
+    Rerun,
+    Settings,
+    Termination,
+    UnknownName,
+    build_harvester,
+)
+from bftrain.rerun import RememberingSolver, restore
 from bftrain.values import wire
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event
-from bftrain.values.solution import Limits, Quality, Termination
 from tests.unit.core import parts, plugins
 from tests.unit.core.plugins import HERE, register
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted, table
@@ -83,7 +89,7 @@ def test_late_with_sizes_that_the_fallback_beat_is_repeated_with_bound_and_quali
 
 def make_late(given: Any) -> Any:  # noqa: ANN401 - a table and a solution
     """Answer late, with a poor choice and a bound."""
-    from bftrain.values.solution import Solution  # noqa: PLC0415 - only here
+    from bftrain import Solution  # noqa: PLC0415 - only here
 
     return Solution(
         sizes={given.problem.tasks[0].name: 0},

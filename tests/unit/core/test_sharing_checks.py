@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bftrain.assembly import share, shares_of
-from bftrain.errors import BrokenPlugin
-from bftrain.values.sharing import PairShare, Shares, SharingProblem, SharingTask
+from bftrain import BrokenPlugin, SharingProblem, SharingTask, share
+from bftrain.assembly import shares_of
+from bftrain.values.sharing import PairShare, Shares
 
 KINDS = ("v", "k")
 TASKS = tuple(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bftrain import BadValue, Limits, Quality, Solution, Solver, Termination, ValueTable
 from bftrain.deciding.solve_with_fallback import ChosenSizes, ask, choose
-from bftrain.errors import BadObjective, BadValue
-from bftrain.ports import Solver
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
+from bftrain.errors import BadObjective
 from tests.unit.core import parts
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bftrain import SpeedCurve
 from bftrain.speed_estimates import curve, first_curve, is_significant_change, size_to_measure
-from bftrain.values.curve import SpeedCurve
 
 
 def points(**rates: float) -> SpeedCurve:

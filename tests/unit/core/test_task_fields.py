@@ -8,14 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain import load_tasks
-from bftrain.errors import BadInput
+from bftrain import BadInput, SpeedCurve, Submission, TaskSpec, TaskView, load_tasks
 from bftrain.live.commands.submit import command as submit
 from bftrain.live.commands.submit import records_of, submission_of
-from bftrain.live.model.schemas import Submission, TaskView, spec_fields, view_fields
+from bftrain.live.model.schemas import spec_fields, view_fields
 from bftrain.taskfiles import records
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
 
 ALL = set(TaskSpec.__struct_fields__)
 GIVEN = """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from bftrain import TaskMeasured
 from bftrain.deciding.node_stay import CostFit, NodeStay
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskTable
-from bftrain.values.events import TaskMeasured
 from tests.unit.core.samples import curve, spec
 
 

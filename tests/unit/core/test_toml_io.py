@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import config, toml_io
-from bftrain.config import Settings, line_of
-from bftrain.errors import BadConfig, BadInput
+from bftrain import BadConfig, BadInput, Settings, config, generate_log, load_tasks, toml_io
+from bftrain.config import line_of
 from bftrain.live.model import site_config
-from bftrain.taskfiles.files import load_tasks
 from bftrain.values import wire
 from bftrain_datasets.log.kind_files import with_kinds
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.sweeping.executors.slurm_jobs import option
 from bftrain_replay.sweeping.sweep_spec import read_spec
 

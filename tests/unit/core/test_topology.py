@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain.topology import load_topology, place_of, rack_of
 
 CONF = """# racks

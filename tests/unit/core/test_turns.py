@@ -8,13 +8,22 @@ from dataclasses import dataclass
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings, recorded_settings
+from bftrain import (
+    Action,
+    Event,
+    NodesJoined,
+    Settings,
+    SpeedCurve,
+    Start,
+    Stop,
+    TaskFinished,
+    TaskMeasured,
+    TaskSpec,
+    TaskSubmitted,
+    build_harvester,
+)
+from bftrain.config import recorded_settings
 from bftrain.values import wire
-from bftrain.values.actions import Action, Start, Stop
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, NodesJoined, TaskFinished, TaskMeasured, TaskSubmitted
-from bftrain.values.task import TaskSpec
 
 TICK_S = 0.1
 LONG_S = 12.0  # of imports

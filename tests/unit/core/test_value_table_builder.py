@@ -10,16 +10,13 @@ import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bftrain import registry
-from bftrain.assembly import solve, table_of
+from bftrain import AllocationProblem, CompetingTask, Limits, Quality, SpeedCurve, Termination, registry, solve
+from bftrain.assembly import table_of
 from bftrain.deciding.objectives import FunctionObjective, throughput
 from bftrain.deciding.table_deadline import TableOverdue
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
 from bftrain.ports import ObjectiveCapabilities
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Termination
 
 CURVE = SpeedCurve(nodes=(1, 8), rate=(10.0, 50.0))
 

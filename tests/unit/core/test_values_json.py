@@ -8,31 +8,43 @@ from typing import Any
 import msgspec
 import pytest
 
-from bftrain.errors import BadInput
-from bftrain.journal_steps import JournalStep
-from bftrain.values import wire
-from bftrain.values.actions import Action, Cause, Grow, Plan, Release, Shrink, Start, Stop
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import (
+from bftrain import (
+    Action,
+    AllocationProblem,
+    BadInput,
+    BatchScaling,
+    Cause,
+    CompetingTask,
+    Decision,
+    Entity,
     Event,
+    Grow,
+    Limits,
     NodesJoined,
     NodesLeft,
+    Plan,
+    Quality,
+    Release,
+    ResourceSpeeds,
+    Shrink,
+    Solution,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    Start,
+    Stop,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    Termination,
 )
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.sharing import Entity
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
+from bftrain.journal_steps import JournalStep
+from bftrain.values import wire
 from tests.unit.core.samples import GOOD, make
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.5, 30.0))

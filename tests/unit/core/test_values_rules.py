@@ -11,30 +11,43 @@ import msgspec
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import BadInput, BadValue
-from bftrain.values import wire
-from bftrain.values.actions import Cause, Grow, Plan, Release, Shrink, Start, Stop
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision, decision_of
-from bftrain.values.events import (
+from bftrain import (
+    AllocationProblem,
+    BadInput,
+    BadValue,
+    BatchScaling,
+    Cause,
+    CompetingTask,
+    Decision,
+    Entity,
+    Grow,
+    Limits,
     NodesJoined,
     NodesLeft,
+    Plan,
+    Quality,
+    Release,
+    ResourceSpeeds,
+    Settings,
+    Shrink,
+    Solution,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    Start,
+    Stop,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    Termination,
 )
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.sharing import Entity
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
+from bftrain.values import wire
+from bftrain.values.decision import decision_of
 from tests.unit.core.samples import CURVE, GOOD, make
 
 NOT_A_NUMBER = ("1", None, True, math.nan, math.inf, -math.inf, 10**400, [1.0], b"1")

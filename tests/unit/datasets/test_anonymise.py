@@ -10,14 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog, NodeState, load_log, sample_log, save_log
 from bftrain.values import wire
 from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, pseudonym
 from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
-from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.measures import fragments, summarise
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
 from tests.helpers.in_process import CommandLine

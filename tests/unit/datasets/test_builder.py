@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, NodeState
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
-from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.transitions import log_from_transitions
 

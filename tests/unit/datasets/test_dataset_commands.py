@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from bftrain import BadInput, NodeState, generate_log, generate_mix, load_log, load_tasks, sample_log, save_log
 from bftrain.cli.main import main
-from bftrain.errors import BadInput
-from bftrain.taskfiles.files import load_tasks
 from bftrain.values import wire
-from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log, sample_log
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
-from bftrain_datasets.workloads.task_generators import TaskArrivals, TaskShape, generate_mix, generate_trials
+from bftrain_datasets.workloads.task_generators import TaskArrivals, TaskShape, generate_trials
 from tests.helpers.transitions import log_from_transitions
 
 

@@ -7,9 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from bftrain.errors import BadValue
-from bftrain.values.events import NodesJoined, NodesLeft
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain import BadValue, EventLog, NodesJoined, NodesLeft, NodeState
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.transitions import log_from_transitions
 

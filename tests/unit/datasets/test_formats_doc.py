@@ -11,18 +11,23 @@ import msgspec
 import numpy as np
 from msgspec.structs import fields
 
-from bftrain.config import Settings
-from bftrain.taskfiles.files import load_tasks
+from bftrain import (
+    AllocationProblem,
+    BatchScaling,
+    CompetingTask,
+    NodeState,
+    ResourceSpeeds,
+    Settings,
+    SpreadSpeed,
+    SpreadSpeeds,
+    TaskSpec,
+    load_log,
+    load_tasks,
+    sample_log,
+    save_log,
+)
 from bftrain.taskfiles.records import COLUMNS, KEYS, profiles
 from bftrain.values import wire
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.measures import FragmentSummary, LeavingSummary, LogSummary
 from bftrain_datasets.log.npz_log import FORMAT, KINDS, MEMBERS
 from bftrain_datasets.log.provenance import LogProvenance

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bftrain import EventLog, NodeState, load_log, save_log
 from bftrain_datasets.importing.anonymise import anonymised
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import (
     COUNTS,
     RECORDS,
@@ -19,7 +19,6 @@ from bftrain_datasets.log.idle_doubts import (
     doubtful_nodes,
     doubts_of,
 )
-from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from tests.helpers.records import finding, imported
 from tests.helpers.transitions import log_from_transitions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bftrain import EventLog, generate_log
 from bftrain_datasets.log.edits import leave_earlier
-from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
-from bftrain_datasets.log.log_generator import generate_log
+from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE
 from bftrain_datasets.log.measures import fragments
 from tests.helpers.transitions import log_from_transitions
 

@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput, BadValue
+from bftrain import BadInput, BadValue, EventLog, NodeState, load_log, sample_log, save_log
 from bftrain.files import whole_file
-from bftrain_datasets.log.eventlog import FORMAT, EventLog, NodeState
+from bftrain_datasets.log.eventlog import FORMAT
 from bftrain_datasets.log.idle_doubts import ALWAYS_IDLE
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance, ProvenanceSource
 from tests.helpers.transitions import log_from_transitions
 

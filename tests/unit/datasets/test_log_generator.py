@@ -7,9 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bftrain.errors import BadValue
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_generator import generate_log, sample_log
+from bftrain import BadValue, EventLog, generate_log, sample_log
 from bftrain_datasets.log.measures import (
     fragments,
     in_large_departures,

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import save_log
+from bftrain import EventLog, save_log
 from bftrain_datasets.log.measures import fragments_in_parts
 
 TIMES, NODES = 200_000, 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain import EventLog, NodeState
 from bftrain_datasets.log.measures import (
     down_node_s,
     fragments,

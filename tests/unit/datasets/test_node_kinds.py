@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput, BadValue
-from bftrain.values.events import NodesJoined, NodesLeft
+from bftrain import BadInput, BadValue, EventLog, NodesJoined, NodesLeft, NodeState, load_log, sample_log, save_log
 from bftrain_datasets.importing.anonymise import anonymised, pseudonym
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.kind_files import with_kinds
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.log.measures import largest_by_kind, summarise
 
 PARQUET = pytest.param(

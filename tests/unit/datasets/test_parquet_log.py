@@ -10,10 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrain.errors import BadInput, NotAvailable
-from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import BadInput, EventLog, NodeState, NotAvailable, load_log, sample_log, save_log
+from bftrain_datasets.log.log_files import check_log_name
 from bftrain_datasets.log.provenance import ProvenanceSource
 from tests.helpers.transitions import log_from_transitions
 

@@ -13,8 +13,8 @@ from typing import NoReturn
 
 import pytest
 
-from bftrain import result_folder
-from bftrain.errors import BadInput, ResultWarning, UsageError
+from bftrain import BadInput, UsageError, result_folder
+from bftrain.errors import ResultWarning
 from bftrain.files import write_text
 from bftrain.result_folder import (
     DRAFT,

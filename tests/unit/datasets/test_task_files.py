@@ -6,22 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, BadValue, UnknownName
-from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain.taskfiles.records import PROFILE_NAMES, profile, profiles
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_generator import sample_log
-from bftrain_datasets.workloads.task_generators import (
-    TaskArrivals,
-    TaskShape,
+from bftrain import (
+    BadInput,
+    BadValue,
+    BatchScaling,
+    ResourceSpeeds,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    TaskSpec,
+    UnknownName,
     generate_mix,
-    generate_trials,
-    sample_tasks,
+    load_tasks,
+    sample_log,
+    save_tasks,
 )
+from bftrain.taskfiles.records import PROFILE_NAMES, profile, profiles
+from bftrain_datasets.workloads.task_generators import TaskArrivals, TaskShape, generate_trials, sample_tasks
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(100.0, 190.5, 370.0))
 FULL = TaskSpec(

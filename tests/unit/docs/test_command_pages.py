@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
+from bftrain import BftrainError
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.main import COMMANDS, main
-from bftrain.errors import BftrainError
 from tests.helpers.every_command import every_command, only_a_group
 from tests.helpers.pages import ROOT
 from tools.command_pages import FOLDER, command_pages

@@ -10,13 +10,10 @@ import msgspec
 import pytest
 import yaml
 
-from bftrain import __version__
+from bftrain import Action, Cause, Event, TaskSpec, __version__
 from bftrain.cli.main import COMMANDS
 from bftrain.registry import BUILT_IN
 from bftrain.values import wire
-from bftrain.values.actions import Action, Cause
-from bftrain.values.events import Event
-from bftrain.values.task import TaskSpec
 
 ROOT = Path(__file__).parents[3]
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

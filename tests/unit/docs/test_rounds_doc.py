@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from bftrain import rounds
 from bftrain.cli.settings import option_of
 from bftrain.registry import BUILT_IN
 from bftrain_replay.commands.rounds import OPTIONS
 from bftrain_replay.rounds import round_engine, round_inputs
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 PAGE = (Path(__file__).parents[3] / "docs" / "rounds.md").read_text()

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import schedule
 from bftrain.cli.settings import option_of
 from bftrain.registry import BUILT_IN
 from bftrain_datasets.scheduling.schedule_settings import ESTIMATES
 from bftrain_datasets.scheduling.schedule_tables import tables
-from bftrain_datasets.scheduling.scheduling import ScheduleResult, schedule
+from bftrain_datasets.scheduling.scheduling import ScheduleResult
 from bftrain_replay.commands.schedule import OPTIONS
 from tests.helpers.schedules import Row, swf
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.ports import Solver
+from bftrain import Solver
 from bftrain_solvers import conformance
 
 PAGE = (Path(__file__).parents[3] / "docs/adding/solver.md").read_text()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig, NotAvailable
+from bftrain import BadConfig, NotAvailable
 from bftrain.live.model.site_config import Api as ApiSettings
 from tests.helpers.asking import ask
 from tests.helpers.live_callers import token_of

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from tests.helpers.live_inside import in_a_loop, until
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain import BadConfig, NotAllowed
 from bftrain.live.model import callers
 from bftrain.live.model.callers import ApiToken, Caller
-from bftrain.live.model.schemas import NotAllowed
 
 
 def test_the_kernel_says_who_is_at_the_other_end() -> None:

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, NotAvailable
-from bftrain.live.client.client import Client
-from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
+from bftrain import BadInput, Client, NotAllowed, NotAvailable, NotFound, NotNow
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
 

@@ -12,8 +12,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain.config import Settings
-from bftrain.journal import Journal
+from bftrain import BatchScaling, Journal, Limits, Rerun, Settings, Solution, SpeedCurve, ValueTable
 from bftrain.live import decision_loop as stepper_module
 from bftrain.live.api.service import LiveService
 from bftrain.live.decision_loop import HANGS
@@ -22,11 +21,6 @@ from bftrain.live.model.site_config import Times
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
 from bftrain.live.tasks.task_store import TaskStore
-from bftrain.rerun import Rerun
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until

@@ -11,15 +11,12 @@ from unittest import mock
 
 import pytest
 
-from bftrain.errors import BadInput, NotAvailable
-from bftrain.journal import Journal, JournalStalled
+from bftrain import BadInput, Journal, NotAvailable, NotNow, Rerun, SpeedCurve
+from bftrain.journal import JournalStalled
 from bftrain.live import decision_loop as stepper_module
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import NotNow
 from bftrain.live.model.site_config import Times
 from bftrain.live.run import daemon as daemon_module
-from bftrain.rerun import Rerun
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))

@@ -9,15 +9,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.journal import Journal
+from bftrain import (
+    Action,
+    Decision,
+    Journal,
+    Limits,
+    Plan,
+    Release,
+    Rerun,
+    Settings,
+    Solution,
+    Start,
+    ValueTable,
+    build_harvester,
+)
 from bftrain.live.decision_loop import HURRY, DecisionLoop
-from bftrain.rerun import Rerun
-from bftrain.values.actions import Action, Plan, Release, Start
-from bftrain.values.decision import Decision
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
 from bftrain_solvers.exact import solver as exact
 from tests.unit.core.samples import joined, left, nodes, spec, submitted
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadValue, UnknownName
+from bftrain import BadValue, Run, UnknownName
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.environment import Environment, environment_of
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.model.task_record import Run
 from tests.helpers.live_callers import submission
 from tests.helpers.live_inside import World, in_a_loop, live_inside
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, NotAllowed
 from bftrain.live.model.harvesting import Pause
-from bftrain.live.model.schemas import NotAllowed
 from tests.helpers.live_callers import ANN, CHIEF
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 

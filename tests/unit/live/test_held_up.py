@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BrokenPlugin, NotAvailable
+from bftrain import BrokenPlugin, NotAvailable, Rerun
 from bftrain.live.api import service as office_module
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
-from bftrain.rerun import Rerun
 from bftrain_elastic.errors import BadJob
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 

@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadValue
-from bftrain.journal import Journal
+from bftrain import BadValue, Journal, Rerun, Run
 from bftrain.live import decision_loop
 from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.model.task_record import Run
 from bftrain.live.run import housekeeping
 from bftrain.live.tasks.task_store import all_kept
-from bftrain.rerun import Rerun
 from tests.helpers.live_callers import ANN, CHIEF, submission
 from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.simulated_site import COMMIT_BYTES, SimulatedSite

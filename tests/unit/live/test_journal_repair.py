@@ -11,9 +11,7 @@ from random import Random
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import BadInput, UsageError
-from bftrain.journal import Journal
+from bftrain import BadInput, Journal, Settings, UsageError
 from bftrain.live import decision_loop
 from bftrain.live.run.startup import open_site
 from bftrain.live.tasks.journal_repair import repair

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, Run, SpeedCurve, Submission
 from bftrain.live.commands.submit import submission_of
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.resource_views import KindView
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run
 from bftrain.live.run.daemon import LiveDaemon
-from bftrain.values.curve import SpeedCurve
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
 

@@ -16,8 +16,8 @@ from unittest import mock
 
 import pytest
 
-from bftrain.errors import BadInput, Fault, Interrupted, NotAvailable
-from bftrain.journal import Journal
+from bftrain import BadInput, Journal, NotAvailable
+from bftrain.errors import Fault, Interrupted
 from bftrain.live import process
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService

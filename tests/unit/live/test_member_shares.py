@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from bftrain import Entity
 from bftrain.live.model.member_views import MemberReport
 from bftrain.live.nodes.member_shares import Claim, MemberShares, divide
-from bftrain.values.sharing import Entity
 
 
 @pytest.mark.parametrize(

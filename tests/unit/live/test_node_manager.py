@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.schedulers.port import AgentOrder

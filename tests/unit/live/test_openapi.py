@@ -12,13 +12,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bftrain import __version__
-from bftrain.errors import BadInput
+from bftrain import BadInput, Run, Submission, __version__
 from bftrain.live.api.openapi import described
 from bftrain.live.api.routes import ROUTES, description
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Nodes, Submission
-from bftrain.live.model.task_record import Run
+from bftrain.live.model.schemas import Nodes
 from bftrain.values import wire
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit

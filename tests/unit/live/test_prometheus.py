@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bftrain import __version__
-from bftrain.errors import BadInput
+from bftrain import BadInput, SpeedCurve, __version__
 from bftrain.live.api import prometheus
 from bftrain.live.api.prometheus import Histogram, by, counter, gauge
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Api
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit
 

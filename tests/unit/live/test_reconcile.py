@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bftrain import NodesJoined, NodesLeft, Run, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.live.model.node_kinds import NodeKinds
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Run
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
-from bftrain.values.events import NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from tests.unit.core.samples import spec
 
 

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from bftrain import registry
-from bftrain.journal import Journal
+from bftrain import Journal, Rerun, registry
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.site_config import Agents, Times
-from bftrain.rerun import Rerun
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, read_secret
 from bftrain_elastic.wire.messages import Message
 from tests.helpers.live_inside import HERE, World, in_a_loop, live_inside, until

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain.config import Settings
-from bftrain.errors import BadInput, NotAvailable
+from bftrain import BadInput, NotAllowed, NotAvailable, NotFound, NotNow, Settings
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import Caller, ourselves
-from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadConfig, BadValue
+from bftrain import BadConfig, BadValue
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, default_state, load
 from bftrain.live.schedulers import port
 

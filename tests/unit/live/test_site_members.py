@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain import BadConfig, BadValue, NotAllowed, NotAvailable, NotNow
 from bftrain.live.model.harvesting import Pause
 from bftrain.live.model.member_views import MemberReport, MemberShare
-from bftrain.live.model.schemas import NotAllowed, NotNow
 from bftrain.live.model.site_config import Api, SiteSettings
 from bftrain.live.run.daemon import LiveDaemon
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission

@@ -16,15 +16,22 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain.config import Settings
-from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, UnknownName
-from bftrain.journal import Journal
+from bftrain import (
+    Availability,
+    BadConfig,
+    BadInput,
+    BftrainError,
+    BrokenPlugin,
+    Journal,
+    NotAvailable,
+    Settings,
+    UnknownName,
+)
 from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.nodes import node_manager
 from bftrain.live.run import startup
 from bftrain.live.run.startup import open_site
 from bftrain.live.tasks.task_store import last_cluster
-from bftrain.ports import Availability
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit, until
 
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain import BadConfig, NodesJoined, NotNow, TaskFailed
 from bftrain.live.client.client import LiveView
 from bftrain.live.model.callers import Caller, ourselves
-from bftrain.live.model.schemas import NotNow, Update
+from bftrain.live.model.schemas import Update
 from bftrain.live.monitor import status_stream as watching
 from bftrain.live.monitor.history import KEPT, EventFeed, FeedChange
 from bftrain.live.monitor.status_stream import WATCHERS, span_of
 from bftrain.values import wire
-from bftrain.values.events import NodesJoined, TaskFailed
 from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, submit
 
 STRANGER = Caller(uid=4242, user="stranger", operator=False)

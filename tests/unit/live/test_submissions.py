@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, BftrainError, UnknownName
+from bftrain import BadInput, BftrainError, NotAllowed, NotFound, NotNow, Run, SpeedCurve, Submission, UnknownName
 from bftrain.live.api import service as office_module
 from bftrain.live.model.callers import Caller
-from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Submission
 from bftrain.live.model.site_config import Api
-from bftrain.live.model.task_record import Run
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import in_a_loop, live_inside
 

@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput, BadValue
-from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow
+from bftrain import BadInput, BadValue, NotAllowed, NotFound, NotNow, Rerun, SpeedCurve
 from bftrain.live.model.site_config import Api
 from bftrain.live.model.task_edit import TaskEdit
-from bftrain.rerun import Rerun
-from bftrain.values.curve import SpeedCurve
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside

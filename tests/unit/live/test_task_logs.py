@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
-from bftrain.live.model.schemas import NotFound
-from bftrain.live.model.task_record import LiveTaskRecord, Run
+from bftrain import BadInput, NotFound, Run
+from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.live.run.operator_notices import OperatorNotices
 from bftrain.live.tasks import task_logs
 from tests.unit.core.samples import spec

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bftrain import BatchScaling, Run, SpeedCurve, TaskSpec
 from bftrain.cli.output import show
 from bftrain.live.api.task_views import view_of
 from bftrain.live.commands import tasks as commands
-from bftrain.live.model.task_record import LiveTaskRecord, Progress, Run
+from bftrain.live.model.task_record import LiveTaskRecord, Progress
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.values import wire
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
 
 BATCH = 32
 

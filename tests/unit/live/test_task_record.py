@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bftrain.errors import BadValue
-from bftrain.live.model.schemas import Nodes, Submission, state_of
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Run, is_name
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import BadValue, Run, SpeedCurve, Submission, TaskSpec
+from bftrain.live.model.schemas import Nodes, state_of
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, is_name
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a.b-c_d", "a" * 100])

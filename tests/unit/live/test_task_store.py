@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain.config import Settings
-from bftrain.errors import BadConfig, BadInput
-from bftrain.journal import Journal
+from bftrain import BadConfig, BadInput, Journal, Run, Settings
 from bftrain.live.model.callers import ApiToken
 from bftrain.live.model.site_config import load
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress, Run
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.schedulers.local import LocalSettings, SlotTimetable
 from bftrain.live.tasks.task_store import TaskStore
 from tests.unit.core.samples import spec

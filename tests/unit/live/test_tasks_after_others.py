@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, BadValue
+from bftrain import BadInput, BadValue, NotNow
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import NotNow
 from tests.helpers.live_callers import ANN, BOB, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 

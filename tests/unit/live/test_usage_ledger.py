@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.errors import BadConfig, BadInput, BadValue
-from bftrain.journal import Journal
+from bftrain import BadConfig, BadInput, BadValue, Journal, Settings, SpeedCurve, build_harvester
 from bftrain.live.model.node_kinds import NodeKinds, NodeRates
 from bftrain.live.model.site_config import Api, SiteSettings, Usage
 from bftrain.live.model.task_record import Progress
 from bftrain.live.tasks.task_store import TaskStore
 from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before, usage
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside
 from tests.unit.live.test_task_progress import kept_task

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bftrain import summaries
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import EventLog, Settings, SpeedCurve, TaskSpec, build_harvester, summaries
 from bftrain.values import wire
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource

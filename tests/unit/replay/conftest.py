@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from bftrain.values.task import TaskSpec
+from bftrain import ReplaySettings, TaskSpec
 from bftrain_replay import replay_folder
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from tests.unit.replay.compared import LOG, TASKS
 

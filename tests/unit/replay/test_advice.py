@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 import bftrain
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain import ReplaySettings, generate_log, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.alternatives import advice
 from bftrain_replay.alternatives.advice import AdviceRow
 from bftrain_replay.api import ReplayOutcome
@@ -20,7 +20,6 @@ from bftrain_replay.reporting import report
 from bftrain_replay.reporting.losses import CAUSES
 from bftrain_replay.reporting.report_data import of_study
 from bftrain_replay.results.result import ReplaySummary
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 
 LOG = generate_log(16, 0.2, 3)

@@ -9,9 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.values.actions import Grow, Shrink, Start, Stop
+from bftrain import Grow, Settings, Shrink, Start, Stop, build_harvester
 from bftrain_replay.accounting import allocations, column_file
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.simulation.engine import run

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
+from bftrain import Settings
 from bftrain_replay import replay_folder
 from bftrain_replay.accounting.allocations import StoredAllocations
 from bftrain_replay.output.allocations_by_task import groups_of_tasks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.values.sharing import Entity
+from bftrain import Entity
 from bftrain_replay.results.campaign_stretch import campaigns_of, metric
 from bftrain_replay.tables import CampaignRow
 from tests.unit.replay.cases import log_of, replayed, task

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain.errors import UsageError
+from bftrain import UsageError
 from tests.unit.replay.cases import log_of, task
 
 LOG = log_of((0.0, "abcd", ""), (100.0, "", "b"), end_s=1000.0)

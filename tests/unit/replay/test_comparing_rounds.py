@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from bftrain import text_formats
-from bftrain.errors import BadInput
+from bftrain import BadInput, ReplaySettings, compare, rounds, text_formats
 from bftrain_replay import replay_folder as replay_outputs
-from bftrain_replay.comparing.comparison import Comparison, compare
+from bftrain_replay.comparing.comparison import Comparison
 from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.rounds import round_folder
-from bftrain_replay.rounds.simulation import rounds
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study, study
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import log_of

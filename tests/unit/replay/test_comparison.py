@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import bftrain
-from bftrain import text_formats
-from bftrain.errors import BadInput, UsageError
+from bftrain import BadInput, UsageError, compare, text_formats
 from bftrain_replay.comparing.compared_figures import ComparedFigure
-from bftrain_replay.comparing.comparison import Comparison, compare, labels_of, numbered
+from bftrain_replay.comparing.comparison import Comparison, labels_of, numbered
 from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.results.headline import NOT_RANKED
 from bftrain_replay.results.summary_figures import BetterDirection, FigureUnit, SummaryFigure

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain import text_formats
+from bftrain import compare, text_formats
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.compared_run import SummaryFigures
-from bftrain_replay.comparing.comparison import compare
 from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.drawing.series import TimeAxis
 from tests.unit.replay.cases import log_of, task

@@ -7,13 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput, UsageError
-from bftrain.values.task import TaskSpec
+from bftrain import BadInput, ReplaySettings, TaskSpec, UsageError
 from bftrain_replay.accounting.node_time_ledger import STRETCHES, HarvestOverTime
 from bftrain_replay.reference.ideal_cluster import FEWEST, QueueDetector, costs
 from bftrain_replay.simulation.engine import QueueWatcher, run
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason, FixedCluster, fits
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, progress, task
 from tests.unit.replay.test_replay_kinds import Scripted

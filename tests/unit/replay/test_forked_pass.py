@@ -14,10 +14,9 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace as changed
 
+from bftrain import CompetingTask, EventLog, ReplaySettings
 from bftrain.errors import BadObjective
 from bftrain.result_folder import DRAFT, REPORT_FILE
-from bftrain.values.problem import CompetingTask
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import forked_pass, replay_folder, study_passes
 from bftrain_replay.accounting.column_file import ColumnFile
 from bftrain_replay.commands.replay_run import ReplayRequest, run_into
@@ -26,7 +25,6 @@ from bftrain_replay.provenance import InputSource
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import KeepGoing
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, StudyCalls, study, study_of
 from bftrain_replay.study_checks import check_parts
 from bftrain_replay.study_passes import DEDICATED, StudyPasses

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.errors import UnknownName, fold
+from bftrain import UnknownName
+from bftrain.errors import fold
 from bftrain_replay.reporting.losses import CAUSES
 from bftrain_replay.results.glossary import GLOSSARY, entry_of, find_entry
 from bftrain_replay.results.summary_figures import FIGURES

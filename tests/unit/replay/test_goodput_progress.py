@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import BatchScaling, NodesJoined, Settings, TaskSpec, TaskSubmitted, build_harvester, rounds
 from bftrain.deciding.goodput import batches_by_size, by_progress
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.events import NodesJoined, TaskSubmitted
-from bftrain.values.task import TaskSpec
-from bftrain_replay.rounds.simulation import rounds
 from tests.unit.replay.cases import log_of, replayed, task
 
 # A node computes 100 samples/s; on two, the exchange of a step takes as long as computing 25 samples. Of a batch of 100

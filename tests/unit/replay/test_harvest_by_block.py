@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import ReplaySettings, sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report_data
 from bftrain_replay.reporting.headline_section import lead
 from bftrain_replay.results.harvest_by_block import DAY_S, RESAMPLES, SEED, WEEK_S, HarvestCurve, TimeBlocks
 from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as struct_replace
 
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain import EventLog, ReplaySettings
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
@@ -15,7 +15,6 @@ from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.headline_section import compared, notices
 from bftrain_replay.results.headline import NO_BOUND, efficiency_text, headline_of, summary_ran_out
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, cluster_study, study
 from tests.unit.replay.cases import START_S, log_of, task
 

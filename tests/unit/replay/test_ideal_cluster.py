@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, ReplaySettings, TaskSpec
 from bftrain.parts import resolve_objective
-from bftrain.values.task import TaskSpec
 from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import ideal, least_of
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from tests.unit.replay.cases import curve_of, task
 

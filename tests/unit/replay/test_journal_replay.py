@@ -11,35 +11,37 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput
-from bftrain.journal import Journal
-from bftrain.values.actions import Action, Release
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
-from bftrain.values.events import (
+from bftrain import (
+    Action,
+    BadInput,
+    Decision,
     Event,
+    Harvester,
+    Journal,
     NodesJoined,
     NodesLeft,
+    Release,
+    ReplaySettings,
+    Settings,
+    SpeedCurve,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
     TaskPaused,
     TaskResumed,
+    TaskSpec,
     TaskSubmitted,
+    build_harvester,
+    generate_log,
+    generate_mix,
 )
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.accounting.node_time_ledger import PLAIN, UnusedReason
 from bftrain_replay.journal_events import recorded
 from bftrain_replay.journal_replay import process_steps, rerun
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import EngineRun, run
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules
 from bftrain_replay.simulation.task_progress import TaskProgress
 from bftrain_replay.tables import TaskState

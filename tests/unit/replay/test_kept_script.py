@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable, Settings
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
 from bftrain_replay.study import study

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix, generate_trials
+from bftrain import ReplaySettings, generate_log, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.model_table import model_of, model_table
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import ReplaySettings, Settings, build_harvester
 from bftrain.errors import Fault
 from bftrain_replay.accounting.node_time_ledger import PLAIN, STRETCHES, Ledger, UnusedReason, idle_node_s
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import semantics_of
 from tests.unit.replay.cases import log_of, replayed, task
 

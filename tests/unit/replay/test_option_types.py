@@ -6,10 +6,11 @@ import inspect
 
 import pytest
 
-from bftrain.config import ONLY_IN_REPLAYS, Settings
+from bftrain import ReplaySettings, RoundSettings, Settings
+from bftrain.config import ONLY_IN_REPLAYS
 from bftrain_datasets.scheduling.schedule_settings import ScheduleOptions, ScheduleSettings
-from bftrain_replay.rounds.round_settings import RoundOptions, RoundSettings
-from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
+from bftrain_replay.rounds.round_settings import RoundOptions
+from bftrain_replay.simulation.replay_settings import ReplayOptions
 
 
 def annotations_of(kind: type) -> dict[str, str]:

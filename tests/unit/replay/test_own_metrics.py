@@ -10,14 +10,20 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain import conformance, parts
+from bftrain import (
+    BadInput,
+    BftrainError,
+    BrokenPlugin,
+    ReplaySettings,
+    UnknownName,
+    conformance,
+    parts,
+    save_log,
+    save_tasks,
+)
 from bftrain.conformance import Nonconformance
-from bftrain.errors import BadInput, BftrainError, BrokenPlugin, UnknownName
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
 from bftrain_replay.comparing import comparison
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from tests.unit.core.plugins import register
 from tests.unit.replay.cases import log_of, task
 

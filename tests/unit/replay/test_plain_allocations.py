@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_replay import replay_folder
 from bftrain_replay.output import parquet_tables, plain_allocations
 from bftrain_replay.output.read_folder import SavedReplay

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import ReplaySettings
 from bftrain_replay import plugin_files
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 FILES = {
     "mine.py": "import numpy as np\nfrom prices import PRICE\n\ndef thrifty(task, sizes):\n    return sizes * PRICE\n",

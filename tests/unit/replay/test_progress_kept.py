@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain import config
-from bftrain.errors import BadValue
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec, config
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
 from bftrain_replay.simulation.progress_kept import ProgressKept, agreed
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import study
 from bftrain_replay.tables import TaskRecord
 from tests.unit.replay.cases import log_of, task

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.errors import BadInput, Fault
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event
+from bftrain import BadInput, Decision, Event, Settings, build_harvester
+from bftrain.errors import Fault
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import EngineRun, run

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain import BadInput, Settings
 from bftrain_replay import replay_folder
 from bftrain_replay.output import perfetto
 from bftrain_replay.output.read_folder import SavedReplay

@@ -12,10 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import bftrain
-from bftrain.errors import BadInput, UsageError
-from bftrain.values.problem import CompetingTask
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import generate_mix
+from bftrain import BadInput, CompetingTask, UsageError, generate_log, generate_mix
 from bftrain_replay import tables
 from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.output import csv_tables

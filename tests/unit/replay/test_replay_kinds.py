@@ -6,19 +6,32 @@ from collections.abc import Mapping
 
 import pytest
 
-from bftrain.errors import BadInput, Fault
-from bftrain.values.actions import Action, Cause, Release, Shrink, Start, Stop
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
-from bftrain.values.solution import Quality, Termination
-from bftrain.values.task import TaskSpec
+from bftrain import (
+    Action,
+    BadInput,
+    Cause,
+    Decision,
+    Event,
+    EventLog,
+    NodesJoined,
+    NodesLeft,
+    Quality,
+    Release,
+    ReplaySettings,
+    Shrink,
+    Start,
+    Stop,
+    TaskFinished,
+    TaskSpec,
+    TaskSubmitted,
+    Termination,
+)
+from bftrain.errors import Fault
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_by_kind, dedicated_log
 from bftrain_replay.results.input_warnings import odd_inputs
 from bftrain_replay.simulation.engine import EngineRun, run
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress
 from bftrain_replay.study import StudyCalls, study
 from tests.unit.replay.cases import curve_of, log_of, task

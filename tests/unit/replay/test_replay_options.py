@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 from msgspec.structs import fields
 
-from bftrain import config
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
-from bftrain.errors import BadInput, BadValue
-from bftrain.values.actions import Action
-from bftrain.values.decision import Decision
-from bftrain.values.events import Event, TaskMeasured
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain import (
+    Action,
+    BadInput,
+    BadValue,
+    Decision,
+    Event,
+    EventLog,
+    ReplaySettings,
+    Settings,
+    TaskMeasured,
+    TaskSpec,
+    build_harvester,
+    config,
+)
 from bftrain_replay.commands.replay import OPTIONS
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS, ReplaySettings
+from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS
 from bftrain_replay.simulation.rules import DecisionDelay
 from bftrain_replay.simulation.timeline import select
 from bftrain_replay.study import study

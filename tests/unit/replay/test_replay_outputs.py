@@ -10,17 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict, replace
 
-from bftrain import config, summaries
-from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain import BadInput, BatchScaling, ReplaySettings, Settings, config, load_tasks, save_tasks, summaries
 from bftrain.files import prepare_folder
-from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values import wire
-from bftrain.values.batch_scaling import BatchScaling
 from bftrain_replay import replay_folder
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 

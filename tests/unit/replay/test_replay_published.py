@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain.errors import BadValue
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec
 from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.study import ReplayStudy, study
 from bftrain_replay.tables import TaskState

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain import BadInput, ReplaySettings, Settings
 from bftrain_replay import replay_folder
 from bftrain_replay.provenance import LOG_FILE, InputSource
 from bftrain_replay.reporting import report, report_data
@@ -19,7 +18,6 @@ from bftrain_replay.reporting.completion import SHOWN
 from bftrain_replay.reporting.headline_section import compared
 from bftrain_replay.reporting.losses import CAUSES, node_hours
 from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.unit.replay.cases import log_of, task
 

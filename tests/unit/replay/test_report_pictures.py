@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain.config import Settings
+from bftrain import Settings
 from bftrain_replay.drawing import theme, vega
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.config import Settings
+from bftrain import Settings
 from bftrain_replay.drawing.html_page import html
 from bftrain_replay.drawing.vega import svg
 from bftrain_replay.metrics.task_figures import TaskColumns

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bftrain
-from bftrain.taskfiles.files import load_tasks
+from bftrain import generate_log, load_tasks
 from bftrain.taskfiles.records import profile
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_datasets.workloads.saturating import MOST_TRIALS, SaturatingWorkload
 from tests.helpers.in_process import CommandLine
 

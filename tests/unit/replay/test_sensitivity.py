@@ -6,17 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 import bftrain
-from bftrain.errors import UsageError
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain import ReplaySettings, TaskSpec, UsageError, generate_log, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.alternatives.sensitivity import SensitivityRow, alternatives
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.alternatives_section import label
 from bftrain_replay.reporting.report_data import of_study
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
 from bftrain_replay.study import study
 from tests.unit.replay.cases import log_of, task

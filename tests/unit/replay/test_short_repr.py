@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import bftrain
+from bftrain import RoundSettings, generate_log, generate_mix
 from bftrain.short_repr import ShortRepr
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
-from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.rounds.simulation import simulate
 from tests.unit.replay.cases import task
 

@@ -15,15 +15,11 @@ import pytest
 from msgspec.structs import replace as changed
 from rich.console import Console
 
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain import EventLog, NodeState, ReplaySettings, SpeedCurve, SpreadSpeed, SpreadSpeeds, TaskSpec
 from bftrain_replay import replay_folder
 from bftrain_replay.commands.replay_result import in_words
 from bftrain_replay.comparing.compared_run import side_of_folder
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.transitions import log_from_transitions

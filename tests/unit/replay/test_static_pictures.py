@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain.config import Settings
-from bftrain_datasets.log.log_generator import sample_log
+from bftrain import Settings, sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace as changed
 
-from bftrain.config import Settings
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain import ReplaySettings, Settings, generate_log, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay import study_passes
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, without_costs
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.coupled_objective import COUPLED
 from tests.unit.replay.cases import log_of, task

@@ -13,10 +13,10 @@ from msgspec import Struct
 from rich.console import Console
 
 import bftrain
+from bftrain import compare
 from bftrain_replay.commands import replay_result
 from bftrain_replay.commands.replay_result import in_words
 from bftrain_replay.comparing import compared_figures
-from bftrain_replay.comparing.comparison import compare
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import headline_section
 from bftrain_replay.reporting.report_data import of_study

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.config import Settings
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable, Settings
 from bftrain.values import wire
 from bftrain_replay import replay_folder, tables
 from bftrain_replay.metrics.task_figures import TaskFigures

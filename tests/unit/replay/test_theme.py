@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from bftrain import compare
 from bftrain_replay.comparing import comparison_page
-from bftrain_replay.comparing.comparison import compare
 from bftrain_replay.comparing.comparison_charts import BAR_COLOURS
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlText

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace as replace_struct
 from rich.console import Console
 
-from bftrain.errors import BadInput
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain import BadInput, EventLog, NodeState, ReplaySettings
 from bftrain_replay import replay_folder
 from bftrain_replay.commands import compare
 from bftrain_replay.commands.replay_result import in_words
@@ -22,7 +21,6 @@ from bftrain_replay.comparing.compared_run import side_of_folder
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText, PageSection
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting.unit_words import in_unit
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy, study
 from tests.helpers.transitions import log_from_transitions
 from tests.unit.replay.cases import task

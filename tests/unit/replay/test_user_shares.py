@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bftrain.config import Settings
+from bftrain import Settings
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlTable, PageSection, html

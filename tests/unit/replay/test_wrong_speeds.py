@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain.errors import BadValue
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import BadValue, EventLog, NodeState, ReplaySettings, SpeedCurve, TaskSpec
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog, NodeState
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
 from bftrain_replay.study import ReplayStudy, study
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain import assembly, registry
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import (
+    AllocationProblem,
+    CompetingTask,
+    Limits,
+    NodesJoined,
+    Quality,
+    Settings,
+    SpeedCurve,
+    TaskSpec,
+    TaskSubmitted,
+    Termination,
+    assembly,
+    build_harvester,
+    registry,
+)
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.parts import resolve_objective
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, TaskSubmitted
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.task import TaskSpec
 from bftrain_solvers import allocators
 from tests.helpers.policy_cases import plain
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import assembly
-from bftrain.values.problem import AllocationProblem, CompetingTask
+from bftrain import AllocationProblem, CompetingTask, assembly
 from tests.helpers.policy_cases import of_two_kinds, varied_problem
 
 SEEDS = range(50)

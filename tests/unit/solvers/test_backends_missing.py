@@ -11,8 +11,7 @@ from typing import Never
 import numpy as np
 import pytest
 
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.table import ValueTable
+from bftrain import Limits, Quality, Termination, ValueTable
 from bftrain_elastic.errors import install_hint
 from bftrain_solvers import cbc, gurobi
 from tests.helpers.tables import table_of

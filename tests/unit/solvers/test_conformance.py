@@ -10,9 +10,7 @@ from importlib.util import find_spec
 import msgspec
 import pytest
 
-from bftrain import registry
-from bftrain.values.solution import Limits, Solution
-from bftrain.values.table import ValueTable
+from bftrain import Limits, Solution, ValueTable, registry
 from bftrain_solvers import conformance
 from bftrain_solvers.exact import ExactSolver
 

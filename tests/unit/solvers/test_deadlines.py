@@ -10,13 +10,19 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import registry
-from bftrain.assembly import solve, table_of
+from bftrain import (
+    AllocationProblem,
+    CompetingTask,
+    Limits,
+    Quality,
+    SpeedCurve,
+    Termination,
+    ValueTable,
+    registry,
+    solve,
+)
+from bftrain.assembly import table_of
 from bftrain.deciding.levels import LevelCoupling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import gurobi
 from bftrain_solvers.max_min import one_kind
 from bftrain_solvers.milp import LATE, programme_of

@@ -7,8 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
+from bftrain import Limits, Quality, Solution, Termination, ValueTable
 from bftrain_solvers.exact import ExactSolver, solver
 from bftrain_solvers.knapsack import numpy_knapsack
 from tests.helpers.tables import best_sizes_by_plain_programme, best_sizes_by_trying_all, table_of

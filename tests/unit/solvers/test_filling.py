@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from bftrain.assembly import share
-from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain import Entity, SharingProblem, SharingTask, share
+from bftrain.values.sharing import Inside
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.policies import ShareColumns
 

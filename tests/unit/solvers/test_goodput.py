@@ -9,16 +9,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain.assembly import build_harvester, solve
-from bftrain.config import Settings
+from bftrain import (
+    AllocationProblem,
+    BadValue,
+    BatchScaling,
+    CompetingTask,
+    NodesJoined,
+    Settings,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    TaskMeasured,
+    TaskSpec,
+    TaskSubmitted,
+    build_harvester,
+    solve,
+)
 from bftrain.deciding.goodput import best_batch, by_progress, goodput
-from bftrain.errors import BadValue
-from bftrain.values.batch_scaling import BatchScaling
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, TaskMeasured, TaskSubmitted
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
 
 # A node computes 100 samples/s: a step of 50 samples on each of two takes 0.5 s, and 0.125 s for the exchange
 CURVE = SpeedCurve(nodes=(1, 2), rate=(100.0, 160.0))

@@ -8,8 +8,7 @@ from time import perf_counter, sleep
 import numpy as np
 import pytest
 
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.table import ValueTable
+from bftrain import Limits, Quality, Termination, ValueTable
 from bftrain_solvers import exact, highs
 from bftrain_solvers.highs import HighsSolver
 from bftrain_solvers.library_process import LibraryProcess

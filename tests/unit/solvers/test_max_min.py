@@ -10,17 +10,24 @@ import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bftrain import assembly
+from bftrain import (
+    AllocationProblem,
+    CompetingTask,
+    Entity,
+    Limits,
+    Quality,
+    Solution,
+    SpeedCurve,
+    Termination,
+    ValueTable,
+    assembly,
+)
 from bftrain.deciding import fair_objectives
 from bftrain.deciding.levels import GroupLevels, LevelCoupling
 from bftrain.deciding.objectives import isolated_speed
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.parts import resolve_objective
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.sharing import Entity, Inside
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
+from bftrain.values.sharing import Inside
 from bftrain_solvers import exact, highs
 from bftrain_solvers.max_min import feasibility, one_kind
 from bftrain_solvers.max_min.one_kind import alike

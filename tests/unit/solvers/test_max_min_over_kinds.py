@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from bftrain import AllocationProblem, CompetingTask, Limits, Quality, SpeedCurve, Termination, ValueTable
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.parts import resolve_objective
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import allocators, exact, highs
 from bftrain_solvers.max_min import feasibility, one_kind, several_kinds
 from bftrain_solvers.node_kinds import plans, search

@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bftrain.errors import BadInput
-from bftrain.ports import Availability
+from bftrain import AllocationProblem, Availability, BadInput, Limits, Quality, Termination, ValueTable
 from bftrain.values.coupling import CouplingModel, LinearExpression, linear_sum
-from bftrain.values.problem import AllocationProblem
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import highs
 from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import MilpSolver, RawAnswer, draft_of, programme_of

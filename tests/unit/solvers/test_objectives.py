@@ -13,21 +13,29 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bftrain import assembly, registry
-from bftrain.assembly import build_harvester
-from bftrain.config import Settings
+from bftrain import (
+    AllocationProblem,
+    BadInput,
+    CompetingTask,
+    Limits,
+    NodesJoined,
+    Settings,
+    Solver,
+    SpeedCurve,
+    TaskSpec,
+    TaskSubmitted,
+    Termination,
+    UnknownName,
+    assembly,
+    build_harvester,
+    registry,
+)
 from bftrain.deciding.fair_objectives import max_min_now
 from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
 from bftrain.deciding.value_table_builder import ValueTableBuilder, value_row
-from bftrain.errors import BadInput, UnknownName
 from bftrain.parts import resolve_objective
-from bftrain.ports import Objective, Solver
+from bftrain.ports import Objective
 from bftrain.registry import RegisteredPart
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import NodesJoined, TaskSubmitted
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Termination
-from bftrain.values.task import TaskSpec
 from bftrain_solvers import conformance, exact, highs
 from bftrain_solvers.worst_off_objective import WorstOff
 

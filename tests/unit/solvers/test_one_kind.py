@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from bftrain import AllocationProblem, CompetingTask, Limits, Quality, Solution, Termination
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.parts import resolve_objective
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain_solvers import exact
 from bftrain_solvers.max_min import one_kind
 from bftrain_solvers.max_min.one_kind import at_most

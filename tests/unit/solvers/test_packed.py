@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 from scipy.optimize import linprog
 
-from bftrain.assembly import share
-from bftrain.errors import BadInput
-from bftrain.values.sharing import Entity, Inside, PairSpeeds, Shares, SharingProblem, SharingTask
+from bftrain import BadInput, Entity, SharingProblem, SharingTask, share
+from bftrain.values.sharing import Inside, PairSpeeds, Shares
 
 SEEDS = range(50)
 KINDS = ("v", "k")

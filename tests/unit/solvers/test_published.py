@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 from scipy.optimize import linprog
 
-from bftrain.assembly import share
-from bftrain.errors import BadInput
-from bftrain.values.sharing import Shares, SharingProblem, SharingTask
+from bftrain import BadInput, SharingProblem, SharingTask, share
+from bftrain.values.sharing import Shares
 
 SEEDS = range(50)
 KINDS = ("v", "k")

@@ -7,8 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from bftrain.values.solution import Limits, Termination
-from bftrain.values.table import ValueTable
+from bftrain import Limits, Termination, ValueTable
 from bftrain_solvers.exact import ExactSolver
 from bftrain_solvers.knapsack.row_kinds import kinds_of_rows
 from tests.helpers.tables import best_sizes_by_plain_programme, table_of

@@ -7,8 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from bftrain.values.solution import Limits, Quality, Termination
-from bftrain.values.table import ValueTable
+from bftrain import Limits, Quality, Termination, ValueTable
 from bftrain_solvers import exact
 from bftrain_solvers.allocators import equal_share, equal_share_published, greedy
 from tests.helpers.tables import table_of

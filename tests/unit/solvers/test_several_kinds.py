@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bftrain import AllocationProblem, CompetingTask, Limits, Quality, Solution, SpeedCurve, Termination, ValueTable
 from bftrain.deciding.objectives import speedup, throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Quality, Solution, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import conformance, exact, highs
 from bftrain_solvers.node_kinds import plans, search
 from bftrain_solvers.node_kinds.search import best_columns

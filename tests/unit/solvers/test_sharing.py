@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from bftrain.assembly import share
-from bftrain.errors import BadInput, BftrainError, UnknownName
+from bftrain import BadInput, BftrainError, Entity, SharingProblem, SharingTask, UnknownName, share
 from bftrain.values import wire
-from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
+from bftrain.values.sharing import Inside
 from bftrain_solvers.sharing import rising
 from bftrain_solvers.sharing.policies import ShareColumns
 from bftrain_solvers.sharing.rising import ShareDemands, rise

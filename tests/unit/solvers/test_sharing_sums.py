@@ -11,10 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, linprog, minimize
 
-from bftrain import registry
-from bftrain.assembly import share
-from bftrain.errors import BadInput
-from bftrain.values.sharing import SharingProblem
+from bftrain import BadInput, SharingProblem, registry, share
 from bftrain_solvers.sharing.policies import ShareColumns
 from tests.unit.solvers.test_sharing import TWO, drawn, problem
 

@@ -8,14 +8,11 @@ from math import inf, log
 import pytest
 from msgspec.structs import replace
 
+from bftrain import AllocationProblem, CompetingTask, Limits, SpeedCurve, Termination, ValueTable
 from bftrain.deciding.objectives import isolated_speed
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadObjective
 from bftrain.parts import as_objective, resolve_objective
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.solution import Limits, Termination
-from bftrain.values.table import ValueTable
 from bftrain_solvers import exact
 from tests.helpers.policy_cases import divisions, of_two_kinds, plain, varied_problem
 

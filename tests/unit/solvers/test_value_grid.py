@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from bftrain.values.solution import Limits, Termination
+from bftrain import Limits, Termination
 from bftrain.values.table import columns_for
 from bftrain_solvers.conformance import best_by_trying_all
 from bftrain_solvers.exact import solver

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.commands.logfiles import node_list
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain import ImportOptions, NodeState
 from bftrain_datasets.importing.job_batches import JobBatch, take_jobs
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.transitions import log_from_transitions
 
 TEXTS = ("n[1-3]", "n2", "n[", "other", "n1,n1", "1-3")

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadInput, BadValue
+from bftrain import BadInput, BadValue, ImportOptions, NodeState
 from bftrain_datasets.importing import job_columns as stays_module
 from bftrain_datasets.importing import machine_nodes
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
-from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.records import busy_node_s, finding, imported
 
 DAY = 1_700_000_000.0

@@ -8,14 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog, ImportOptions, NodeState
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing import job_checks as intake_module
 from bftrain_datasets.importing import node_counts
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL, log_from_counts
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.log.provenance import LogFinding
 from tests.helpers.records import imported

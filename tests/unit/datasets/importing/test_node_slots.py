@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain import EventLog, ImportOptions
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.log.eventlog import BUSY, EventLog
+from bftrain_datasets.log.eventlog import BUSY
 from tests.helpers.slot_loops import Stay, idle_slot_s
 
 DAY = 1_700_000_000.0

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog, ImportOptions, NodeState
 from bftrain_datasets.importing import held_spans
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 
 DAY = 1_700_000_000.0
 BUSY, IDLE = int(NodeState.BUSY), int(NodeState.IDLE)

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from bftrain import NodeState
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.open_jobs import NodeOutages
-from bftrain_datasets.log.eventlog import NodeState
 from tests.helpers.transitions import log_from_transitions
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN

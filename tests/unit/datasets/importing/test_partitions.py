@@ -13,14 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain.errors import BadValue
+from bftrain import BadValue, EventLog, ImportOptions, import_logs, load_log, save_log
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.anonymise import anonymised
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.partitions import MOST_PARTITIONS
-from bftrain_datasets.importing.pipeline import import_logs
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.log.node_groups import NO_PARTITION, groups_of_nodes
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.site_data import site_data

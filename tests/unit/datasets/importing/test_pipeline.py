@@ -13,13 +13,10 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain.errors import BadInput, BrokenPlugin, UnknownName
-from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain import BadInput, BrokenPlugin, ImportOptions, NodeState, UnknownName, load_log, save_log
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.pipeline import check_log, import_files, reader_for, suspicions
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.log_files import load_log, save_log
 from tests.helpers.records import finding, imported, kinds
 from tests.helpers.transitions import log_from_transitions
 from tests.unit.core import plugins

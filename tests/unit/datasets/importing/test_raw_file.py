@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import files
-from bftrain.errors import BadInput
+from bftrain import BadInput, files
 from bftrain.files import LONGEST_LINE_BYTES
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_datasets.importing.pipeline import Imported
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain import Imported, NodeState
 from tests.helpers.records import finding, imported, kinds
 
 DAY = 86_400

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import DAY
 from tests.helpers.slot_loops import Stay, idle_slot_s

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.time_formats import RecordClock, span_s, window, zone
 

@@ -8,9 +8,8 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, ImportOptions
 from bftrain_datasets.commands.import_ import command
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.job_tables.explanation import explain
 from tests.helpers.samples import SAMPLES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import json_records

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.records import imported
 from tests.helpers.samples import DAY
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.records import busy_node_s, imported, kinds
 from tests.helpers.samples import DAY
 from tests.helpers.slot_loops import Stay, idle_slot_s

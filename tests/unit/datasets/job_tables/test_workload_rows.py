@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 import bftrain
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.samples import DAY, swf_job
 
 JOBS: Final = [

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.published.frame import load_frame
 from bftrain_datasets.readers.ndstat import COLUMNS_AT_ONCE, NodeTransitions, transitions_of
 from tests.helpers.samples import PICKLES

@@ -11,12 +11,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from bftrain import BadInput, NodeState, load_tasks, save_log, save_tasks
 from bftrain.cli.main import main
-from bftrain.errors import BadInput
-from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.taskfiles.records import profile
-from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.published.tasks import import_tasks
 from tests.helpers.samples import PICKLES
 from tests.helpers.site_data import site_data

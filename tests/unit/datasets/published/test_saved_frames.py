@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers import pickles
 from tests.helpers.pickles import array, asked, blob, called, dtype, listed, load, number, refused, text, tupled, whole
 from tests.helpers.samples import PICKLES

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.published.frame import ADMITTED, load_frame
 from tests.helpers import pickles
 from tests.helpers.pickles import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.log.idle_doubts import doubts_of
 from tests.helpers.records import finding, imported, kinds
 from tests.helpers.site_data import site_data

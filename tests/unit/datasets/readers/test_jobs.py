@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
 from bftrain_datasets.log.idle_doubts import doubts_of
 from tests.helpers.records import finding, imported

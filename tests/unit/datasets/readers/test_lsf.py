@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported, kinds
 from tests.helpers.samples import DAY, lsf_job, lsf_new, lsf_start, lsf_status
 from tests.helpers.site_data import site_data

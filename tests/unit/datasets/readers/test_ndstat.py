@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.pickles import asked, called, text, whole
 from tests.helpers.records import finding, imported
 from tests.helpers.samples import PICKLES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.readers import oar
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import DAY, oar_details, oar_gantt

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
-from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.log.log_generator import generate_log
+from bftrain import BadInput, generate_log, load_log, save_log
 from tests.helpers.records import imported
 
 DAY = 1_600_000_000

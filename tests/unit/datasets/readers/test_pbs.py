@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain import BadInput, NodeState
 from bftrain_datasets.readers import pbs as reader
 from tests.helpers.records import busy_node_s, finding, idle_second_by_second, imported, kinds
 from tests.helpers.samples import DAY

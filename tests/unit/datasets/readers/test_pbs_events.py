@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from tests.helpers.records import finding, idle_second_by_second, imported
 from tests.helpers.samples import DAY, pbs_nodes
 from tests.helpers.scheduler_lines import pbs_end, pbs_logged

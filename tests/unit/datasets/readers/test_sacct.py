@@ -9,9 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, ImportOptions
 from bftrain_datasets.importing.findings import option_for
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.readers import sacct

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog, NodeState
 from bftrain_datasets.importing.text_cells import state_of
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.readers import sinfo
 from tests.helpers.records import busy_node_s, finding, imported, kinds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.importing.findings import option_for
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.log.measures import summarise

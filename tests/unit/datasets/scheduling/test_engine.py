@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bftrain.errors import BrokenPlugin
+from bftrain import BrokenPlugin
 from bftrain_datasets.scheduling.cluster import SimulatedCluster
 from bftrain_datasets.scheduling.jobs import RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEnd, ScheduleEngine

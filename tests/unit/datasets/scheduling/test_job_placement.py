@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput, UnknownName
+from bftrain import BadInput, EventLog, ImportOptions, UnknownName, load_log, schedule
 from bftrain.nodesets import expand
-from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.eventlog import IDLE, EventLog
-from bftrain_datasets.log.log_files import load_log
+from bftrain_datasets.log.eventlog import IDLE
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling import schedule_folder
 from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
-from bftrain_datasets.scheduling.scheduling import schedule
 from tests.helpers.schedules import Row, scheduled, swf
 
 DAY = 1_600_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput
 from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.scheduling.jobs import UNLIMITED, JobWorkload, read_workload
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings, load_shares

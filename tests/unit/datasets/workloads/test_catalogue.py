@@ -9,7 +9,7 @@ from statistics import mean
 
 import pytest
 
-from bftrain.errors import BadInput, UnknownName
+from bftrain import BadInput, UnknownName
 from bftrain.taskfiles.profile_files import load_profiles, save_profiles
 from bftrain.taskfiles.records import profiles
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue, chosen

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadInput, BadValue
-from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain import BadInput, BadValue, generate_mix, load_tasks, save_tasks
 from bftrain.taskfiles.records import PROFILE_NAMES, profiles
 from bftrain_datasets.workloads.generator import (
     GANGS,
@@ -23,7 +22,7 @@ from bftrain_datasets.workloads.generator import (
     models_on,
 )
 from bftrain_datasets.workloads.speed_table import load_speed_table
-from bftrain_datasets.workloads.task_generators import TaskArrivals, generate_mix, generate_trials
+from bftrain_datasets.workloads.task_generators import TaskArrivals, generate_trials
 from tests.helpers.workloads import table
 
 MANY = 20_000

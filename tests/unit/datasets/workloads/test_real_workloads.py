@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain_datasets.workloads.workload import TrainingWorkload, import_workload
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
+from bftrain import WorkloadOptions, import_workload, load_tasks, save_tasks
+from bftrain_datasets.workloads.workload import TrainingWorkload
 from tests.helpers.site_data import site_data
 
 SPEEDS: Final = "gavel/simulation_throughputs.json.gz"

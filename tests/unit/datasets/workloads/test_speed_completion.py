@@ -8,10 +8,8 @@ from statistics import median
 import numpy as np
 import pytest
 
-from bftrain import speed_estimates
-from bftrain.errors import BadInput
+from bftrain import BadInput, SpeedCurve, speed_estimates
 from bftrain.taskfiles.records import Profile, profiles
-from bftrain.values.curve import SpeedCurve
 from bftrain_datasets.workloads import speed_completion
 from bftrain_datasets.workloads.catalogue import catalogue
 from bftrain_datasets.workloads.speed_completion import completed, completed_profiles

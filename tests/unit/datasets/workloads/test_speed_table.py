@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, UnknownName
+from bftrain import BadInput, UnknownName
 from bftrain_datasets.workloads import speed_table
 from bftrain_datasets.workloads.speed_table import load_speed_table
 from tests.helpers.workloads import TABLE, table

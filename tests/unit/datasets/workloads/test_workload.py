@@ -11,14 +11,20 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bftrain.errors import BadInput, BadValue, UnknownName
-from bftrain.taskfiles.files import load_tasks, save_tasks
-from bftrain.values.curve import SpeedCurve
+from bftrain import (
+    BadInput,
+    BadValue,
+    SpeedCurve,
+    UnknownName,
+    WorkloadOptions,
+    import_workload,
+    load_tasks,
+    save_tasks,
+)
 from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.workloads import job as job_module
 from bftrain_datasets.workloads import philly
-from bftrain_datasets.workloads.workload import FORMATS, import_workload, recognised
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
+from bftrain_datasets.workloads.workload import FORMATS, recognised
 from tests.helpers.samples import swf_job
 from tests.helpers.workloads import ARRIVALS, BLOX, GAVEL, PHILLY, SAMPLES, SWF, TABLE, gavel_line, philly_job, read
 

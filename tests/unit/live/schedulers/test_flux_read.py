@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadConfig, NotAvailable
+from bftrain import BadConfig, NotAvailable
 from bftrain.live.schedulers import flux
 from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder, PilotState, Trouble
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, NotAvailable, UsageError
+from bftrain import BadInput, NotAvailable, UsageError
 from bftrain.live.schedulers.hook_install import hook_text, install
 from bftrain.live.schedulers.hook_spool import HookSpool
 from tests.helpers.program import bftrain

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadConfig, NotAvailable
+from bftrain import BadConfig, NotAvailable
 from bftrain.live.schedulers import hook_spool, hooks
 from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, HookTally, read_line
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain import BadConfig
 from bftrain.live.schedulers import local
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken

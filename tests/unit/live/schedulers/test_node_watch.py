@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import Availability
 from bftrain.live.schedulers import hook_spool, node_polling
 from bftrain.live.schedulers.hook_spool import HookNews
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, CommandRunner, Run, environment, in_pieces
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Taken
-from bftrain.ports import Availability
 from tests.helpers.live_inside import in_a_loop, until
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrain.errors import BadConfig, NotAvailable
+from bftrain import BadConfig, NotAvailable
 from bftrain.live.schedulers import pbs
 from bftrain.live.schedulers.hook_spool import READER, HookSpool
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotLimits, PilotOrder, PilotState, Trouble

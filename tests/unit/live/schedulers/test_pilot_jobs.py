@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.schedulers.pilot_backend import ALIVE, PilotLimits, PilotState, Run
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from tests.helpers.pilot_stage import PilotStage, play

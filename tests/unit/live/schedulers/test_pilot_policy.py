@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadValue
+from bftrain import BadValue
 from bftrain.live.schedulers.pilot_backend import LATER, Pilot, PilotLimits, PilotState, Trouble
 from bftrain.live.schedulers.pilot_policy import MOST_WAITING, PilotMoves, PilotPolicy, PilotPolicySettings
 

@@ -8,18 +8,14 @@ from typing import Any
 
 import pytest
 
-from bftrain import registry
-from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain import BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission, registry
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import SiteSettings, load
-from bftrain.live.model.task_record import Run
 from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers import pools as pools_module
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Remark, Site, Taken
-from bftrain.values.curve import SpeedCurve
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, until
 
 AGENT = AgentOrder(argv=("agent",))

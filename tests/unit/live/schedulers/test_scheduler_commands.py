@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig, NotAvailable
+from bftrain import BadConfig, NotAvailable
 from bftrain.live.schedulers import pbs, slurm, slurm_limits
 from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder, PilotState
 from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain.errors import BadConfig, BftrainError, NotAvailable
+from bftrain import BadConfig, BftrainError, NotAvailable
 from bftrain.live.schedulers import slurm, slurm_gpus
 from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Pilot, PilotLimits, PilotOrder, PilotState
 from bftrain.live.schedulers.pool_settings import pools_of

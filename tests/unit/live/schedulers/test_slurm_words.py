@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain import BadConfig, BadValue, NotAvailable
 from bftrain.live.schedulers import slurm, slurm_limits
 from bftrain.live.schedulers.pilot_backend import (
     LATER,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from bftrain_datasets.importing.pipeline import import_logs
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.scheduling.scheduling import schedule
+from bftrain import EventLog, import_logs, schedule
 from tests.helpers.site_data import site_data
 
 

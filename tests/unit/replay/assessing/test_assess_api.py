@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain.errors import BadInput, UsageError
-from bftrain_datasets.log.log_generator import generate_log
-from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain import BadInput, UsageError, generate_log, generate_mix
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.assessing.worth import NodePrices
 from tests.helpers.in_process import CommandLine
 

@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from bftrain import EventLog, ReplaySettings, sample_log
 from bftrain.topology import load_topology
-from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
-from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.assessing.alternative_replays import replay_alternatives
 from bftrain_replay.assessing.assess_page import page
@@ -32,7 +31,6 @@ from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.results.harvest_by_block import RESAMPLES, EstimatedFigure, HarvestCurve
 from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.run_point import work
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 from tests.helpers.site_data import site_data

@@ -8,18 +8,14 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain.errors import BadInput
+from bftrain import BadInput, EventLog, ReplaySettings, SpeedCurve, generate_log
 from bftrain.taskfiles.profile_files import save_profiles
 from bftrain.taskfiles.records import Profile, profiles
-from bftrain.values.curve import SpeedCurve
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_generator import generate_log
 from bftrain_replay.assessing.best_mix import best_mixes, models_of
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
 from bftrain_replay.assessing.what_if import MixRow
 from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.run_point import work
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 from tests.unit.replay.assessing.site_logs import site_log

@@ -9,11 +9,9 @@ from typing import Final
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput
-from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.pipeline import import_files, import_logs
+from bftrain import BadInput, ImportOptions, import_logs, schedule
+from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.scheduling.schedule_settings import ScheduleOptions
-from bftrain_datasets.scheduling.scheduling import schedule
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.handback import effect_of, extra_waits
 from bftrain_replay.results.harvest_by_block import TimeBlocks

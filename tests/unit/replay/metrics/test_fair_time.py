@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.values.curve import ANY_KIND, SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import SpeedCurve, TaskSpec
+from bftrain.values.curve import ANY_KIND
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
 from tests.unit.replay.cases import curve_of, task
 

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bftrain import RoundSettings, SharingProblem, SharingTask, TaskSpec, rounds
 from bftrain.parts import resolve_sharing
-from bftrain.values.sharing import Shares, SharingProblem, SharingTask
-from bftrain.values.task import TaskSpec
+from bftrain.values.sharing import Shares
 from bftrain_replay.rounds.round_policy import ByShares
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 KINDS = ("v", "k")

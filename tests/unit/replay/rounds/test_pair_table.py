@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from msgspec import UNSET
 
-from bftrain.errors import BadInput
-from bftrain.values.sharing import PairSpeeds, SharingProblem, SharingTask
+from bftrain import BadInput, NodeState, SharingProblem, SharingTask, rounds
+from bftrain.values.sharing import PairSpeeds
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.rounds.pair_table import PairTable, model_of
 from bftrain_replay.rounds.published_policies import Gandiva
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 KINDS = ("v", "k")

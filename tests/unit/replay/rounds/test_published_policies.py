@@ -9,12 +9,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pytest
 
-from bftrain import registry
-from bftrain.errors import BadInput
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import BadInput, SpeedCurve, TaskSpec, registry, rounds
 from bftrain_replay.rounds.published_policies import EstimatedShortest, ranked
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import Job, Order, by_key, fastest_first, gang, slowly
 
 ROUND_S = 60.0

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
+from bftrain import (
+    BadInput,
+    EventLog,
+    NodeState,
+    ResourceSpeeds,
+    SpeedCurve,
+    SpreadSpeed,
+    SpreadSpeeds,
+    TaskSpec,
+    rounds,
+)
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_replay.rounds.resource_policies import Synergy, SynergyOptimum
 from bftrain_replay.rounds.round_resources import HostedTasks, points_of
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 SEEDS = range(50)

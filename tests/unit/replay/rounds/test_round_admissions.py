@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput, BftrainError, BrokenPlugin
-from bftrain.values.sharing import Entity
+from bftrain import BadInput, BftrainError, BrokenPlugin, Entity, rounds
 from bftrain_replay.rounds import round_folder
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 FOUR = {"": 4}

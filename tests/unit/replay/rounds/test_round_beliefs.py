@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain.errors import BadValue
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import BadValue, SpeedCurve, TaskSpec, rounds
 from bftrain_replay.rounds.round_inputs import CompetingTasks
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 NODES = {"v": 2, "k": 2}

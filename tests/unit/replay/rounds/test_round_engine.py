@@ -11,14 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from bftrain.errors import BadInput, BadValue
-from bftrain.values.curve import SpeedCurve
-from bftrain.values.task import TaskSpec
+from bftrain import BadInput, BadValue, EventLog, NodeState, RoundSettings, SpeedCurve, TaskSpec, rounds
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog, NodeState
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.rounds.simulation import rounds, simulate
+from bftrain_replay.rounds.simulation import simulate
 from tests.helpers.round_cases import gang, slowly
 
 ONE = {"": 1}

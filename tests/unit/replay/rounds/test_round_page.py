@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput
+from bftrain import BadInput, RoundSettings
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.rounds import round_folder, round_page
-from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
 from tests.helpers.round_cases import gang
 

@@ -10,13 +10,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput, BadValue
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain.values.task import TaskSpec
+from bftrain import BadInput, BadValue, NodeState, SpreadSpeed, SpreadSpeeds, TaskSpec, rounds
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang, slowly
 
 HALF = SpreadSpeeds(speeds=(SpreadSpeed(share=0.5),))

@@ -7,19 +7,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain import registry
-from bftrain.assembly import share
-from bftrain.errors import BadInput, UnknownName
+from bftrain import (
+    BadInput,
+    Entity,
+    NodeState,
+    RoundSettings,
+    SharingProblem,
+    SharingTask,
+    TaskSpec,
+    UnknownName,
+    registry,
+    rounds,
+    share,
+)
 from bftrain.ports import SharingPolicy
-from bftrain.values.sharing import Entity, Inside, SharingProblem, SharingTask
-from bftrain.values.task import TaskSpec
+from bftrain.values.sharing import Inside
 from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import NodeState
 from bftrain_replay.rounds.round_choice import _in_steps, _one_by_one
 from bftrain_replay.rounds.round_policy import RoundPolicy
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.rounds.simulation import rounds
 from tests.helpers.round_cases import gang
 
 KINDS = ("v", "k")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain import ReplaySettings
 from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, work
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import NotAvailable
-from bftrain.taskfiles.files import save_tasks
-from bftrain_datasets.log.log_files import save_log
+from bftrain import NotAvailable, save_log, save_tasks, sweep
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.sweeping.executors import local_processes
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
 from bftrain_replay.sweeping.run_point import WorkerActivity
-from bftrain_replay.sweeping.sweep import PreparedSweep, sweep
+from bftrain_replay.sweeping.sweep import PreparedSweep
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, SweepPass
 from tests.unit.replay.sweeping.sweep_case import done, small
 

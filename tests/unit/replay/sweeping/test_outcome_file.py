@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadInput, UsageError
+from bftrain import BadInput, UsageError
 from bftrain_replay.sweeping.run_point import failed
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepStatus, result_folder
 from bftrain_replay.sweeping.sweep_runs import OutcomeFile, PassStatus, known_in

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig, UsageError
+from bftrain import BadConfig, UsageError
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.sweeping.pareto_chart import pareto_figures

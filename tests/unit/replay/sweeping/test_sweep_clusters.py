@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain import BadConfig, ReplaySettings, RoundSettings, TaskSpec, rounds, save_log
 from bftrain.values import wire
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.log_files import save_log
-from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.rounds.simulation import rounds
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import cluster_study
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_grid import points_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain import BadConfig
 from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
 from bftrain_datasets.workloads.task_generators import TaskArrivals
 from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from bftrain.errors import BadConfig
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
+from bftrain import BadConfig, generate_log, save_log
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.results.headline import NOT_RANKED

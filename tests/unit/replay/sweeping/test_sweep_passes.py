@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain.errors import BadConfig, BadInput
-from bftrain.ports import Availability
-from bftrain_datasets.log.log_files import save_log
-from bftrain_datasets.log.log_generator import generate_log
+from bftrain import Availability, BadConfig, BadInput, generate_log, save_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.sweeping.run_point import PassStopped, work
 from bftrain_replay.sweeping.sweep import PreparedSweep

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.errors import BadConfig
+from bftrain import BadConfig
 from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_inputs import GeneratedLog, GeneratedTasks, SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_spec import read_spec
