@@ -146,14 +146,16 @@ def end_descendants(
     the exit code of each process that was reaped.
     """
     deadline = time.monotonic() + patience_s
-    while alive := list(descendants(os.getpid(), keep)):
+    while True:
+        alive = list(descendants(os.getpid(), keep))
         for pid in alive:
             kill(pid)
         with suppress(ChildProcessError):
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if exit_codes is not None:
                     exit_codes[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])
+        if not alive:  # and what /proc did not list was reaped all the same
+            return True
         if time.monotonic() > deadline:  # a process that hangs in the kernel cannot be killed
             return False
         time.sleep(0.001)
-    return True
