@@ -108,7 +108,7 @@ soak:
 	@tools/venv.sh $(layer)
 	@tools/debian-packages.sh
 	@$(if $(horovod),$(horovod) --if-possible)
-	@$(pytest) -m soak tests/soak tests/e2e
+	@$(pytest) -m soak tests/soak tests/e2e tests/golden
 
 horovod:
 	@tools/venv.sh horovod

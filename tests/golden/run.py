@@ -33,6 +33,7 @@ class Case:
     name: str
     commands: tuple[str, ...]
     files: tuple[str, ...] = ()
+    soak: bool = False
 
     @property
     def expected(self) -> Path:
@@ -42,7 +43,10 @@ class Case:
 def load_cases() -> list[Case]:
     """Read ``cases.toml``."""
     table = tomllib.loads((HERE / "cases.toml").read_text())
-    return [Case(name, tuple(case["commands"]), tuple(case.get("files", ()))) for name, case in table.items()]
+    return [
+        Case(name, tuple(case["commands"]), tuple(case.get("files", ())), case.get("soak", False))
+        for name, case in table.items()
+    ]
 
 
 def record(case: Case) -> str:

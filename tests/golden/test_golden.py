@@ -7,6 +7,8 @@ import pytest
 from tests.golden.run import Case, load_cases, record
 
 
-@pytest.mark.parametrize("case", load_cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.soak] * case.soak, id=case.name) for case in load_cases()]
+)
 def test_outputs_are_the_recorded_ones(case: Case) -> None:
     assert record(case).splitlines() == case.expected.read_text().splitlines()
