@@ -161,6 +161,12 @@ def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingP
     """Divide the time of nodes of several kinds among tasks, by the problem's own policy or another.
 
     ``policy`` is a registered name, ``path/to/file.py:name``, or a policy object.
+
+    >>> from bftrain import SharingProblem, SharingTask, share
+    >>> tasks = [SharingTask(name="a", speeds={"v100": 4.0}), SharingTask(name="b", speeds={"v100": 2.0})]
+    >>> shares = share(SharingProblem(nodes={"v100": 1}, tasks=tuple(tasks)), "max-min").shares
+    >>> {task: round(of_kind["v100"], 3) for task, of_kind in shares.items()}
+    {'a': 0.5, 'b': 0.5}
     """
     checked = problem if isinstance(problem, SharingProblem) else wire.convert(problem, SharingProblem)
     chosen: SharingPolicy = resolve_sharing(policy or checked.policy) if isinstance(policy, str) else policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ _NEEDS = {
     "gpu": gpu.lacking,
     "docs": site.lacking,
 }
+MINUTE_S = 60.0
 _FIGURES = pytest.StashKey[Figures]()
 
 
@@ -42,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("BFTRAIN_QUICK", "1")
     if config.option.markexpr != "bench":
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not hasattr(config, "workerinput") and config.pluginmanager.has_plugin("terminalreporter"):
+        config.pluginmanager.register(TimeLeft(config))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
@@ -74,6 +78,25 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     if item.get_closest_marker("soak"):
         soak_log.write(item, outcome.get_result())  # type: ignore[attr-defined]  # what pytest sends here
+
+
+class TimeLeft:
+    """Tells, each minute of a long run, how many tests are left and about how long they take; long ones come first."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._terminal = config.pluginmanager.get_plugin("terminalreporter")
+        self._begun_s = self._told_s = time.monotonic()
+        self._done = 0
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:  # noqa: ARG002 - pytest goes by names
+        self._done += 1
+        now_s = time.monotonic()
+        left = self._terminal._session.testscollected - self._done  # noqa: SLF001 - as pytest's own percentages
+        if now_s - self._told_s >= MINUTE_S and left > 0:
+            self._told_s = now_s
+            left_s = left * (now_s - self._begun_s) / self._done
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"{self._done} tests done, {left} left: about {left_s / MINUTE_S:.0f} min")
 
 
 @pytest.fixture(scope="session")

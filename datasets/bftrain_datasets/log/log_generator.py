@@ -68,6 +68,10 @@ def generate_log(
 
     Equal arguments lead to equal logs. The idle share is within one per cent of ``idle_share`` if the log
     is long enough. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
+
+    >>> from bftrain import generate_log
+    >>> len(generate_log(64, 0.5, seed=1).node_names)
+    64
     """
     if nodes < 1:
         raise BadValue(f"must be at least 1, not {nodes}", where="generate_log.nodes")
@@ -113,6 +117,10 @@ def sample_log() -> EventLog:
     """Return the built-in sample: a Summit-like machine of 256 nodes for two and a half days.
 
     It is what ``generate_log(256, 2.5, 54)`` returns, but from a file: in a tenth of the time.
+
+    >>> from bftrain import sample_log
+    >>> len(sample_log().node_names)
+    256
     """
     return npz_log.load(Path(__file__).with_name("sample_log.npz"))
 
