@@ -63,7 +63,7 @@ def test_blox_to_all_digits(
 @pytest.mark.parametrize(
     ("policy", "published_s", "within"),
     [
-        ("fifo", 48_449.0, 0.01),
+        ("fifo", 48_449.0, 0.001),
         ("isolated", 71_303.198, 0.002),
         ("max-min", 50_621.546, 0.001),
         ("water-filling", 50_527.0, 0.001),

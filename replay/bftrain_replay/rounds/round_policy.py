@@ -91,6 +91,46 @@ def fifo() -> OrderedPolicy:
     return OrderedPolicy("fifo", lambda contenders: contenders.submit_s, steady=True)
 
 
+class FifoLikeGavel:
+    """First come, first served, as Gavel's simulator does it.
+
+    At most once in an interval, after tasks came or went, all tasks are assigned anew: each, in order of arrival, to
+    the kind that is fastest for it among those with room, until one finds none. In between all keep their kind.
+    """
+
+    name = "fifo"
+
+    def __init__(self, settings: RoundSettings) -> None:
+        self.due_s = math.inf
+        self._interval_s = settings.least_interval_s
+        self._version = -1
+        self._reset_s = -math.inf
+        self._kind: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # of each task; -1: none
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Let each task run on its kind alone."""
+        if contenders.version != self._version:
+            self.due_s = self._reset_s + self._interval_s
+            if contenders.time_s >= self.due_s:
+                self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
+                self._assign(contenders)
+        kinds = np.arange(len(contenders.kinds))
+        return np.where(self._kind[contenders.place][:, None] == kinds, 0.0, -math.inf)
+
+    def _assign(self, contenders: CompetingTasks) -> None:
+        self._kind = np.full(len(contenders.gangs), -1, dtype=np.intp)
+        free = contenders.free.tolist()
+        for place, nodes, speeds in zip(
+            contenders.place.tolist(), contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True
+        ):
+            able = [kind for kind, speed in enumerate(speeds) if speed > 0.0 and free[kind] >= nodes]
+            if not able:
+                return
+            fastest = max(able, key=speeds.__getitem__)
+            self._kind[place] = fastest
+            free[fastest] -= nodes
+
+
 def las() -> OrderedPolicy:
     """Least attained service first: the fewest node-seconds received, by weight."""
     return OrderedPolicy("las", _received)
@@ -295,7 +335,7 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     if isinstance(found, SharingPolicy):
         return ByShares(found, settings)
     assert isinstance(found, RoundPolicy)  # noqa: S101 - policy_of has looked
-    return found
+    return FifoLikeGavel(settings) if settings.like == GAVEL and found.name == "fifo" else found
 
 
 def _registered(name: str) -> object:
