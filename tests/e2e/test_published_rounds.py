@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from bftrain import load_tasks, rounds
+from bftrain import RoundSettings, WorkloadOptions, import_workload, load_tasks, rounds
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import slowly
 from tests.helpers.site_data import site_data
@@ -80,6 +81,30 @@ def test_one_option_sets_all_conventions_of_gavel(
     summary = replayed(gavel, *GAVEL, "--policy", policy, "--like", "gavel")
     assert summary["measured"] == 100
     assert summary["completion_s"]["mean"] == pytest.approx(published_s, rel=within)
+
+
+@pytest.mark.parametrize(
+    ("gangs", "seed", "per_hour", "mean_s"),
+    [
+        ("single", 0, 4.4, 65_500.956860),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in (
+                ("single", 1, 4.4, 57_046.821697),
+                ("single", 2, 4.4, 66_728.556713),
+                ("single", 0, 2.0, 55_631.594699),
+                ("multi", 0, 1.0, 62_420.189579),
+            )
+        ),
+    ],
+)
+def test_fifo_on_the_job_streams_of_gavel(gangs: str, seed: int, per_hour: float, mean_s: float) -> None:
+    options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=6000)
+    jobs = import_workload(site_data(f"gavel/continuous/{gangs}/seed{seed}.trace.gz"), options).tasks
+    tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]  # the stream has one arrival an hour
+    settings = RoundSettings(policy="fifo", like="gavel", round_s=360.0, measure="4000..4999")
+    found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).tasks_frame()[4000:5000]
+    assert (found.finish_s - found.submit_s).mean() == pytest.approx(mean_s, rel=0.001)
 
 
 def test_gandiva_and_packed_policies_as_in_gavel(replayed: Callable[..., dict[str, Any]], gavel: Path) -> None:
