@@ -28,6 +28,8 @@ parallel = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 extras = $(if $(EXTRAS),$(comma)$(EXTRAS))
 # One layer for tests and checks: to install a second one would disturb tests that run
 layer = test,check$(extras)
+# Tests without daemons and real schedulers
+fast = tests/unit tests/cases
 # What make bench measures: all, or what TESTS names
 before = $(or $(BEFORE),$(if $(COMPARE),release))
 bench = $(if $(filter tests,$(TESTS)),tests/perf,$(TESTS))
@@ -82,12 +84,12 @@ gpu-test:
 check:
 	@tools/venv.sh $(layer)
 	@# The static checks use one core, of a machine that has more
-	@tools/beside.sh tools/static-checks.sh $(bin)/python tools/run_pytest.py -q $(parallel) tests/unit
+	@tools/beside.sh tools/static-checks.sh $(bin)/python tools/run_pytest.py -q $(parallel) $(fast)
 
 coverage:
 	@tools/venv.sh $(layer)
 	@# Apart from make check, and without the property tests: it makes the ones twice and the others three times as slow
-	@$(pytest) -q $(parallel) tests/unit --cov=bftrain --cov-branch --cov-fail-under=90 \
+	@$(pytest) -q $(parallel) $(fast) --cov=bftrain --cov-branch --cov-fail-under=90 \
 		--cov-report=term-missing:skip-covered
 
 mutants:
@@ -98,7 +100,7 @@ lowest:
 	@tools/try-lowest.sh
 
 versions:
-	@tools/try-versions.sh -q $(parallel) $(if $(filter tests,$(TESTS)),tests/unit,$(TESTS))
+	@tools/try-versions.sh -q $(parallel) $(if $(filter tests,$(TESTS)),$(fast),$(TESTS))
 
 bench:
 	@tools/venv.sh $(layer)
