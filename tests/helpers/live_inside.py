@@ -11,20 +11,32 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from bftrain import Availability, Run, Settings, Submission, TaskView, registry
+from bftrain import Availability, Journal, Run, Settings, Submission, TaskView, registry
+from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import Agents, SiteSettings, Times
+from bftrain.live.model.callers import Caller, ourselves
+from bftrain.live.model.keep_settings import KeepSettings
+from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.nodes.shared_scheduler import AskSite
+from bftrain.live.process import LiveProcess
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
+from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
+from bftrain.live.tasks.task_store import TaskStore, all_kept
+
+__all__ = [
+    "Agents", "Allowed", "Api", "Caller", "KeepSettings", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord",
+    "LiveTaskState", "NodeKinds", "Progress", "Remark", "SiteSettings", "Taken", "TaskStore", "Times", "Usage",
+    "all_kept", "load", "open_site", "ourselves",
+]  # fmt: skip  # product names for tests, which import them from here alone
 
 HERE = "tests.helpers.live_inside"
 PATIENCE_S = 60.0
@@ -58,6 +70,11 @@ class World:
     def lend(self, *nodes: str) -> None:
         self.allowed.update(nodes)
         self.post(Allowed(nodes=nodes))
+
+    @property
+    def listening(self) -> bool:
+        """Whether a daemon runs this scheduler now."""
+        return self._post is not None
 
     def take(self, *nodes: str) -> None:
         self.allowed.difference_update(nodes)
@@ -205,6 +222,16 @@ def parts() -> Any:  # noqa: ANN401 - what patches the registry, as a context
     found: Any = registry.BUILT_IN
     own = {"scheduler": f"{HERE}:make_scheduler", "launcher": f"{HERE}:make_launcher"}
     return mock.patch.dict(found, {port: {**found[port], "inside": target} for port, target in own.items()})
+
+
+def full_disk(error: Exception | None = None) -> AbstractContextManager[object]:
+    """Let no journal be written; by default that may pass, as a full disk does."""
+    error = error or JournalStalled("cannot be written: disk is full")
+    return mock.patch.object(Journal, "_insert", side_effect=error)
+
+
+def remarks(daemon: LiveDaemon) -> list[str]:
+    return [one.text for one in daemon.remarks.latest]
 
 
 def meet(world: World) -> None:

@@ -84,12 +84,6 @@ def test_the_description_is_printed_for_programs(bftrain: CommandLine) -> None:
     assert len(bftrain("api", "--openapi", "--json").out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("two", [("--openapi", "--grafana"), ("--alerts", "--grafana"), ("--openapi", "--alerts")])
-def test_one_document_at_a_time(two: tuple[str, str], bftrain: CommandLine) -> None:
-    ended = bftrain("api", *two)
-    assert (ended.code, ended.out) == (2, "")
-
-
 def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandLine, tmp_path: Path) -> None:
     with live_thread(tmp_path) as run:
         run.inside.world.pilots = {"waiting": 1.0}  # type: ignore[attr-defined]  # as schedulers with pilots have

@@ -11,22 +11,16 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from bftrain import NodesJoined, NodesLeft, NotAvailable, Plan, TaskFinished
 from bftrain.live import process
 from bftrain.live.commands import demo_site
-from bftrain.live.commands.demo_site import EventNarrator, PreemptionNarrator
 from bftrain.live.model import site_config
-from bftrain.live.model.site_config import Api
-from bftrain.live.schedulers.local import LocalScheduler, LocalSettings
-from bftrain.live.schedulers.port import Site
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of
+from tests.helpers.live_inside import Api, World, meet, parts, site_of
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d (?P<level>info|warning): (?P<text>.*)")
 ENDS = "SIGTERM: ending in order; once more to end at once"
@@ -216,121 +210,3 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
     assert ended.err.splitlines()[-1].partition(" info: ")[2] == f"ended; all is remembered in {home}/state/live.db"
     assert world.asked("leave") == [None], "also what a former run left at the scheduler"
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
-
-
-def test_the_demo_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_site, "find_spec", lambda _: None)
-    with pytest.raises(NotAvailable, match="which is not installed") as error:
-        demo_site.require_torch()
-    assert "pip install '.[torch]'" in str(error.value.fix)
-    monkeypatch.setattr(demo_site, "find_spec", lambda _: object())
-    demo_site.require_torch()
-
-
-def test_the_demo_has_a_site_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_site, "default_state", lambda: home / "usual")
-    site = demo_site.demo_site(home)
-    assert (site.socket, site.journal) == (home / "usual" / "api.sock", home / "live.db")
-    (home / "usual").mkdir()
-    (home / "usual" / "api.sock").write_text("of a live run that is there")
-    assert demo_site.demo_site(home).socket == home / "api.sock"
-
-
-@in_a_loop
-async def test_the_timetable_waits_for_agents_to_be_warm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slots = LocalScheduler(LocalSettings(nodes=4, idle="2@0,4@1"), Site(name="demo", folder=home))
-    harvester = SimpleNamespace(pool_size=0)
-    daemon: Any = SimpleNamespace(opened=SimpleNamespace(scheduler=slots), observers=[], harvester=harvester)
-    office: Any = SimpleNamespace(submit=mock.AsyncMock())
-    said: list[str] = []
-    warming = asyncio.create_task(demo_site.warm_up(daemon, office, said.append))
-    await asyncio.sleep(1.1)
-    assert office.submit.await_count == 3
-    assert len(await slots.look() or ()) == 2, "it has not begun"
-    for node in ("slot1", "slot1", "slot2"):
-        assert not warming.done()
-        daemon.observers[0]("message", {"type": "warm", "node": node})
-        daemon.observers[0]("events", ())
-        await asyncio.sleep(0)
-    assert not warming.done(), "the nodes of warm agents are not known yet"
-    harvester.pool_size = 2
-    daemon.observers[0]("events", ())
-    await warming
-    assert daemon.observers == []
-    assert said == ["warming up: agents import PyTorch ...", "the timetable begins"]
-    assert len(await slots.look() or ()) == 2
-    await asyncio.sleep(1.1)
-    assert len(await slots.look() or ()) == 4
-    monkeypatch.setattr(demo_site, "_WARMING_S", 0.01)
-    await demo_site.warm_up(daemon, office, said.append)
-    assert said[-1] == "agents are slow today; the timetable begins all the same"
-
-
-def test_a_narrator_tells_of_nodes_and_sizes_and_counts_idle_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
-    said: list[str] = []
-    narrator = EventNarrator(said.append)
-    harvester = SimpleNamespace(pool_size=0, plan=Plan(holdings={}))
-    daemon: Any = SimpleNamespace(
-        harvester=harvester,
-        observers=[],
-        state="running",
-        node_manager=leaving("n1", "n2"),
-        site=SimpleNamespace(unit="node"),
-    )
-    nothing: Any = None
-    asyncio.run(narrator.begin(daemon, nothing, nothing))
-    (observe,) = daemon.observers
-    nodes = tuple(f"n{number}" for number in range(6))
-    now += 2.0
-    harvester.pool_size = 6
-    observe("events", (NodesJoined(time_s=0.0, nodes=nodes),))
-    harvester.plan = Plan(holdings={"a": nodes[:2]})
-    observe("decision", None)
-    observe("message", {"type": "report", "task": "a", "loss": 2.0})
-    observe("message", {"type": "report", "task": "a", "loss": None})
-    observe("message", {"type": "report", "task": "a", "loss": 0.25})
-    now += 3.0
-    harvester.pool_size, harvester.plan = 4, Plan(holdings={})
-    observe("events", (NodesLeft(time_s=1.0, nodes=nodes[:1]), TaskFinished(time_s=1.0, task="a")))
-    observe("events", (NodesLeft(time_s=1.0, nodes=nodes[1:3]),))
-    now += 1.0
-    office: Any = SimpleNamespace(tasks=lambda *_, over: ("all",) if over else ())
-    assert narrator.tasks(office) == ("all",)
-    assert narrator.idle_s == 6 * 3.0 + 4 * 1.0
-    assert said == [
-        "    2.0 s  n0 n1 n2 n3 and 2 others became idle: 6 nodes",
-        "    2.0 s  a: 0 -> 2 nodes",
-        "    5.0 s  n0 was taken back: 4 nodes",
-        "    5.0 s  a: finished",
-        "    5.0 s  a: 2 -> 0 nodes",
-        "    5.0 s  n1 n2 given back: 4 nodes",
-    ]
-    assert narrator.losses("a") == "2 -> 0.25"
-    assert narrator.losses("b") == ""
-
-
-def leaving(*nodes: str) -> SimpleNamespace:
-    """Return a node manager that leaves these nodes by itself."""
-    return SimpleNamespace(preempted=lambda left: set(left).difference(nodes))
-
-
-def test_each_preemption_is_one_line_and_nothing_else_is() -> None:
-    said: list[str] = []
-    harvester = SimpleNamespace(held={})
-    daemon: Any = SimpleNamespace(
-        harvester=harvester, observers=[], state="running", node_manager=leaving("n7"), site=SimpleNamespace(unit="gpu")
-    )
-    nothing: Any = None
-    asyncio.run(PreemptionNarrator(said.append).begin(daemon, nothing, nothing))
-    (observe,) = daemon.observers
-    observe("events", (NodesJoined(time_s=0.0, nodes=("n1", "n2", "n3", "n7", "n10")),))
-    harvester.held = {"a": ("n1", "n2", "n7", "n10"), "b": ("n3",)}
-    observe("decision", None)
-    observe("message", {"type": "report", "task": "a", "loss": 2.0})
-    harvester.held = {"a": ("n1", "n7"), "b": ()}
-    observe("events", (NodesLeft(time_s=1.0, nodes=("n10", "n2")), NodesLeft(time_s=1.0, nodes=("n3", "n8"))))
-    harvester.held = {"a": ("n1",)}
-    observe("events", (NodesLeft(time_s=2.0, nodes=("n7",)),))  # drained: an operator wanted it
-    assert said == ["preemption: n2 n3 n10 taken back; a 4 -> 2 GPUs, b 1 -> 0 GPUs"]

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 
-from bftrain import Client, TaskView
+from bftrain import Client
 from bftrain.live.client import client as client_module
 from bftrain.live.commands import live, tasks
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.resource_views import Harvested
-from bftrain.live.model.schemas import StatusView
-from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool, HookTally
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import decided, submit
+from tests.helpers.live_inside import decided, ourselves, submit
 from tests.helpers.live_thread import LiveThread
+from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
 
 ME = ourselves().user
 
@@ -105,42 +100,6 @@ def test_a_status_of_a_task_says_all_of_it(bftrain: CommandLine, run: LiveThread
     lost = bftrain("status", "b")
     assert (lost.code, lost.out) == (3, "")
     assert "no task is called 'b'" in lost.err
-
-
-def test_words_for_every_state_of_a_run_and_a_task() -> None:
-    view = TaskView(
-        number=1, name="t", user="u", state="failed", launcher="l", min_nodes=1, max_nodes=2, submitted_s=0.0,
-        started_s=86400.0, ended_s=86400.0 + 3 * 86400 + 7200, step=1200, speed=12.0, speeds={1: 10.0, 2: 19.0},
-        costs={"grow": 0.25}, failures=3, reason="boom",
-    )  # fmt: skip
-    assert tasks.row(view, time.time())[3:] == ("", "step 1,200", "12/s", "", "3 d 2 h")
-    assert tasks.duration(-1) == "0 s"
-    assert tasks.duration(3725) == "1 h 2 min"
-    assert tasks.duration(125) == "2 min 5 s"
-    assert tasks.clock(0.0).startswith("19")
-    assert len(tasks.clock(time.time())) == len("12:34:56")
-    from rich.console import Console  # noqa: PLC0415 - heavy
-
-    console = Console(width=120)
-    with console.capture() as seen:
-        console.print(tasks.described(view))
-    for words in ("10/s", "grow: 0.25 s", "boom", "12 samples/s", "failures", "node-hours"):
-        assert words in seen.get()
-    with console.capture() as seen:
-        console.print(tasks.described(structs.replace(view, unit="gpu")))
-    assert "GPU-hours" in seen.get()
-    assert "node" not in seen.get()
-    status = StatusView(
-        version="1", site="s", state="running", user="u", pid=1, scheduler="x", solver="y", objective="z",
-        since_s=0.0, now_s=60.0, pool=0, used=0, agents=0, drained=0, running=0, waiting=0, paused=0, over=0,
-        speed=0.0, steps=0, harvested=(Harvested(day="2030-01-31", samples=1200.0, node_s=1800.0),),
-    )  # fmt: skip
-    with console.capture() as seen:
-        console.print(tasks.status_table(status))
-    words = seen.get()
-    assert "running, for 1 min 0 s" in words
-    assert "decided" not in words
-    assert "1,200 samples in 0.50 node-hours (2030-01-31)" in words
 
 
 def test_tasks_are_paused_resumed_and_cancelled(bftrain: CommandLine, run: LiveThread) -> None:
@@ -312,17 +271,6 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
     assert f"{tmp_path}/bftrain/live/api.sock: no live run answers" in ended.err
     (tmp_path / "system.sock").touch()
     assert str(tmp_path / "system.sock") in bftrain("queue").err
-
-
-def test_a_live_run_that_is_not_ours_to_ask_is_said(
-    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(client_module._UnixConnection, "connect", refuse)  # noqa: SLF001 - who root is may connect
-    ended = bftrain("queue", "--live", run.socket)
-    assert (ended.code, "you may not talk to this live run" in ended.err) == (4, True)
 
 
 def test_hooks_are_checked_by_a_message_that_comes_back(

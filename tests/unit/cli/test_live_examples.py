@@ -16,14 +16,13 @@ import pytest
 
 from bftrain import BadInput, Settings, registry
 from bftrain.live import examples
-from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.schedulers.flux import FluxSettings
 from bftrain.live.schedulers.local import LocalSettings
 from bftrain.live.schedulers.pbs import PbsNodesSettings, PbsSettings
 from bftrain.live.schedulers.slurm import SlurmNodesSettings
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
 from tests.helpers.in_process import CommandLine
+from tests.helpers.live_inside import Agents, Api, KeepSettings, SiteSettings, Times, Usage, load
+from tests.helpers.schedulers import SlurmSettings
 
 FOLDER = Path(__file__).parents[3] / "examples" / "live"
 SCHEDULERS: dict[str, type[msgspec.Struct]] = {
@@ -72,18 +71,6 @@ def test_it_loads_and_makes_its_scheduler(name: str, tmp_path: Path) -> None:
 
 
 @every_site
-def test_every_key_is_there_and_explained(name: str) -> None:
-    found = keys(examples.text(name))
-    tables = {"": SiteSettings, "scheduler": SCHEDULERS[name], **TABLES}
-    for table, kind in tables.items():
-        known = {field.encode_name for field in msgspec.structs.fields(kind)}
-        known = known - {"scheduler", *TABLES} if not table else known
-        known |= POOL_KEYS.get(name, {"name"}) if table == "scheduler" else set()
-        assert {key["key"] for where, key in found if where == table} == known
-    assert [key["key"] for _, key in found if not key["why"] and key["key"] != "name"] == []
-
-
-@every_site
 def test_what_stands_behind_a_mark_is_what_holds_without_it(name: str, tmp_path: Path) -> None:
     text = examples.text(name)
     shown = "".join(f"#?{key} =|" for key in SHOWN).rstrip("|")
@@ -120,11 +107,6 @@ def test_the_command_fills_in_who_asks_and_where(bftrain: CommandLine, monkeypat
     unit = bftrain("live", "--example", "systemd-user").out
     assert f"ExecStart={sys.executable} -m bftrain live --config %h/bftrain/site.toml" in unit
     assert bftrain("live", "--example", "slurm", "--json").out.startswith('{"example":')
-
-
-def test_a_name_that_would_have_to_be_quoted_is_left_to_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getpass, "getuser", lambda: 'o"neil')
-    assert 'name = "jane" ' in examples.for_us("pbs")
 
 
 def test_an_example_that_is_not_there_is_refused_with_the_nearest(bftrain: CommandLine) -> None:

@@ -14,10 +14,8 @@ import pytest
 from bftrain import Client, NotAvailable
 from bftrain.live.commands import measure
 from bftrain.live.commands.probe_jobs import ProbeJobs, ProbeWait
-from bftrain.live.commands.wait_statistics import ComparedWait
-from bftrain.live.model.callers import ourselves
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import submit
+from tests.helpers.live_inside import ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 
 # The job runs at once, in the background; with the file "hold" it waits for ever
@@ -91,17 +89,6 @@ def test_it_submits_what_it_says_by_turns_and_leaves_nothing(
     assert "harvesting is paused: no node is used" in states(run)
 
 
-def test_several_jobs_may_wait_at_once(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
-    ended = bftrain(*WORDS, "--at-once", "2", "--yes", "--json")
-    assert ended.code == 0, ended.err
-    assert [len(block) for block in json.loads(ended.out)["with_s"]] == [2, 2]
-    assert "It submits 8 jobs, up to 2 at a time" in ended.err
-    (tmp_path / "hold").touch()
-    ended = bftrain(*WORDS, "--at-once", "2", "--yes", "--patience", "0.05")
-    assert (ended.code, "waits for more than 0.05 s" in ended.err) == (4, True)
-    assert not paused(run)
-
-
 def test_the_partition_of_the_pilots_is_refused(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,13 +101,6 @@ def test_the_partition_of_the_pilots_is_refused(
     assert not (tmp_path / "calls").exists(), "no job was submitted"
     assert bftrain(*WORDS, "--option=--qos=high", "--yes").code == 0, "jobs may preempt by their QOS"
     assert not paused(run)
-
-
-def test_in_words_it_is_a_table(bftrain: CommandLine, run: LiveThread) -> None:
-    ended = bftrain(*WORDS, "--yes")
-    assert (ended.code, run.socket != "") == (0, True), ended.err
-    for words in ("waits of 4 jobs without and 4 with harvesting", "median", "p95", "difference"):
-        assert words in ended.out
 
 
 def test_a_pause_of_before_is_there_again_afterwards(bftrain: CommandLine, run: LiveThread) -> None:
@@ -182,20 +162,6 @@ def test_measuring_goes_on_where_it_ended(
     assert bftrain(*WORDS, "--yes", "--record", record).code == 3
     assert bftrain(*WORDS, "--yes", "--record", tmp_path / "no" / "folder").code == 3
     assert run.socket
-
-
-def compared(low_s: float | None, high_s: float | None) -> str:
-    median = ComparedWait(name="median", without_s=1.0, with_s=1.1, difference_s=0.1, low_s=low_s, high_s=high_s)
-    empty: dict[str, Any] = {"without_s": (), "with_s": (), "preempted": 0, "steps": ()}
-    return measure._conclusion(  # noqa: SLF001 - its words
-        measure.MeasuredWaits(by="sbatch", command="sbatch", nodes=1, compared=(median,), **empty)
-    )
-
-
-def test_what_follows_is_a_sentence() -> None:
-    assert compared(0.02, 0.2) == "With harvesting the median wait is 0.020 to 0.200 s longer.\n"
-    assert compared(-0.2, -0.02) == "With harvesting the median wait is 0.020 to 0.200 s shorter.\n"
-    assert "No difference is proven; the median wait is at most 0.200 s longer" in compared(-0.1, 0.2)
 
 
 @pytest.mark.parametrize(

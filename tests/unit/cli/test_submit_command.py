@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.model.callers import ourselves
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import World
+from tests.helpers.live_inside import World, ourselves
 from tests.helpers.live_thread import LiveThread, live_thread
 
 ME = ourselves().user
@@ -65,25 +64,6 @@ def test_how_a_program_says_that_it_is_finished_reaches_its_launcher(
         "three": {},
     }, "what says nothing is left out, for launchers that do not know of it"
     assert (kept(run, "make").run.stall_limit_s, kept(run, "three").run.stall_limit_s) == (60.0, None)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--finish-code", "126"), "finish_code: must be at most 125, and not 75"),
-        (("--finish-code", "75"), "finish_code: must be at most 125, and not 75"),
-        (("--finish-code", "0"), "finish_code: must be at least 1"),
-        (("--stall-limit", "-1"), "stall_limit_s: must be at least 0"),
-        (("--finish-file", "a\0b"), "NUL"),
-    ],
-)
-def test_an_end_that_cannot_be_is_refused(
-    bftrain: CommandLine, run: LiveThread, words: tuple[str, ...], says: str
-) -> None:
-    assert run.socket
-    ended = bftrain("submit", "make", "--nodes", "1", *words)
-    assert ended.code != 0
-    assert says in ended.err
 
 
 def test_a_file_of_tasks_is_handed_in(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:

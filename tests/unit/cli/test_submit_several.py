@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.model.callers import ourselves
 from tests.helpers.in_process import CommandLine
+from tests.helpers.live_inside import ourselves
 from tests.helpers.live_thread import LiveThread
 
 

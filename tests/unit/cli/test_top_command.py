@@ -21,22 +21,12 @@ import pytest
 from rich.console import Console
 
 from bftrain import Client
-from bftrain.live.client import client as client_module
-from bftrain.live.client.client import LiveView, StreamClient
+from bftrain.live.client.client import LiveView
 from bftrain.live.commands import top
 from bftrain.live.commands.top import Keyboard
-from bftrain.live.commands.top_screen import BLOCKS, PLAIN, TopView, spark
+from bftrain.live.commands.top_screen import TopView
 from bftrain.live.model.resource_views import Harvested
-from bftrain.live.model.schemas import (
-    Cell,
-    Happening,
-    HistoryView,
-    NodeChanges,
-    StatusView,
-    TaskChanges,
-    TaskRow,
-    Update,
-)
+from bftrain.live.model.schemas import Cell, Happening, HistoryView, StatusView, TaskChanges, TaskRow, Update
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_seen import ObservedRun
 
@@ -172,37 +162,6 @@ def test_tasks_that_run_come_first_and_those_long_over_are_gone() -> None:
     lines = drawn(TopView(scene(*rows)), 80)
     shown = [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in {row.name for row in rows}]
     assert shown == ["large", "small", "waits", "done"]
-
-
-def test_neither_node_nor_task() -> None:
-    text = "\n".join(drawn(TopView(scene(pool=0, used=0, speed=0.0)), 80))
-    assert "0 of 0 nodes used" in text
-    assert "no task yet: bftrain submit" in text
-    assert "harvested today: nothing yet" in text
-
-
-def test_sparks_have_the_height_of_their_values() -> None:
-    assert spark([0.0, 1.0, 4.0, 8.0], BLOCKS) == " ▂▅█"
-    assert spark([0.0, 8.0], PLAIN, 16.0) == " ="
-    assert spark([0.0, 0.0], BLOCKS) == "  "
-
-
-def test_a_scene_forgets_what_is_gone_and_what_is_too_long_ago() -> None:
-    seen = scene(task(1, "a"), task(2, "b"))
-    old = min(seen.cells)
-    history = HistoryView(span_s=600.0, width_s=1.0, cells=(Cell(begin_s=NOW, known_s=0.5, pool=1, speed=2),))
-    nodes = NodeChanges(changed={"n1": ("used", 1), "n2": ("free", 0)})
-    seen.update(
-        Update(
-            status=status(now_s=NOW + 5), day=DAY, tasks=TaskChanges(gone=(2,), more=7), nodes=nodes, history=history
-        )
-    )
-    assert list(seen.tasks) == [1]
-    assert seen.more == 7
-    assert old not in seen.cells
-    assert NOW in seen.cells
-    seen.update(Update(status=status(now_s=NOW + 6), day=DAY, nodes=NodeChanges(gone=("n1",))))
-    assert seen.nodes == {"n2": ("free", 0)}
 
 
 @pytest.fixture(scope="module")
@@ -365,28 +324,6 @@ def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, te
 
         with watched(live, terminal, script):
             pass
-
-
-def test_a_follower_that_is_ended_takes_nothing_more(live: ObservedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = threading.Semaphore(0)
-    client = Client(live.run.socket)
-    follower = StreamClient(client, 600.0, changes.release)
-    assert changes.acquire(timeout=20)
-    follower.end()
-    follower._thread.join(20)  # noqa: SLF001 - whether it ends is the question
-    assert not follower._thread.is_alive()  # noqa: SLF001 - as above
-    monkeypatch.setattr(client_module, "_AGAIN_S", (0.01,))
-
-
-def test_a_keyboard_that_is_gone_is_no_end(terminal: Terminal) -> None:
-    with Keyboard(terminal.theirs) as keyboard:
-        keyboard.wake()
-        assert keyboard.wait(5.0) == ""
-        os.write(terminal.ours, b"\x04")
-        keyboard._terminal = os.open(os.devnull, os.O_RDONLY)  # noqa: SLF001 - it gives nothing, as one that is gone
-        assert keyboard.wait(5.0) == ""
-        assert keyboard._terminal is None  # noqa: SLF001 - as above
-        assert keyboard.wait(0.0) == ""
 
 
 def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:

@@ -16,9 +16,7 @@ from typing import Any, Self
 import pytest
 
 from bftrain.live.commands import train
-from bftrain.live.commands.train import TrialLogs
 from bftrain.taskfiles.profile_files import load_profiles
-from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.availability import LauncherAvailability, nothing
@@ -172,16 +170,6 @@ def test_a_script_that_fails_is_reported_with_its_last_words(
     assert "it failed: ValueError: no such layer" in ended.err
 
 
-def test_a_script_that_reports_nothing_gets_a_hint(
-    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plays(monkeypatch, lambda played, _: played.tell("confirmed", size=1, step=0))
-    ended = bftrain("train", script, "--nodes", "1", "--for", "0.05")
-    assert ended.code == 3
-    assert "no step was reported" in ended.err
-    assert "report(samples=..., loss=...)" in ended.err
-
-
 def test_sizes_at_which_nothing_was_done_are_named(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,31 +217,6 @@ def test_ctrl_c_while_agents_start(bftrain: CommandLine, script: Path, monkeypat
         signal.signal(signal.SIGHUP, before)
     assert ended.code == 130
     assert "interrupted before the script was started" in ended.err
-
-
-def test_who_is_to_outlive_the_terminal_does(
-    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def hung_up(played: Played, size: int) -> None:
-        os.kill(os.getpid(), signal.SIGHUP)
-        well(played, size)
-        played.tell("done", step=played.step)
-
-    plays(monkeypatch, hung_up)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert bftrain("train", script, "--nodes", "1").code == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_agents_that_never_get_warm_are_not_waited_for_for_ever(
-    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Played, "warm", False)
-    monkeypatch.setattr(train, "_WARMING_S", 0.05)
-    monkeypatch.setattr(train, "_POLL_S", 0.01)
-    assert bftrain("train", script, "--nodes", "1", "--for", "0.05").code == 0
 
 
 def test_with_v_the_scripts_own_words_are_shown(
@@ -326,36 +289,6 @@ def test_a_shell_script_is_rejected_before_agents_start(
     assert "use --launcher process" in ended.err
 
 
-def test_logs_that_are_long_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "_TAIL_BYTES", 8)
-    (tmp_path / "logs").mkdir()
-    logs = TrialLogs(tmp_path)
-    (tmp_path / "logs" / "w.log").write_text("a\nb\nlonger than a piece\n")
-    found = [line for _ in range(6) for line in logs.new_lines()]
-    assert found[:2] == ["w: a", "w: b"]
-    assert "".join(line.removeprefix("w: ") for line in found[2:]) == "longer than a piece"
-    (tmp_path / "logs" / "w.log").write_text("a\n")  # the agent cut it at its limit
-    assert not list(logs.new_lines())
-    (tmp_path / "logs" / "w.log").write_text("a\nnext\n")
-    assert list(logs.new_lines()) == ["w: next"]
-
-
-def test_more_modules_are_imported_before_workers_start(
-    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = set[tuple[str, ...]]()
-
-    def keeps(played: Played, size: int) -> None:
-        seen.add(tuple(played._preload))  # noqa: SLF001 - what its agents would be started with
-        well(played, size)
-
-    plays(monkeypatch, keeps)
-    for command in (("train", script, "--nodes", "1:1", "--for", "1s"), ("elastic", "check", script, "--steps", "10")):
-        ended = bftrain(*command, "--preload", "transformers, datasets")
-        assert ended.code == 0, ended.err
-    assert seen == {(*PRELOADED, "transformers", "datasets")}
-
-
 def test_a_script_that_is_ready_is_reported(bftrain: CommandLine, script: Path) -> None:
     ended = bftrain("elastic", "check", script, "--steps", "10")
     assert ended.code == 0, ended.err
@@ -393,19 +326,6 @@ def test_a_check_can_be_interrupted_and_a_script_that_fails_says_why(
     assert ended.code == 3
     assert "KeyError: 'lr'" in ended.err
     assert "runs" in ended.out
-
-
-@pytest.mark.parametrize(("columns", "widest"), [("40", 40), ("80", 80), ("300", 100)])
-def test_a_check_keeps_to_the_terminal_and_to_100_columns(
-    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch, columns: str, widest: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    reason = "exit code 1\nTraceback (most recent call last):\n  File x\nValueError: " + "no such layer " * 30
-    plays(monkeypatch, lambda played, _: played.tell("failed", reason=reason))
-    ended = bftrain("elastic", "check", script)
-    *words, _ = ended.err.splitlines()[2:]
-    assert "no such layer" in " ".join(ended.out.split())
-    assert max(map(len, (*ended.out.splitlines(), *words))) <= widest
 
 
 @pytest.mark.parametrize("command", ["train", "elastic check"])

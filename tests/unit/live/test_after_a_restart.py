@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,9 @@ from unittest import mock
 
 import pytest
 
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.run import startup
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain_elastic.manager.agent_hub import AgentHub
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import Agents, Times, World, decided, in_a_loop, live_inside, ourselves, submit, until
 
 LONG = Times(reunion_s=30.0)
 
@@ -35,13 +31,6 @@ def hub_calls() -> Iterator[list[str]]:
 
     with mock.patch.multiple(AgentHub, **{name: noted(name) for name in real}):
         yield calls
-
-
-def test_agents_have_longer_than_their_patience_to_come_back() -> None:
-    assert SiteSettings().reunion_s == 35.0
-    assert SiteSettings(agents=Agents(patience_s=2.0)).reunion_s == 10.0
-    assert SiteSettings(agents=Agents(patience_s=2.0), times=Times(reunion_s=0.0)).reunion_s == 3.0
-    assert SiteSettings(times=Times(reunion_s=90.0)).reunion_s == 90.0
 
 
 @in_a_loop
@@ -166,20 +155,6 @@ async def test_the_epoch_rises_with_every_start_regardless_of_the_clock(tmp_path
                 assert hub is not None
                 epochs.append(hub.epoch)
     assert epochs == [1000, 1001, 5000, 5001]
-
-
-@in_a_loop
-async def test_a_state_that_is_new_is_younger_than_all_that_were_begun_before(tmp_path: Path) -> None:
-    epochs = []
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        before = int(time.time())
-        async with live_inside(tmp_path / folder, World(agents=True), begin=False) as (daemon, _, _, _):
-            assert daemon.opened.hub is not None
-            epochs.append(daemon.opened.hub.epoch)
-            assert epochs[-1] >= before
-            assert TaskStore(daemon.opened.journal).fact("epoch") == str(epochs[-1]), "written down before it is used"
-    assert epochs == sorted(epochs)
 
 
 @in_a_loop

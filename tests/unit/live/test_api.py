@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,15 @@ from typing import Any
 import pytest
 
 from bftrain.errors import Fault
-from bftrain.live.api import server as api_module
-from bftrain.live.api.http_connection import Response
-from bftrain.live.api.openapi import Parameter, Route
+from bftrain.live.api.openapi import Route
 from bftrain.live.api.routes import ROUTES
 from bftrain.live.api.server import ApiServer
 from bftrain.live.model import callers
-from bftrain.live.model.callers import Caller
-from bftrain.live.model.site_config import Api as ApiSettings
-from bftrain.live.model.site_config import SiteSettings
 from tests.helpers.asking import ApiReply, ask, connect
-from tests.helpers.live_callers import ANN, BOB, CHIEF, everywhere, token_of
-from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, site_of, submit, until
+from tests.helpers.live_callers import ANN, BOB, everywhere, token_of
+from tests.helpers.live_inside import Api as ApiSettings
+from tests.helpers.live_inside import Inside, SiteSettings, decided, in_a_loop, live_inside, site_of, submit, until
+from tests.helpers.live_limits import set_limits
 
 TCP = ApiSettings(tcp="127.0.0.1:0")
 SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
@@ -55,14 +51,6 @@ async def test_every_address_answers_as_it_says_on_the_socket_and_over_tcp(tmp_p
                 assert answered.status in expected | after_cancel, f"{route.method} {path}: {answered}"
                 kind = route.kind if answered.status == 200 else "application/json"
                 assert answered.headers["content-type"].partition(";")[0] == kind.partition(";")[0]
-
-
-@in_a_loop
-async def test_a_head_is_that_of_a_get_and_nothing_else(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as inside:
-        answered = await ask(inside.api.addresses[0], "HEAD /v1/status")
-        assert (answered.status, answered.body) == (200, b"")
-        assert (await ask(inside.api.addresses[0], "HEAD /v1/drain")).status == 405
 
 
 @pytest.mark.parametrize(
@@ -141,22 +129,6 @@ async def test_the_socket_knows_who_asks(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @in_a_loop
-async def test_a_caller_that_leaves_before_it_is_identified_does_no_harm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(*_: object) -> Caller:
-        raise OSError
-
-    async with live_inside(tmp_path) as inside:
-        with monkeypatch.context() as patched:
-            patched.setattr(callers, "caller_at_socket", gone)
-            reader, writer = await connect(inside.api.addresses[0])
-            assert await reader.read() == b""
-            writer.close()
-        assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200
-
-
-@in_a_loop
 async def test_over_tcp_only_the_token_opens(tmp_path: Path) -> None:
     async with live_inside(tmp_path, api=TCP) as inside:
         tcp = inside.api.addresses[1]
@@ -169,15 +141,6 @@ async def test_over_tcp_only_the_token_opens(tmp_path: Path) -> None:
         assert (await ask(tcp, "POST /v1/tasks", SUBMISSION, authorization=token)).json[
             "user"
         ] == callers.ourselves().user
-
-
-@in_a_loop
-async def test_only_what_is_public_needs_no_token(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, api=TCP) as inside:
-        for route in ROUTES:
-            answered = await ask(inside.api.addresses[1], f"{route.method} {route.path}")
-            assert (answered.status == 401) is not route.public, route.path
-        assert not any(route.public for route in ROUTES if route.path.startswith(("/v1", "/metrics")))
 
 
 @pytest.mark.parametrize(
@@ -242,45 +205,11 @@ async def test_a_fault_of_ours_is_said_and_we_go_on(error: Exception, tmp_path: 
 
 
 @in_a_loop
-async def test_a_route_may_answer_for_itself_or_with_bytes_and_take_parameters(tmp_path: Path) -> None:
-    given = Route(
-        method="GET",
-        path="/x/{name}",
-        about="",
-        answer=lambda _, asked: f"{asked.names['name']} {asked.query}".encode(),
-        gives=bytes,
-        kind="text/html",
-        query={"a": Parameter(about="", schema={"type": "string"})},
-    )
-    made = Route(method="GET", path="/y", about="", answer=lambda *_: Response(status=202, body=b"{}"), gives=bytes)
-    async with live_inside(tmp_path) as inside:
-        site = site_of(tmp_path, inside.world, api=ApiSettings(socket=str(tmp_path / "other.sock")))
-        answered = await _asked_of(given, site, inside, "GET /x/a%2Fb?a=1")
-        assert (answered.headers["content-type"], answered.body) == ("text/html", b"a/b {'a': '1'}")
-        assert (await _asked_of(made, site, inside, "GET /y")).status == 202
-
-
-@in_a_loop
-async def test_a_stream_that_breaks_ends_one_talk_and_no_other(tmp_path: Path) -> None:
-    async def stream() -> AsyncGenerator[bytes, None]:
-        yield b"a"
-        raise ZeroDivisionError("in a stream")
-
-    route = Route(method="GET", path="/s", about="", answer=lambda *_: Response(stream=stream()), gives=bytes)
-    said: list[str] = []
-    async with live_inside(tmp_path, said=said) as inside:
-        site = site_of(tmp_path, inside.world, api=ApiSettings(socket=str(tmp_path / "other.sock")))
-        answered = await _asked_of(route, site, inside, "GET /s")
-        assert answered.body == b"1\r\na\r\n"  # and no end: a reader knows that it was cut off
-        assert any("in a stream" in words for words in said)
-
-
-@in_a_loop
 async def test_no_user_keeps_the_others_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = [ANN]
     monkeypatch.setattr(callers, "caller_at_socket", lambda *_: who[0])
-    monkeypatch.setattr(api_module, "_OF_ONE", 3)
-    monkeypatch.setattr(api_module, "_CONNECTIONS", 5)
+    set_limits(monkeypatch, api_connections_of_user=3)
+    set_limits(monkeypatch, api_connections=5)
     async with live_inside(tmp_path) as inside:
         path = inside.daemon.site.socket
         taken = [await _held(path) for _ in range(3)]
@@ -309,8 +238,8 @@ async def _held(path: Path) -> asyncio.StreamWriter:
 async def test_silent_connections_over_tcp_keep_out_neither_the_socket_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_module, "_OF_ONE", 8)
-    monkeypatch.setattr(api_module, "_CONNECTIONS", 10)
+    set_limits(monkeypatch, api_connections_of_user=8)
+    set_limits(monkeypatch, api_connections=10)
     async with live_inside(tmp_path, api=TCP) as inside:
         socket, tcp = everywhere(inside)
         silent = [await connect(tcp)]
@@ -326,27 +255,6 @@ async def test_silent_connections_over_tcp_keep_out_neither_the_socket_nor_the_t
         assert (await ask(socket, "GET /v1/status")).status == 503, "an operator has as many places as any user"
         assert (await ask(tcp, "GET /v1/status", authorization=token_of(inside))).status == 200
         for writer in (*held, *(one for _, one in silent)):
-            writer.close()
-
-
-@in_a_loop
-async def test_operators_have_places_when_all_others_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    who = [ANN]
-    monkeypatch.setattr(callers, "caller_at_socket", lambda *_: who[0])
-    monkeypatch.setattr(api_module, "_CONNECTIONS", 4)
-    monkeypatch.setattr(api_module, "_REFUSED", 3)
-    async with live_inside(tmp_path) as inside:
-        path = inside.daemon.site.socket
-        taken = [await _held(path) for _ in range(4)]
-        refused = [await connect(path) for _ in range(20)]
-        for reader, _ in refused[3:]:
-            with suppress(ConnectionError):
-                assert await reader.read() == b"", "it is cut off"
-        who[0] = CHIEF
-        assert (await ask(path, "GET /v1/status")).status == 200
-        for reader, _ in refused[:3]:
-            assert b" 503 " in await reader.readline()
-        for writer in (*taken, *(one for _, one in refused)):
             writer.close()
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bftrain import BadConfig, NotAvailable
-from bftrain.live.model.site_config import Api as ApiSettings
 from tests.helpers.asking import ask
 from tests.helpers.live_callers import token_of
+from tests.helpers.live_inside import Api as ApiSettings
 from tests.helpers.live_inside import in_a_loop, live_inside
 
 
@@ -115,17 +115,6 @@ async def test_where_another_process_listens_we_cannot(tmp_path: Path) -> None:
         with pytest.raises(NotAvailable, match="cannot listen"):
             async with live_inside(tmp_path, api=settings):
                 pass
-
-
-@in_a_loop
-async def test_a_socket_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(asyncio, "start_unix_server", full)
-    with pytest.raises(NotAvailable, match="No space left on device"):
-        async with live_inside(tmp_path):
-            pass
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")

@@ -13,24 +13,27 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain import BatchScaling, Journal, Limits, Rerun, Settings, Solution, SpeedCurve, ValueTable
-from bftrain.live import decision_loop as stepper_module
-from bftrain.live.api.service import LiveService
 from bftrain.live.decision_loop import HANGS
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import Times
-from bftrain.live.model.task_record import LiveTaskState
-from bftrain.live.run import daemon as daemon_module
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_solvers.exact import solver as exact
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import (
+    LiveService,
+    LiveTaskState,
+    TaskStore,
+    Times,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    ourselves,
+    remarks,
+    submit,
+    until,
+)
+from tests.helpers.live_limits import set_limits
 from tests.helpers.scripted_agents import Agent
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
-
-
-def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
-    return [one.text for one in daemon.remarks.latest]
 
 
 @in_a_loop
@@ -54,10 +57,7 @@ def max_min(share_s: float, objective: str = "max-min", turn_s: float = 20.0) ->
 
 
 @in_a_loop
-async def test_a_task_that_waits_has_its_turn_though_nothing_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
+async def test_a_task_that_waits_has_its_turn_though_nothing_happens(tmp_path: Path) -> None:
     async with live_inside(tmp_path, **max_min(0.05, turn_s=0.01)) as (_, service, _, world):
         await submit(service, "a", 1, 1, curve=CURVE)
         await submit(service, "b", 1, 1, curve=CURVE)
@@ -65,20 +65,6 @@ async def test_a_task_that_waits_has_its_turn_though_nothing_happens(
         await until(lambda: world.held.get("a") == {"n1"}, "the first one has the node")
         await until(lambda: world.held.get("b") == {"n1"}, "the other one has it after a while")
         await until(lambda: world.held.get("a") == {"n1"}, "they take turns")
-
-
-@in_a_loop
-async def test_a_task_without_a_first_turn_does_not_wait_for_the_next_sharing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
-    async with live_inside(tmp_path, **max_min(600.0, turn_s=0.01)) as (_, service, _, world):
-        await submit(service, "a", 1, 1, curve=CURVE)
-        await submit(service, "b", 1, 1, curve=CURVE)
-        world.lend("n1")
-        await until(lambda: world.held.get("b") == {"n1"}, "the other one has its first turn")
-        await asyncio.sleep(0.2)
-        assert world.held.get("b") == {"n1"}, "and both wait for the next sharing then"
 
 
 @in_a_loop
@@ -91,35 +77,6 @@ async def test_starts_without_a_step_are_reported(tmp_path: Path) -> None:
         await decided(daemon)
         assert any("task 'a' started 3 times without a step" in line for line in said)
         assert service.task(ourselves(), "a").reason == "started 3 times without a step"
-
-
-@pytest.mark.parametrize(
-    ("settings", "tasks", "asked"),
-    [
-        (max_min(600.0), 2, True),
-        (max_min(600.0), 1, False),  # it has all that it can use
-        (max_min(0.0), 2, False),
-        (max_min(600.0, "throughput"), 2, False),  # which would lead to the same again
-    ],
-)
-@in_a_loop
-async def test_nodes_are_shared_again_only_where_that_can_change_something(
-    tmp_path: Path,
-    settings: dict[str, Any],
-    tasks: int,
-    asked: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
-    async with live_inside(tmp_path, **settings) as (daemon, service, _, world):
-        for number in range(tasks):
-            await submit(service, f"task{number}", 1, 1, curve=CURVE)
-        world.lend("n1")
-        await decided(daemon)
-        daemon._decided_at -= 300.0  # noqa: SLF001 - for time to pass at once
-        daemon._share_again()  # noqa: SLF001 - the clock of the daemon calls it
-        assert daemon.decision_loop.idle
-        daemon._decided_at -= 300.0  # noqa: SLF001 - as above
-        daemon._share_again()  # noqa: SLF001 - as above
-        assert daemon.decision_loop.idle != asked
 
 
 @in_a_loop
@@ -218,27 +175,6 @@ async def test_a_task_that_fails_gets_other_tries_and_is_then_given_up(tmp_path:
 
 
 @in_a_loop
-async def test_paused_tasks_hold_no_nodes_and_cancelled_ones_end(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, world):
-        world.lend("n1", "n2")
-        for name in ("a", "b"):
-            await submit(service, name, 1, 1)
-        await decided(daemon)
-        assert set(world.held) == {"a", "b"}
-        await service.pause(ourselves(), "a")
-        await decided(daemon)
-        assert (world.held["a"], daemon.harvester.paused) == (set(), {"a"})
-        assert service.task(ourselves(), "a").preemptions == 0
-        assert world.asked("want")[-1] == (1, frozenset())
-        await service.resume(ourselves(), "a")
-        await service.cancel(ourselves(), "b")
-        await decided(daemon)
-        assert set(world.held) == {"a"}
-        assert len(world.held["a"]) == 1
-        assert [record.state for record in daemon.task_store.over] == [LiveTaskState.CANCELLED]
-
-
-@in_a_loop
 async def test_what_is_measured_changes_decisions_and_narrows_unmeasured_tasks(tmp_path: Path) -> None:
     class Narrowing(World):
         def narrow(self, task: str, size: int | None) -> None:
@@ -271,8 +207,7 @@ async def test_what_is_measured_changes_decisions_and_narrows_unmeasured_tasks(t
 
 @in_a_loop
 async def test_the_tick_learns_writes_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
-    monkeypatch.setattr(daemon_module, "_WRITE_S", 0.01)
+    set_limits(monkeypatch, write_s=0.01)
     async with live_inside(tmp_path) as (daemon, service, _, world):
         world.lend("n1")
         await submit(service, "a", 1, 1)
@@ -323,7 +258,7 @@ class Hanging:
 
 @in_a_loop
 async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepper_module, "_OVERTIME_S", 0.02)
+    set_limits(monkeypatch, solver_overtime_s=0.02)
     hanging = Hanging()
     async with live_inside(tmp_path, deciding=Settings(solver_deadline_s=0.01)) as (daemon, service, _, world):
         with mock.patch.object(type(exact), "solve", lambda *words: hanging(*words)):  # noqa: PLW0108 - a method
@@ -426,7 +361,6 @@ async def test_what_lies_between_a_wish_and_its_event_is_made_up_for(tmp_path: P
 async def test_agents_whose_workers_only_the_daemon_can_end_hear_that_its_loop_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.02)
     world = World(agents=True)
     monkeypatch.setattr(world, "keep_workers_s", 0.0, raising=False)
     async with live_inside(tmp_path, world) as (daemon, _, _, _):

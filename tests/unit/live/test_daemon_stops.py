@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from bftrain import BadInput, Journal, NotAvailable, NotNow, Rerun, SpeedCurve
+from bftrain import Journal, NotAvailable, NotNow, Rerun, SpeedCurve
 from bftrain.journal import JournalStalled
-from bftrain.live import decision_loop as stepper_module
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import Times
-from bftrain.live.run import daemon as daemon_module
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import (
+    Times,
+    World,
+    decided,
+    full_disk,
+    in_a_loop,
+    live_inside,
+    ourselves,
+    remarks,
+    submit,
+    until,
+)
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
-
-
-def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
-    return [one.text for one in daemon.remarks.latest]
 
 
 @in_a_loop
@@ -36,7 +37,7 @@ async def test_a_journal_that_cannot_be_written_ends_the_run_and_orders_nothing_
         await submit(service, "a", 1, 1)
         await decided(daemon)
         full = NotAvailable("cannot be written: database or disk is full", where="live.db")
-        with mock.patch.object(Journal, "_insert", side_effect=full):
+        with full_disk(full):
             with pytest.raises(NotAvailable, match="the journal cannot be written"):
                 await submit(service, "b", 1, 1)
             assert daemon.state == "broken"
@@ -61,25 +62,12 @@ async def test_a_journal_that_cannot_be_written_at_the_start_is_the_end_of_it(tm
     world = World()
     async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
         full = NotAvailable("cannot be written: database or disk is full", where="live.db")
-        with mock.patch.object(Journal, "_insert", side_effect=full):
+        with full_disk(full):
             await daemon.begin()
         assert (daemon.state, daemon.broken.result(), daemon.ready.is_set()) == ("broken", full, False)
         assert world.asked("apply") == []
 
 
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no journal be written."""
-    with mock.patch.object(Journal, "_insert", side_effect=JournalStalled("cannot be written: disk is full")):
-        yield
-
-
-@pytest.fixture
-def _tries_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepper_module, "_AGAIN_S", 0.01)
-
-
-@pytest.mark.usefixtures("_tries_often")
 @in_a_loop
 async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_path: Path) -> None:
     world = World()
@@ -116,7 +104,6 @@ async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_p
         assert [record.name for record in daemon.task_store.over] == ["a"]
 
 
-@pytest.mark.usefixtures("_tries_often")
 @in_a_loop
 async def test_with_a_full_disk_a_task_can_be_cancelled(tmp_path: Path) -> None:
     world = World()
@@ -139,7 +126,6 @@ async def test_with_a_full_disk_a_task_can_be_cancelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leaves", [0, 1, 2, 3])
-@pytest.mark.usefixtures("_tries_often")
 @in_a_loop
 async def test_a_decision_that_a_full_disk_kept_is_carried_out_as_far_as_its_nodes_are_still_there(
     leaves: int, tmp_path: Path
@@ -169,7 +155,6 @@ async def test_a_decision_that_a_full_disk_kept_is_carried_out_as_far_as_its_nod
         assert list(Rerun(daemon.opened.journal).differences()) == []
 
 
-@pytest.mark.usefixtures("_tries_often")
 @in_a_loop
 async def test_an_end_in_order_with_a_full_disk_does_not_say_that_all_is_remembered(tmp_path: Path) -> None:
     world = World()
@@ -184,19 +169,6 @@ async def test_an_end_in_order_with_a_full_disk_does_not_say_that_all_is_remembe
 
 
 @in_a_loop
-async def test_decisions_wait_while_they_are_held_back(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, world):
-        await submit(service, "a", 1, 1)
-        daemon.decision_loop.hold_back()
-        world.lend("n1")
-        await decided(daemon)
-        assert world.held == {}
-        daemon.decision_loop.decide()
-        await decided(daemon)
-        assert world.held == {"a": {"n1"}}
-
-
-@in_a_loop
 async def test_decisions_settle_for_a_while_where_that_is_asked_for(tmp_path: Path) -> None:
     async with live_inside(tmp_path, times=Times(settle_s=0.2)) as (daemon, service, _, world):
         await submit(service, "a", 1, 4)
@@ -206,37 +178,6 @@ async def test_decisions_settle_for_a_while_where_that_is_asked_for(tmp_path: Pa
         world.lend("n2")
         await decided(daemon)
         assert [order["nodes"] for order in world.orders() if order["action"] == "start"] == [("n1", "n2")]
-
-
-@in_a_loop
-async def test_where_things_stand_is_written_down_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepper_module, "_KEEP_EVERY", 3)
-    world = World()
-    async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        await submit(service, "a", 1, 4)
-        for number in range(8):
-            world.lend(f"n{number}")
-            await decided(daemon)
-        stood = daemon.opened.journal.latest_snapshot()
-        assert stood is not None
-        assert stood.step > 3
-    async with live_inside(tmp_path, world) as (daemon, _, _, _):
-        assert len(daemon.harvester.pool) == 8
-
-
-@in_a_loop
-async def test_a_placement_that_breaks_ends_the_run(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, world):
-        await submit(service, "a", 1, 4)
-        broken = BadInput("broke", where="placement")
-        with mock.patch.object(type(daemon.harvester), "finish_decision", side_effect=broken):
-            world.lend("n1")
-            await until(lambda: daemon.state == "broken")
-        assert isinstance(daemon.broken.result(), BadInput)
-        daemon.broke(NotAvailable("and again"))
-        assert isinstance(daemon.broken.result(), BadInput), "the first trouble is the one that counts"
-        with suppress(NotNow):
-            await submit(service, "b", 1, 1)
 
 
 @in_a_loop
@@ -294,8 +235,7 @@ async def test_an_order_that_cannot_be_given_ends_the_run_before_more_is_written
 
 
 @in_a_loop
-async def test_a_clock_that_stops_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.01)
+async def test_a_clock_that_stops_ends_the_run(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, _, _, _):
         with mock.patch.object(daemon.task_manager, "learned", side_effect=ValueError("odd speed")):
             await until(lambda: daemon.state == "broken")

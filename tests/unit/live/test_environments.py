@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bftrain import BadValue, Run, UnknownName
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.environment import Environment, environment_of
-from bftrain.live.model.site_config import SiteSettings
+from bftrain import Run, UnknownName
+from bftrain.live.model.environment import Environment
 from tests.helpers.live_callers import submission
-from tests.helpers.live_inside import World, in_a_loop, live_inside
+from tests.helpers.live_inside import World, in_a_loop, live_inside, ourselves
 
 SITE = {"torch": Environment(setup=("module load cuda",), python="/t/python"), "image": Environment(prefix=("a", "i"))}
 FIELDS = {"setup", "prefix", "python"}
-
-
-def found(default: str = "", **more: Any) -> Environment:  # noqa: ANN401 - any field
-    return environment_of(Run(argv=("x.py",), **more), SITE, default)
-
-
-def test_a_task_adds_to_the_environment_that_it_names_or_to_the_default() -> None:
-    assert found() == Environment()
-    assert found("torch") == found(environment="torch") == SITE["torch"]
-    own = found("torch", setup=("export A=1",), python="/own/python")
-    assert own == Environment(setup=("module load cuda", "export A=1"), python="/own/python")
-    assert found("torch", environment="image", prefix=("nice",)) == Environment(prefix=("nice",))
-    with pytest.raises(UnknownName, match=r"no environment is called 'touch' \(did you mean 'torch'\?\)"):
-        found(environment="touch")
-
-
-def test_a_default_that_is_not_there_is_refused() -> None:
-    with pytest.raises(BadValue, match=r"there is no \[environments\.x\]"):
-        SiteSettings(environment="x")
 
 
 @in_a_loop

@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 
 from bftrain import BrokenPlugin, NotAvailable, Rerun
-from bftrain.live.api import service as office_module
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.run import daemon as daemon_module
 from bftrain_elastic.errors import BadJob
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-
-
-def remarks(daemon: Any) -> list[str]:  # noqa: ANN401 - a Daemon
-    return [one.text for one in daemon.remarks.latest]
+from tests.helpers.live_inside import (
+    LiveTaskState,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    ourselves,
+    remarks,
+    submit,
+    until,
+)
+from tests.helpers.live_limits import set_limits
 
 
 class Troubled(World):
@@ -65,10 +69,8 @@ TROUBLES = [OSError("the disk is gone"), NotAvailable("no licence"), BrokenPlugi
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: type(trouble).__name__)
 @in_a_loop
 async def test_a_task_that_cannot_be_run_for_now_waits_and_goes_on_when_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+    tmp_path: Path, trouble: Exception
 ) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
-    monkeypatch.setattr(daemon_module, "_TRY_AGAIN_S", 0.01)
     world = Troubled()
     await _a_and_b(tmp_path, world)
     world.trouble = trouble
@@ -113,11 +115,7 @@ async def test_a_task_that_is_held_up_is_taken_up_by_the_next_start_and_obeys_it
 
 
 @in_a_loop
-async def test_a_task_that_is_refused_when_it_is_tried_again_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daemon_module, "_TICK_S", 0.005)
-    monkeypatch.setattr(daemon_module, "_TRY_AGAIN_S", 0.01)
+async def test_a_task_that_is_refused_when_it_is_tried_again_has_failed(tmp_path: Path) -> None:
     world = Troubled()
     await _a_and_b(tmp_path, world)
     world.trouble = OSError("the disk is gone")
@@ -158,14 +156,14 @@ async def test_a_folder_that_hangs_blocks_no_other(
 
 @in_a_loop
 async def test_a_folder_that_hangs_is_no_end_to_submitting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_module, "_PATIENCE_S", 0.05)
+    set_limits(monkeypatch, folder_patience_s=0.05)
     world = Troubled()
     hanging = world.trouble = threading.Event()
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         with pytest.raises(NotAvailable, match="does not come back within"):
             await submit(service, "a", 1, 1)
         assert daemon.task_store.unfinished == ()
-        monkeypatch.setattr(office_module, "_PATIENCE_S", 30.0)
+        set_limits(monkeypatch, folder_patience_s=30.0)
         await submit(service, "b", 1, 1)
         hanging.set()
         await until(lambda: world.asked("drop") == ["a"], "and what came of it later is undone")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bftrain.live.model.schemas import Span
-from bftrain.live.monitor.history import SPANS, HistoryAverages, HistoryLevel, HistorySample, LiveHistory
+from bftrain.live.monitor.history import HistoryAverages, HistoryLevel, HistorySample, LiveHistory
 
 
 def whole(cell: HistoryAverages) -> dict[int, float]:
@@ -29,21 +29,6 @@ def test_a_cell_holds_exact_averages_however_short_something_lasted() -> None:
     assert first.speed == pytest.approx(10.0)
     assert whole(first) == pytest.approx({1: (2 * 4 + 0.5) / 10, 2: 0.05})
     assert (second.at, second.known_s, second.pool) == (11, 1.0, 8.0)
-
-
-def test_cells_that_nothing_changes_in_are_filled_at_once_and_only_as_many_as_are_kept() -> None:
-    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
-    level.add(0.0, 1e7 + 5.0, HistorySample(3, 7.0, {9: 3}))
-    cells = list(level.cells())
-    assert [cell.at for cell in cells] == list(range(999_991, 1_000_001))
-    assert all(cell.pool == 3 and whole(cell) == {9: 3} for cell in cells)
-    assert [cell.known_s for cell in cells] == [10.0] * 9 + [5.0]
-
-
-def test_only_what_is_asked_for_is_given() -> None:
-    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
-    level.add(0.0, 95.0, HistorySample(1, 0.0, {}))
-    assert [cell.at for cell in level.cells(since_s=70.0)] == [7, 8, 9]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -87,24 +72,6 @@ def test_memory_is_bounded_in_every_case() -> None:
     assert len(history.names) < 2 * 4096 + 4 * 720
 
 
-def test_of_very_many_tasks_in_a_cell_the_largest_are_distinguished() -> None:
-    level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
-    level.add(0.0, 10.0, HistorySample(5000, 1.0, {number: number for number in range(1, 265)}))
-    level.add(10.0, 11.0, HistorySample(0, 1.0, {}))
-    cell, _ = level.cells()
-    sizes = whole(cell)
-    assert sorted(sizes) == [0, *range(201, 265)]
-    assert sizes[0] == sum(range(1, 201))
-
-
-def test_names_of_unfinished_tasks_are_kept() -> None:
-    history = LiveHistory(lambda: (3,))
-    for number in range(10_000):
-        history.name(number, f"t{number}", 0)
-    assert 3 in history.names
-    assert 4 not in history.names
-
-
 def test_a_restart_goes_on_with_what_was_seen_also_within_a_cell(tmp_path: Path) -> None:
     path, before = tmp_path / "history.json", LiveHistory()
     before.name(1, "one", 5)
@@ -137,9 +104,3 @@ def test_a_history_that_cannot_be_read_is_left_out(tmp_path: Path, text: str) ->
     history.load(path)
     history.load(tmp_path / "none")
     assert not any(list(level.cells()) for level in history.levels)
-
-
-def test_the_finest_level_that_reaches_back_far_enough_is_given() -> None:
-    history = LiveHistory()
-    found = [history.level(span_s).span.span_s for span_s in (1, 600, 601, 86400, 1e9)]
-    assert found == [600, 600, 3600, 86400, SPANS[-1].span_s]

@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
-from bftrain import BadValue, Journal, Rerun, Run
-from bftrain.live import decision_loop
-from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.run import housekeeping
-from bftrain.live.tasks.task_store import all_kept
+from bftrain import Journal, Rerun, Run
 from tests.helpers.live_callers import ANN, CHIEF, submission
-from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import Inside, KeepSettings, World, all_kept, decided, in_a_loop, live_inside, submit
+from tests.helpers.live_limits import set_limits
 from tests.helpers.simulated_site import COMMIT_BYTES, SimulatedSite
 
 DAY_S = 86_400.0
@@ -75,21 +72,6 @@ async def test_commits_go_first_and_then_folder_and_record_but_hours_stay(
 
 
 @in_a_loop
-async def test_a_number_is_not_used_again_after_its_task_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, world, keep = clock(monkeypatch), World(), KeepSettings(task_days=1)
-    async with live_inside(tmp_path, world, keep=keep) as inside:
-        world.lend("n1")
-        await ended(inside, "a")
-        now[0] += 2 * DAY_S
-        await inside.daemon.housekeeping.tidy()
-        inside.daemon.write()
-    async with live_inside(tmp_path, world, keep=keep) as inside:
-        assert (await inside.service.submit(ANN, submission("b", 1))).number == 2
-
-
-@in_a_loop
 async def test_the_oldest_folders_go_where_they_take_too_much_and_those_in_use_stay(tmp_path: Path) -> None:
     world = World()
     async with live_inside(tmp_path, world, keep=KeepSettings(folders_gb=0.0005)) as inside:
@@ -101,10 +83,6 @@ async def test_the_oldest_folders_go_where_they_take_too_much_and_those_in_use_s
         (remark,) = inside.daemon.remarks.latest
         assert remark.text.startswith("1 folder of tasks that are over")
         assert remark.text.endswith("([keep] folders_gb): #2")
-
-
-def test_nothing_grows_for_ever_if_nothing_is_said() -> None:
-    assert all(getattr(KeepSettings(), name) > 0 for name in KeepSettings.__struct_fields__)
 
 
 @in_a_loop
@@ -126,8 +104,8 @@ async def test_links_in_place_of_a_folder_are_left_alone(tmp_path: Path, monkeyp
 async def test_the_journal_is_cut_and_goes_on_and_old_parts_go_in_their_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision_loop, "_KEEP_EVERY", 5)
-    monkeypatch.setattr(housekeeping, "_ROWS", 7)
+    set_limits(monkeypatch, snapshot_steps=5)
+    set_limits(monkeypatch, journal_rows=7)
     world, keep = World(), KeepSettings(archive_days=1)
     site: dict[str, Any] = {"keep": keep}
     async with live_inside(tmp_path, world, **site) as inside:
@@ -160,7 +138,7 @@ async def test_the_journal_is_cut_and_goes_on_and_old_parts_go_in_their_time(
 async def test_runs_that_are_short_one_by_one_write_down_where_things_stand_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision_loop, "_KEEP_EVERY", 10)
+    set_limits(monkeypatch, snapshot_steps=10)
     world = World()
     for run in range(8):
         async with live_inside(tmp_path, world) as inside:
@@ -170,22 +148,6 @@ async def test_runs_that_are_short_one_by_one_write_down_where_things_stand_too(
             stood_at = inside.daemon.opened.journal.stood_at
             assert len(inside.daemon.opened.journal) < 4 * (run + 1)
     assert stood_at >= 10
-
-
-@in_a_loop
-async def test_it_begins_by_itself_when_the_journal_is_long_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decision_loop, "_KEEP_EVERY", 5)
-    monkeypatch.setattr("bftrain.live.model.keep_settings._FEWEST_STEPS", 10)
-    world = World()
-    async with live_inside(tmp_path, world, keep=KeepSettings(journal_steps=20)) as inside:
-        await inside.service.submit(ANN, submission("a", 4))
-        for number in range(30):
-            (world.take if number % 2 else world.lend)("n1", "n2")
-            await decided(inside.daemon)
-        inside.daemon.housekeeping.apply()
-        await until(lambda: inside.daemon.opened.journal.parts, "it is cut")
 
 
 @in_a_loop
@@ -212,42 +174,10 @@ async def test_a_copy_of_the_journals_file_alone_is_whole(tmp_path: Path) -> Non
             assert [one.name for one in all_kept(journal)] == ["a"]
 
 
-@in_a_loop
-async def test_the_journals_file_is_completed_after_some_writes_beside_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(housekeeping, "_WRITES", 5)
-    async with live_inside(tmp_path, World()) as inside:
-        path = inside.daemon.opened.journal.path
-        before = path.stat().st_mtime_ns
-        for name in "abc":
-            await submit(inside.service, name)
-        await until(lambda: path.stat().st_mtime_ns > before, "the file grows")
-
-
-@in_a_loop
-async def test_what_cannot_be_written_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left on the device")
-
-    async with live_inside(tmp_path) as inside:
-        monkeypatch.setattr(housekeeping, "_shorten_logs", full)
-        inside.daemon.housekeeping._next_s = 0.0  # noqa: SLF001 - it is due
-        inside.daemon.housekeeping.apply()
-        await until(lambda: inside.daemon.remarks.latest, "it is said")
-        assert "no space left" in inside.daemon.remarks.latest[-1].text
-
-
-@pytest.mark.parametrize("given", [{"journal_steps": 100}, {"journal_steps": -1}, {"task_days": -1.0}])
-def test_limits_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(BadValue):
-        KeepSettings(**given)
-
-
 def test_a_few_simulated_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short version of tests/soak/test_sixty_days.py."""
-    monkeypatch.setattr(decision_loop, "_KEEP_EVERY", 20)
-    monkeypatch.setattr("bftrain.live.model.keep_settings._FEWEST_STEPS", 10)
+    set_limits(monkeypatch, snapshot_steps=20)
+    set_limits(monkeypatch, fewest_steps=10)
     keep = KeepSettings(journal_steps=60, archive_days=0.5, commit_days=0.5, task_days=1, folders_gb=0.0003)
     site = SimulatedSite(tmp_path, days=3, nodes=12, users=3, tasks=30, seed=1, kill_every_days=1, keep=keep)
     asyncio.run(site.run())

@@ -13,6 +13,7 @@ import pytest
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import Request, Response
 from tests.helpers.live_inside import in_a_loop
+from tests.helpers.live_limits import set_limits
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -245,7 +246,7 @@ async def test_silence_between_requests_ends_the_talk(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("sent", [b"G", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"])
 @in_a_loop
 async def test_a_request_that_does_not_come_to_an_end_is_given_up(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "_HEAD_S", 0.05)
+    set_limits(monkeypatch, request_s=0.05)
     monkeypatch.setattr(http_connection, "_CLOSING_S", 0.05)
     async with talk() as (client, served):
         await client.says(sent)
@@ -256,7 +257,7 @@ async def test_a_request_that_does_not_come_to_an_end_is_given_up(sent: bytes, m
 @in_a_loop
 async def test_drops_do_not_keep_a_request_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole of a request has to be there in time, and not only something of it now and then."""
-    monkeypatch.setattr(http_connection, "_HEAD_S", 0.2)
+    set_limits(monkeypatch, request_s=0.2)
     async with talk() as (client, _):
         dripping = asyncio.create_task(_drip(client))
         status, _, _ = await client.hears()

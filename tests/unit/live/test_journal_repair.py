@@ -13,11 +13,9 @@ import pytest
 
 from bftrain import BadInput, Journal, Settings, UsageError
 from bftrain.live import decision_loop
-from bftrain.live.run.startup import open_site
 from bftrain.live.tasks.journal_repair import repair
-from bftrain.live.tasks.task_store import all_kept
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import World, decided, live_inside, meet, parts, site_of, submit
+from tests.helpers.live_inside import World, all_kept, decided, live_inside, meet, open_site, parts, site_of, submit
 
 PAGE = 4096
 

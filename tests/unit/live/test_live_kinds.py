@@ -6,22 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import BadInput, Run, SpeedCurve, Submission
-from bftrain.live.commands.submit import submission_of
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.node_kinds import NodeKinds
+from bftrain import BadInput, SpeedCurve
 from bftrain.live.model.resource_views import KindView
-from bftrain.live.run.daemon import LiveDaemon
 from bftrain_replay.journal_events import recorded
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit
+from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, ourselves, remarks, submit
 
 KINDS = {"v100": ("v[1-2]",), "k80": "k1,k2"}
 FAST = SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))
 SLOW = SpeedCurve(nodes=(1, 2), rate=(1.0, 2.0))
-
-
-def remarks(daemon: LiveDaemon) -> list[str]:
-    return [one.text for one in daemon.remarks.latest]
 
 
 @in_a_loop
@@ -107,11 +99,6 @@ async def test_without_kinds_all_nodes_are_alike(tmp_path: Path) -> None:
         assert (dict(daemon.harvester.pools), dict(service.status().kinds), remarks(daemon)) == ({}, {}, [])
 
 
-def test_a_kind_has_a_name() -> None:
-    with pytest.raises(BadInput, match="a kind of nodes has no name"):
-        Submission(run=Run(argv=("train",)), max_nodes=1, curves={"": FAST})
-
-
 @in_a_loop
 async def test_kinds_that_changed_while_it_was_down_hold_from_the_start(tmp_path: Path) -> None:
     world = World()
@@ -164,14 +151,6 @@ async def test_what_no_kind_of_node_can_ever_hold_is_refused(
         assert daemon.harvester.unfinished == ()
 
 
-def test_a_task_file_has_curves_by_kind(tmp_path: Path) -> None:
-    record = {"command": "train", "nodes": "1:2", "curves": {"v100": {"nodes": [1, 2], "rate": [10, 19]}}}
-    assert dict(submission_of(record, "task.toml", tmp_path).curves) == {"v100": FAST}
-    for curves, words in ((3, "curves: must be a table of kinds"), ({"v100": {"nodes": [1]}}, "curves.v100: ")):
-        with pytest.raises(BadInput, match=words.replace(".", r"\.")):
-            submission_of({**record, "curves": curves}, "task.toml", tmp_path)
-
-
 @in_a_loop
 async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp_path: Path) -> None:
     async with live_inside(tmp_path, kinds=KINDS) as (daemon, service, _, world):
@@ -184,10 +163,3 @@ async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp
         assert world.held["picky"] == {"v1"}
         spec = daemon.harvester.spec("picky")
         assert spec.curves == {"v100": spec.curve}
-
-
-def test_a_gpu_is_of_its_node_s_kind_and_how_many_there_are_is_open() -> None:
-    kinds = NodeKinds({"v1": "v100", "k1": "k80"}, unit="gpu")
-    assert [kinds.of(name) for name in ("v1/gpu2", "k1/gpu0", "x1/gpu0")] == ["v100", "k80", "other"]
-    assert kinds.unfit(8, {"v100": FAST}) == ""
-    assert "runs on a100 only" in kinds.unfit(8, {"a100": FAST})

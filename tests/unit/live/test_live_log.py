@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bftrain.live.run.live_log import LiveLog, writes_to_journald
-from tests.helpers.live_inside import World, in_a_loop, live_inside, submit
 
 
 def lines(**how: Any) -> list[str]:  # noqa: ANN401 - any field
@@ -36,20 +34,3 @@ def test_each_line_has_its_time_and_level(monkeypatch: pytest.MonkeyPatch) -> No
     assert writes_to_journald(1)
     monkeypatch.delenv("JOURNAL_STREAM")
     assert not writes_to_journald(1)
-
-
-def test_a_log_that_cannot_be_written_is_no_end() -> None:
-    def full(_: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    LiveLog(full).warning("the disk is full")
-
-
-@in_a_loop
-async def test_what_people_should_look_at_is_a_warning(tmp_path: Path) -> None:
-    said: list[str] = []
-    async with live_inside(tmp_path, World(), said=said) as (daemon, service, _, _):
-        await submit(service, "a")
-        assert said == []
-        daemon.remark("odd")
-    assert said == ["odd"]

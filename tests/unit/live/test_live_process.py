@@ -18,14 +18,23 @@ import pytest
 
 from bftrain import BadInput, Journal, NotAvailable
 from bftrain.errors import Fault, Interrupted
-from bftrain.live import process
 from bftrain.live.api.server import ApiServer
-from bftrain.live.api.service import LiveService
-from bftrain.live.model.site_config import Times
-from bftrain.live.process import Beside, LiveProcess, allow_many_connections, notify_systemd
-from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.tasks.task_store import TaskStore
-from tests.helpers.live_inside import World, in_a_loop, meet, parts, site_of, submit, until
+from bftrain.live.process import Beside, allow_many_connections, notify_systemd
+from tests.helpers.live_inside import (
+    LiveDaemon,
+    LiveProcess,
+    LiveService,
+    TaskStore,
+    Times,
+    World,
+    full_disk,
+    in_a_loop,
+    meet,
+    parts,
+    site_of,
+    submit,
+    until,
+)
 
 QUICK_S = 20.0  # far below what is waited for there
 
@@ -170,52 +179,6 @@ async def test_a_second_signal_ends_it_at_once_during_any_wait(what: str, tmp_pa
 
 
 @in_a_loop
-async def test_two_signals_while_it_begins_end_it_at_once(tmp_path: Path) -> None:
-    world = World()
-    world.waits["look"] = world.waits["leave"] = asyncio.Event()
-    run = Run(tmp_path, world)
-    await until(lambda: world.asked("look"))
-    tell()
-    await until(lambda: world.asked("leave"))
-    tell()
-    with pytest.raises(Interrupted):
-        await run.ended()
-
-
-@in_a_loop
-async def test_it_ends_with_what_is_done_beside_it_where_that_is_asked_for(tmp_path: Path) -> None:
-    async def soon(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - as running.Beside
-        await submit(service, "a", 1, 1)
-
-    world = World()
-    run = Run(tmp_path, world, soon, ends_with_it=True)
-    await run.ended()
-    assert run.said[-1].startswith("ended;")
-    run = Run(tmp_path, world, soon_and_then_nothing)
-    await run.began.wait()
-    await asyncio.sleep(0.05)
-    assert not run.task.done(), "else it goes on"
-    tell()
-    await run.ended()
-
-
-async def soon_and_then_nothing(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
-    """Be done."""
-
-
-@in_a_loop
-async def test_what_fails_beside_it_ends_it_in_order_and_is_reported(tmp_path: Path) -> None:
-    async def breaks(*_: object) -> None:
-        raise BadInput("no such thing")
-
-    world = World()
-    run = Run(tmp_path, world, breaks)
-    with pytest.raises(BadInput, match="no such thing"):
-        await run.ended()
-    assert world.asked("leave") == [None]
-
-
-@in_a_loop
 async def test_a_full_disk_ends_it_and_leaves_alone_what_runs(tmp_path: Path) -> None:
     world = World()
     run = Run(tmp_path, world)
@@ -223,7 +186,7 @@ async def test_a_full_disk_ends_it_and_leaves_alone_what_runs(tmp_path: Path) ->
     world.lend("n1")
     await submit(run.service, "a", 1, 1)
     await until(lambda: world.held.get("a"))
-    with mock.patch.object(Journal, "_insert", side_effect=NotAvailable("cannot be written: disk is full")):
+    with full_disk(NotAvailable("cannot be written: disk is full")):
         world.lend("n2")
         with pytest.raises(NotAvailable, match="disk is full"):
             await run.ended()
@@ -253,34 +216,6 @@ async def test_a_failed_start_is_reported_and_nothing_is_left_open(tmp_path: Pat
     await run.began.wait()
     tell()
     await run.ended()
-
-
-@in_a_loop
-async def test_agents_receive_a_goodbye_but_not_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_GOODBYE_S", 0.02)
-    hangs = threading.Event()
-    run = Run(tmp_path, World(agents=True))
-    await run.began.wait()
-    hub: Any = run.daemon.opened.hub
-    close = hub.close
-    with mock.patch.object(hub, "close", lambda: hangs.wait(60)):  # noqa: PT008 - it waits
-        tell()
-        await run.ended()
-    hangs.set()
-    close()
-
-
-def test_a_run_has_a_loop_of_its_own(tmp_path: Path) -> None:
-    world = World()
-    meet(world)
-
-    async def end(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
-        """Be done."""
-
-    with parts():
-        said: list[str] = []
-        process.run(site_of(tmp_path, world), said.append, end, ends_with_it=True)
-    assert said[-1].startswith("ended;")
 
 
 def test_systemd_is_notified_if_it_started_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bftrain.live.api.service import LiveService
-from bftrain.live.model.callers import ourselves
-from bftrain.live.run.daemon import LiveDaemon
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import (
+    LiveDaemon,
+    LiveService,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    ourselves,
+    submit,
+    until,
+)
 
 
 def pilots() -> World:

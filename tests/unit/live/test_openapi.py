@@ -12,14 +12,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from bftrain import BadInput, Run, Submission, __version__
-from bftrain.live.api.openapi import described
-from bftrain.live.api.routes import ROUTES, description
-from bftrain.live.model.callers import ourselves
+from bftrain import BadInput, Submission
+from bftrain.live.api.routes import description
 from bftrain.live.model.schemas import Nodes
 from bftrain.values import wire
 from tests.helpers.asking import ask
-from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
+from tests.helpers.live_inside import decided, in_a_loop, live_inside, ourselves, submit
 
 WHOLE: dict[str, Any] = json.loads(wire.encode(description()))
 SCHEMAS = WHOLE["components"]["schemas"]
@@ -46,70 +44,12 @@ def references(value: object) -> Iterator[str]:
             yield from references(one)
 
 
-@pytest.mark.parametrize("code", [0, 1, 125, 126])
-def test_exit_codes_are_described_as_they_are_taken(code: int) -> None:
-    given = {"argv": ["train.py"], "finish_code": code}
-    try:
-        wire.convert(given, Run, where="run")
-    except BadInput:
-        assert not checker("Run").is_valid(given)
-    else:
-        assert checker("Run").is_valid(given)
-
-
-def test_it_describes_every_address_for_programs_once() -> None:
-    assert (WHOLE["openapi"], WHOLE["info"]["version"]) == ("3.1.0", __version__)
-    assert [(method, path) for method, path, _ in operations()] == [
-        (route.method, route.path) for route in sorted(described(ROUTES), key=_place)
-    ]
-    identifiers = [operation["operationId"] for _, _, operation in operations()]
-    assert len(set(identifiers)) == len(identifiers)
-    assert "get_tasks_task_logs_file" in identifiers
-
-
-def _place(route: Any) -> tuple[int, str]:  # noqa: ANN401 - a Route
-    return list(WHOLE["paths"]).index(route.path), route.method
-
-
-def test_every_reference_leads_somewhere_and_everything_is_used() -> None:
-    found = set(references(WHOLE))
-    for reference in found:
-        place: Any = WHOLE
-        for part in reference.removeprefix("#/").split("/"):
-            place = place[part]
-    for kind in ("schemas", "responses"):
-        assert {f"#/components/{kind}/{name}" for name in WHOLE["components"][kind]} <= found
-
-
 def test_every_schema_is_one() -> None:
     for schema in SCHEMAS.values():
         jsonschema_rs.meta.validate(schema)
     for _, _, operation in operations():
         for parameter in operation.get("parameters", []):
             jsonschema_rs.meta.validate(parameter["schema"])
-
-
-def test_every_name_in_a_path_and_every_parameter_is_described() -> None:
-    for route in described(ROUTES):
-        operation = WHOLE["paths"][route.path][route.method.lower()]
-        described_ = {(one["in"], one["name"]) for one in operation.get("parameters", [])}
-        assert described_ == {("path", name) for name in route.names} | {("query", name) for name in route.query}
-        assert ("requestBody" in operation) is (route.takes is not None)
-        assert ("403" in operation["responses"]) is route.operators
-        for one in operation.get("parameters", []):
-            assert one["description"]
-
-
-def test_what_people_send_and_get_is_described_field_by_field() -> None:
-    for name in ("Submission", "Run", "Nodes", "Problem"):
-        for field, schema in SCHEMAS[name]["properties"].items():
-            assert schema.get("description") or "$ref" in schema, f"{name}.{field}"
-
-
-def test_no_words_are_lost_on_python() -> None:
-    text = json.dumps(WHOLE)
-    assert "``" not in text
-    assert "\\n    " not in text
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from bftrain.live.api import page
-from bftrain.live.api.routes import ROUTES
-from bftrain_replay.drawing.theme import DARK, HUES, LIGHT
 from tests.helpers.live_seen import ObservedRun
 
 FOLDER = Path(page.__file__).parent
@@ -31,10 +29,6 @@ def ask(live: ObservedRun, path: str, method: str = "GET", **headers: str) -> tu
     found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     connection.close()
     return found
-
-
-def test_each_file_in_the_folder_is_served_and_no_other() -> None:
-    assert {file.name for file in FOLDER.iterdir() if file.suffix not in {".py", ""}} == set(page.FILES)
 
 
 @pytest.mark.parametrize("name", page.FILES)
@@ -60,46 +54,9 @@ def test_what_tells_of_the_run_needs_the_token(live: ObservedRun, path: str) -> 
     assert ask(live, f"{path}{'&' if '?' in path else '?'}token={live.token}")[0] == 401
 
 
-def test_only_the_page_is_open_to_every_user() -> None:
-    known = {f"/{name}" for name in page.FILES if name != page.FIRST} | {"/"}
-    assert {route.path for route in ROUTES if route.public} == known
-    assert all(route.method == "GET" for route in ROUTES if route.public)
-
-
-@pytest.mark.parametrize("path", ["/", "/page.js", "/v1/status"])
-def test_a_foreign_name_that_points_to_us_is_refused(live: ObservedRun, path: str) -> None:
-    assert ask(live, path, host="evil.example", authorization=f"Bearer {live.token}")[0] == 421
-
-
-def test_a_page_is_read_and_not_written(live: ObservedRun) -> None:
-    assert ask(live, "/", "POST")[0] in {401, 405}
-    status, headers, body = ask(live, "/", "HEAD")
-    assert (status, body) == (200, b"")
-    assert int(headers["content-length"]) == (FOLDER / page.FIRST).stat().st_size
-
-
-def test_the_stream_is_one_of_server_sent_events(live: ObservedRun) -> None:
-    status, headers, body = ask(live, "/v1/watch?span=3600&updates=2", authorization=f"Bearer {live.token}")
-    assert (status, headers["content-type"]) == (200, "text/event-stream")
-    assert re.fullmatch(rb"(data: \{[^\n]*\}\n\n){2}", body)
-
-
 @pytest.mark.parametrize("query", ["span=0", "span=x", "updates=-1", "updates=x", "spam=1"])
 def test_an_odd_request_is_refused_before_anything_is_sent(live: ObservedRun, query: str) -> None:
     assert ask(live, f"/v1/watch?{query}", authorization=f"Bearer {live.token}")[0] == 400
-
-
-def variables(css: str) -> dict[str, str]:
-    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", css))
-
-
-def test_its_colours_are_those_of_our_other_pages() -> None:
-    css = (FOLDER / "page.css").read_text()
-    light, dark = css.split("@media (prefers-color-scheme: dark)")[:2]
-    ours = variables(light)
-    assert tuple(ours.pop(f"hue{number}") for number in range(len(HUES))) == HUES
-    assert ours == {role: LIGHT[role] for role in ours}
-    assert variables(dark) == {role: DARK[role] for role in ours}
 
 
 def test_the_page_holds_no_script_and_no_style_of_its_own_and_names_no_other_place() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
@@ -11,11 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bftrain import BadInput, SpeedCurve, __version__
 from bftrain.live.api import prometheus
-from bftrain.live.api.prometheus import Histogram, by, counter, gauge
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import Api
 from tests.helpers.asking import ask
-from tests.helpers.live_inside import Inside, World, decided, in_a_loop, live_inside, submit
+from tests.helpers.live_inside import Api, Inside, World, decided, in_a_loop, live_inside, ourselves, submit
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -41,35 +37,6 @@ def value(series: Series, name: str, /, **labels: str) -> float:
 
 def seen(inside: Inside) -> Series:
     return read(inside.service.metrics.text())
-
-
-def test_numbers_and_words_are_written_so_that_they_come_back() -> None:
-    odd = 'a"b\\c\nd'
-    text = prometheus.text(
-        [
-            by("name", "a_total", "counter", 'What "it" is:\n\\', {odd: 1, "": 2.5}),
-            *(
-                gauge(f"g{number}", "G.", given)
-                for number, given in enumerate((0.1, -3, 1e300, math.inf, -math.inf, 1e16))
-            ),
-            gauge("nan", "N.", math.nan),
-            counter("c_total", "C.", 2**60),
-        ]
-    )
-    found = read(text)
-    assert value(found, "a_total", name=odd) == 1
-    assert [value(found, f"g{number}") for number in range(6)] == [0.1, -3, 1e300, math.inf, -math.inf, 1e16]
-    assert math.isnan(value(found, "nan"))
-    assert value(found, "c_total") == 2**60
-
-
-def test_a_histogram_counts_what_is_up_to_its_bounds() -> None:
-    histogram = Histogram("h", "H.", (0.1, 1.0))
-    for given in (0.0, 0.1, 0.5, 1.0, 7.0):
-        histogram.observe(given)
-    found = read(prometheus.text([histogram.family]))
-    assert [value(found, "h_bucket", le=bound) for bound in ("0.1", "1.0", "+Inf")] == [2, 4, 5]
-    assert (value(found, "h_count"), value(found, "h_sum")) == (5, 8.6)
 
 
 class Clock:
@@ -174,22 +141,6 @@ async def test_samples_are_counted_once_and_go_on_after_a_restart(tmp_path: Path
 
 
 @in_a_loop
-async def test_a_task_that_fails_too_often_has_failed(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as inside:
-        await submit(inside.service, "a")
-        inside.world.lend("n1")
-        await decided(inside.daemon)
-        for _ in range(20):
-            if inside.daemon.task_store.get("a") is None:
-                break
-            inside.world.tell("a", "failed", reason="boom")
-            await decided(inside.daemon)
-        found = seen(inside)
-        assert value(found, "bftrain_tasks_ended_total", state="failed") == 1
-        assert value(found, "bftrain_task_failures_total") > 1
-
-
-@in_a_loop
 async def test_a_solver_that_fails_is_a_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bftrain_solvers.exact import solver  # noqa: PLC0415 - to break it
 
@@ -202,22 +153,6 @@ async def test_a_solver_that_fails_is_a_fallback(tmp_path: Path, monkeypatch: py
         inside.world.lend("n1")
         await decided(inside.daemon)
         assert value(seen(inside), "bftrain_decisions_total", answer="fallback") >= 1
-
-
-@in_a_loop
-async def test_pilots_are_counted_where_the_scheduler_has_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with live_inside(tmp_path) as inside:
-        assert not any(name == "bftrain_pilots" for name, _ in seen(inside))
-        monkeypatch.setattr(inside.world, "pilots", {"waiting": 3.0, "running": 2.0}, raising=False)
-        found = seen(inside)
-        assert (value(found, "bftrain_pilots", state="waiting"), value(found, "bftrain_pilots", state="running")) == (
-            3,
-            2,
-        )
-
-
-def test_a_journal_that_is_gone_has_no_size(tmp_path: Path) -> None:
-    assert prometheus._size_of(tmp_path / "none") == 0  # noqa: SLF001 - how it is exported is tested above
 
 
 @in_a_loop

@@ -17,11 +17,9 @@ from typing import Any, Final
 from unittest import mock
 
 from bftrain import Journal, Rerun, registry
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import Agents, Times
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, read_secret
 from bftrain_elastic.wire.messages import Message
-from tests.helpers.live_inside import HERE, World, in_a_loop, live_inside, until
+from tests.helpers.live_inside import HERE, Agents, Times, World, in_a_loop, live_inside, ourselves, until
 
 RECORDED: Final = Path(__file__).parents[2] / "data" / "running-site"
 HELD: Final = json.loads((RECORDED / "held.json").read_text())

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BadInput, NotAllowed, NotAvailable, NotFound, NotNow, Settings
-from bftrain.live.api.service import LiveService
-from bftrain.live.model.callers import Caller, ourselves
+from bftrain import BadInput, NotAllowed, NotFound, NotNow, Settings
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
-from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import Caller, LiveService, decided, in_a_loop, live_inside, ourselves, submit
 
 
 def made(folder: Path) -> Path:
@@ -167,28 +165,6 @@ async def test_only_operators_drain(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_drained_node_is_used_no_more_until_that_ends(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, world):
-        await submit(service, "a", 1, 2)
-        world.lend("n1", "n2")
-        await decided(daemon)
-        found = await service.drain(CHIEF, ["n1", "n9"])
-        assert [(view.name, view.state) for view in found][1] == ("n9", "drained")
-        await until(lambda: world.held["a"] == {"n2"})
-        await decided(daemon)
-        assert {view.name: view.state for view in service.nodes(CHIEF)} == {
-            "n1": "drained",
-            "n2": "used",
-            "n9": "drained",
-        }
-        assert service.status().drained == 2
-        assert world.asked("give_back") == [("n1",)]
-        found = await service.drain(CHIEF, ["n1", "n9"], end=True)
-        assert [(view.name, view.state) for view in found][1] == ("n9", "away")
-        await until(lambda: world.held["a"] == {"n1", "n2"})
-
-
-@in_a_loop
 async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, _):
         await service.submit(ANN, submission("a"))
@@ -224,54 +200,6 @@ async def test_before_it_is_ready_it_tells_but_changes_nothing(tmp_path: Path) -
         assert not waiting.done()
         await daemon.begin()
         assert (await waiting).name == "a"
-
-
-@pytest.mark.parametrize("state", ["draining", "broken"])
-@in_a_loop
-async def test_when_it_ends_nothing_is_taken_any_more(state: str, tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, _):
-        await submit(service, "a")
-        daemon.state = state
-        with pytest.raises(NotNow, match="is ending"):
-            await submit(service, "b")
-        with pytest.raises(NotNow, match="is ending"):
-            await service.cancel(ourselves(), "a")
-        assert service.task(ourselves(), "a").state == "waiting"
-
-
-@pytest.mark.parametrize("how", ["submit", "cancel", "drain"])
-@in_a_loop
-async def test_the_caller_learns_that_it_cannot_be_written(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, _):
-        await submit(service, "a")
-
-        def full(*_: object, **__: object) -> None:
-            raise NotAvailable("no space left on device")
-
-        for name in ("append_events", "change"):
-            monkeypatch.setattr(daemon.opened.journal, name, full)
-        asked = {
-            "submit": lambda: submit(service, "b"),
-            "cancel": lambda: service.cancel(ourselves(), "a"),
-            "drain": lambda: service.drain(ourselves(), ["n1"]),
-        }[how]
-        with pytest.raises(NotAvailable, match="the journal cannot be written"):
-            await asked()
-        assert daemon.state == "broken"
-
-
-@in_a_loop
-async def test_a_fault_of_ours_is_said_with_its_place(tmp_path: Path) -> None:
-    said: list[str] = []
-    async with live_inside(tmp_path, said=said) as (_, service, _, _):
-        try:
-            raise ZeroDivisionError("oh")  # noqa: TRY301 - to have one with a place
-        except ZeroDivisionError as error:
-            service.fault(error)
-        assert "ZeroDivisionError: oh" in said[-1]
-        assert "test_a_fault_of_ours_is_said_with_its_place:" in said[-1]
 
 
 @in_a_loop

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadConfig, BadValue
-from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, default_state, load
+from bftrain.live.model.site_config import default_state
 from bftrain.live.schedulers import port
+from tests.helpers.live_inside import Api, SiteSettings, load
 
 SHARED = '[api]\nmode = "666"\n'
 
@@ -85,13 +86,6 @@ def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
         SiteSettings(kinds={"a": "n1", "b": "n1"})
 
 
-@pytest.mark.parametrize("nice", [-1, 20])
-def test_workers_yield_by_no_more_than_there_is(tmp_path: Path, nice: int) -> None:
-    assert load(written(tmp_path, "[agents]\nnice = 19\n")).agents.nice == 19
-    with pytest.raises(BadConfig, match=r"Agents\.nice: must be at"):
-        load(written(tmp_path, f"[agents]\nnice = {nice}\n"))
-
-
 def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     site = SiteSettings()
@@ -101,17 +95,6 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/ann")
     assert str(default_state()) == "/home/ann/.local/state/bftrain/live"
-
-
-def test_places_can_be_said_one_by_one(tmp_path: Path) -> None:
-    site = SiteSettings(state=str(tmp_path), api=Api(socket="/run/a.sock", token="/etc/token"))  # noqa: S106 - the path of a file
-    assert (str(site.socket), str(site.token)) == ("/run/a.sock", "/etc/token")
-
-
-def test_settings_are_known_by_what_they_say() -> None:
-    one, two = SiteSettings(state="/a"), SiteSettings(state="/a", times=Times(drain_s=1.0))
-    assert one.digest == SiteSettings(state="/a").digest
-    assert one.digest != two.digest
 
 
 @pytest.mark.parametrize(
@@ -175,9 +158,3 @@ def test_beyond_loopback_must_be_said() -> None:
     for tcp in ("login1:1", "[::]:1", ":1", "[::1]:x", "127.0.0.1"):
         with pytest.raises(BadValue):
             Api(tcp=tcp)
-
-
-def test_how_agents_reach_us_may_be_left_out_but_not_be_nonsense() -> None:
-    assert Agents().reach == ""
-    with pytest.raises(BadValue, match="patience_s"):
-        Agents(patience_s=0.0)

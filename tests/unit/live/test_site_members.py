@@ -10,10 +10,18 @@ import pytest
 from bftrain import BadConfig, BadValue, NotAllowed, NotAvailable, NotNow
 from bftrain.live.model.harvesting import Pause
 from bftrain.live.model.member_views import MemberReport, MemberShare
-from bftrain.live.model.site_config import Api, SiteSettings
-from bftrain.live.run.daemon import LiveDaemon
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import (
+    Api,
+    LiveDaemon,
+    SiteSettings,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    submit,
+    until,
+)
 
 
 class Idle(World):

@@ -16,23 +16,24 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain import (
-    Availability,
-    BadConfig,
-    BadInput,
-    BftrainError,
-    BrokenPlugin,
-    Journal,
-    NotAvailable,
-    Settings,
-    UnknownName,
-)
-from bftrain.live.model.site_config import Agents, SiteSettings
+from bftrain import Availability, BadConfig, BadInput, BftrainError, NotAvailable, Settings, UnknownName
 from bftrain.live.nodes import node_manager
 from bftrain.live.run import startup
-from bftrain.live.run.startup import open_site
 from bftrain.live.tasks.task_store import last_cluster
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, meet, parts, site_of, submit, until
+from tests.helpers.live_inside import (
+    Agents,
+    SiteSettings,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    meet,
+    open_site,
+    parts,
+    site_of,
+    submit,
+    until,
+)
 
 
 @pytest.fixture
@@ -96,17 +97,6 @@ def test_only_one_runs_on_the_same_folder(world: World, tmp_path: Path) -> None:
     open_site(other, lambda _: None).close()
 
 
-def test_pilots_are_marked_by_their_state_for_all_its_runs(world: World, tmp_path: Path) -> None:
-    owners: list[str] = []
-    site = site_of(tmp_path, world)
-    for state in ("a", "a", "b"):
-        with mock.patch.object(startup, "replace", wraps=replace) as changed:
-            open_site(replace(site, state=str(tmp_path / state)), lambda _: None).close()
-        owners += [call.kwargs["owner"] for call in changed.call_args_list if "owner" in call.kwargs]
-    assert owners[0] == owners[1] != owners[2]
-    assert all(owner.isalnum() for owner in owners)
-
-
 def test_a_state_on_a_file_system_without_locks_is_not_said_to_be_in_use(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,13 +131,6 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
     assert (error.where, error.fix is not None) == (str(tmp_path / "live"), True)
 
 
-def test_a_state_that_cannot_be_written_is_reported(world: World, tmp_path: Path) -> None:
-    with mock.patch.object(startup.os, "access", return_value=False):
-        error = refused(site_of(tmp_path, world))
-    assert (error.what, error.where) == ("cannot be written", str(tmp_path / "live"))
-    assert "chmod u+rwx" in str(error.fix)
-
-
 @pytest.mark.parametrize(
     ("changes", "kind", "says"),
     [
@@ -178,17 +161,6 @@ def test_a_scheduler_that_is_not_here_is_reported(world: World, tmp_path: Path) 
     open_site(open_site_later, lambda _: None).close()
 
 
-def test_a_scheduler_that_lacks_something_is_reported(world: World, tmp_path: Path) -> None:
-    class Half:
-        def available(self) -> Availability:
-            return Availability(ok=True)
-
-    with mock.patch("tests.helpers.live_inside.make_scheduler", return_value=Half()):
-        error = refused(site_of(tmp_path, world))
-    assert isinstance(error, BrokenPlugin)
-    assert error.what == "has not all that the port asks for"
-
-
 def test_a_journal_that_is_none_is_reported_and_can_be_repaired(world: World, tmp_path: Path) -> None:
     site = site_of(tmp_path, world)
     open_site(site, lambda _: None).close()
@@ -203,18 +175,6 @@ def test_a_journal_that_is_none_is_reported_and_can_be_repaired(world: World, tm
         "put a copy back that has its tasks, or remove it to begin without any",
     )
     site.journal.unlink()
-    open_site(site, lambda _: None).close()
-
-
-def test_a_journal_that_cannot_be_recovered_from_is_closed_again(world: World, tmp_path: Path) -> None:
-    site = site_of(tmp_path, world)
-    open_site(site, lambda _: None).close()
-    with (
-        mock.patch.object(startup, "recover", side_effect=BadInput("does not follow")),
-        mock.patch.object(Journal, "close", autospec=True, side_effect=Journal.close) as closed,
-    ):
-        assert refused(site).what == "does not follow"
-    assert closed.called
     open_site(site, lambda _: None).close()
 
 
@@ -332,17 +292,6 @@ async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_i
             await until(lambda: "has not answered yet" in "".join(one.text for one in daemon.remarks.latest))
             answers.set()
             await began
-
-
-@in_a_loop
-async def test_what_ends_a_scheduler_later_is_said_in_its_own_words(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, _, _, _):
-        daemon.node_manager._broke(NotAvailable("Slurm has no such partition", where="partition 'nix'"))  # noqa: SLF001 - as its loop does
-        daemon.node_manager._broke(ZeroDivisionError("of a plug-in"))  # noqa: SLF001 - as above
-        assert [one.text for one in daemon.remarks.latest] == [
-            "scheduler 'inside': partition 'nix': Slurm has no such partition",
-            "scheduler 'inside': ZeroDivisionError: of a plug-in",
-        ]
 
 
 def test_a_secret_that_others_can_read_is_refused(world: World, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 
 from bftrain import BadConfig, NodesJoined, NotNow, TaskFailed
 from bftrain.live.client.client import LiveView
-from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.schemas import Update
 from bftrain.live.monitor import status_stream as watching
-from bftrain.live.monitor.history import KEPT, EventFeed, FeedChange
+from bftrain.live.monitor.history import EventFeed, FeedChange
 from bftrain.live.monitor.status_stream import WATCHERS, span_of
 from bftrain.values import wire
-from tests.helpers.live_inside import Inside, decided, in_a_loop, live_inside, submit
+from tests.helpers.live_inside import Caller, Inside, decided, in_a_loop, live_inside, ourselves, submit
+from tests.helpers.live_limits import set_limits
 
 STRANGER = Caller(uid=4242, user="stranger", operator=False)
 
@@ -120,8 +120,8 @@ async def test_what_was_seen_is_there_after_a_restart(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_speeds_are_looked_at_each_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_BEAT_S", 0.3)
-    monkeypatch.setattr(watching, "_SAVE_EVERY", 1)
+    set_limits(monkeypatch, beat_s=0.3)
+    set_limits(monkeypatch, save_every=1)
     async with live_inside(tmp_path) as inside:
         await submit(inside.service, "a", largest=2, work_samples=1000.0)
         inside.world.lend("n1")
@@ -156,7 +156,7 @@ async def test_of_very_many_tasks_those_that_run_are_shown_first(
 
 @in_a_loop
 async def test_nodes_that_were_ours_are_shown_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_BEAT_S", 0.3)
+    set_limits(monkeypatch, beat_s=0.3)
     async with live_inside(tmp_path) as inside:
         inside.world.lend("n1", "n2")
         await decided(inside.daemon)
@@ -167,7 +167,7 @@ async def test_nodes_that_were_ours_are_shown_for_a_while(tmp_path: Path, monkey
         stream = inside.service.watch.updates(ourselves(), 600.0, 0)
         scene = LiveView(read(await anext(stream)))
         assert scene.nodes == {"n1": ("away", 0), "n2": ("free", 0)}
-        monkeypatch.setattr(watching, "_AWAY_S", 0.0)
+        set_limits(monkeypatch, away_node_s=0.0)
         await until(stream, scene, lambda scene: scene.nodes == {"n2": ("free", 0)})
         await stream.aclose()
 
@@ -205,49 +205,10 @@ async def test_only_so_many_may_watch_and_a_client_that_leaves_is_forgotten(tmp_
         await stream.aclose()
 
 
-@in_a_loop
-async def test_drained_nodes_and_agents_are_seen_without_any_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watching, "_BEAT_S", 0.3)
-    async with live_inside(tmp_path) as inside:
-        stream = inside.service.watch.updates(ourselves(), 600.0, 0)
-        scene = LiveView(read(await anext(stream)))
-        await inside.service.drain(ourselves(), ["x1"])
-        await until(stream, scene, lambda scene: scene.nodes == {"x1": ("drained", 0)})
-        await stream.aclose()
-
-
 @pytest.mark.parametrize("text", ["", "0", "-5", "nan", "inf", "864001", "ten", "1e9"])
 def test_a_span_that_cannot_be_looked_at_is_refused(text: str) -> None:
     with pytest.raises(BadConfig, match="must be seconds, up to 864000"):
         span_of(text)
-
-
-def test_a_span_is_read() -> None:
-    assert span_of("86400") == 86400.0
-
-
-def joined(number: int) -> NodesJoined:
-    return NodesJoined(time_s=float(number), nodes=(f"n{number}",))
-
-
-def test_the_feed_keeps_the_last_things_and_gives_those_after_a_number() -> None:
-    feed = EventFeed()
-    for number in range(KEPT + 50):
-        feed.on_event(joined(number), 1, lambda _: 0)
-        list(feed.since(number, lambda _: None))
-    found = list(feed.since(0, lambda _: None))
-    assert len(found) == KEPT
-    assert found[0].text == "n50 became idle: 1 node ours"
-    assert [one.number for one in feed.since(feed.last - 2, lambda _: None)] == [feed.last - 1, feed.last]
-    assert len(feed._folded) <= KEPT  # noqa: SLF001 - memory is bounded
-
-
-def test_the_feed_calls_gpus_gpus() -> None:
-    feed = EventFeed()
-    feed.on_event(NodesJoined(time_s=1.0, nodes=("n1/gpu0", "n1/gpu1")), 3, lambda _: 0)
-    assert [one.text for one in feed.since(0, lambda _: None)] == ["n1/gpu[0-1] became idle: 3 GPUs ours"]
 
 
 def test_the_feed_is_short_about_many() -> None:

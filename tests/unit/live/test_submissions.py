@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadInput, BftrainError, NotAllowed, NotFound, NotNow, Run, SpeedCurve, Submission, UnknownName
-from bftrain.live.api import service as office_module
-from bftrain.live.model.callers import Caller
-from bftrain.live.model.site_config import Api
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
-from tests.helpers.live_inside import in_a_loop, live_inside
+from tests.helpers.live_inside import Api, Caller, in_a_loop, live_inside
+from tests.helpers.live_limits import set_limits
 
 
 @in_a_loop
@@ -110,7 +108,7 @@ async def test_a_site_can_forbid_launchers(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_module, "_MOST_UNFINISHED", 2)
+    set_limits(monkeypatch, most_unfinished=2)
     async with live_inside(tmp_path) as (_, service, _, _):
         for name in "ab":
             await service.submit(ANN, submission(name))
@@ -122,7 +120,7 @@ async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pyt
 
 @in_a_loop
 async def test_no_user_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_module, "_MOST_OF_ONE", 2)
+    set_limits(monkeypatch, most_unfinished_of_user=2)
     async with live_inside(tmp_path) as (_, service, _, _):
         for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF, CHIEF, BOB)):
             await service.submit(caller, submission(f"t{number}"))

@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain import BadInput, BadValue, NotAllowed, NotFound, NotNow, Rerun, SpeedCurve
-from bftrain.live.model.site_config import Api
 from bftrain.live.model.task_edit import TaskEdit
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside
+from tests.helpers.live_inside import Api, World, decided, in_a_loop, live_inside
 
 FLAT = SpeedCurve(nodes=(1, 8), rate=(1.0, 8.0))
 

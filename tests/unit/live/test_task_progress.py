@@ -12,9 +12,9 @@ from bftrain import BatchScaling, Run, SpeedCurve, TaskSpec
 from bftrain.cli.output import show
 from bftrain.live.api.task_views import view_of
 from bftrain.live.commands import tasks as commands
-from bftrain.live.model.task_record import LiveTaskRecord, Progress
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain.values import wire
+from tests.helpers.live_inside import LiveTaskRecord, Progress
 
 BATCH = 32
 
@@ -104,22 +104,6 @@ def test_a_script_that_reports_now_and_then_is_not_taken_for_one_whose_lines_are
     assert (track.progress.step, track.progress.samples) == (300, 9600)
 
 
-def test_the_sum_never_falls() -> None:
-    track = TaskProgressTrack(kept_task(), Progress())
-    track.on_message(a_report(10, 40, total=400))
-    track.on_message(a_report(11, 20, total=220))  # went back to step 0, and goes on with a smaller batch
-    assert track.progress.samples == 400
-    track.on_message(a_report(25, 20, total=500))
-    assert track.progress.samples == 500
-
-
-def test_lines_without_sums_are_added_up_as_before() -> None:
-    track = TaskProgressTrack(kept_task(), Progress())
-    for step in (1, 2, 3, 2, 3, 4):
-        track.on_message(a_report(step, 10))
-    assert (track.progress.step, track.progress.samples) == (4, 40)
-
-
 def test_what_was_done_before_the_task_in_its_folder_counts_as_done_and_is_no_harvest() -> None:
     track = TaskProgressTrack(kept_task(), Progress())
     track.on_message({"type": "confirmed", "task": "a", "size": 1, "step": 100})
@@ -171,17 +155,6 @@ def test_in_memory_is_lost_with_all_nodes_and_with_all_but_one_and_on_disk_is_no
     assert hear("confirmed", size=2, step=62) == (0, 62)
     assert hear("in_memory", step=70) == (70, 62)
     assert hear("paused", step=70) == (0, 62)
-
-
-@pytest.mark.parametrize(("step_s", "fresh_s"), [(0.1, 5.0), (1.0, 5.0), (30.0, 90.0)])
-def test_a_speed_is_shown_only_as_long_as_steps_can_be_expected(step_s: float, fresh_s: float) -> None:
-    track = TaskProgressTrack(kept_task(), Progress())
-    track.hold(("n1",), 0.0)
-    for step in (1, 2, 3):
-        track.on_message({**a_report(step, 30), "t": step * step_s})
-    last_s = 3 * step_s
-    assert track.speed(last_s + 0.9 * fresh_s) == pytest.approx(30 / step_s)
-    assert track.speed(last_s + 1.1 * fresh_s) == 0.0, "nothing moves"
 
 
 def test_decisions_learn_the_noise_scale_that_is_reported_smoothed_and_where_it_has_changed() -> None:

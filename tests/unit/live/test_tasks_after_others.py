@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadInput, BadValue, NotNow
-from bftrain.live.api.service import LiveService
-from bftrain.live.model.callers import ourselves
 from tests.helpers.live_callers import ANN, BOB, submission
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
+from tests.helpers.live_inside import LiveService, World, decided, in_a_loop, live_inside, ourselves, submit, until
 
 
 def state(service: LiveService, name: str) -> str:

@@ -6,19 +6,25 @@ import random
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BadConfig, BadInput, BadValue, Journal, Settings, SpeedCurve, build_harvester
-from bftrain.live.model.node_kinds import NodeKinds, NodeRates
-from bftrain.live.model.site_config import Api, SiteSettings, Usage
-from bftrain.live.model.task_record import Progress
-from bftrain.live.tasks.task_store import TaskStore
-from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before, usage
+from bftrain import BadInput, Journal, Settings, SpeedCurve, build_harvester
+from bftrain.live.model.node_kinds import NodeRates
+from bftrain.live.tasks.usage_ledger import UsageLedger, usage
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside
+from tests.helpers.live_inside import (
+    NodeKinds,
+    Progress,
+    SiteSettings,
+    TaskStore,
+    Usage,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+)
 from tests.unit.live.test_task_progress import kept_task
 
 GPUS = Usage(gpus={"v100": 4.0, "k80": 2.0}, watts=1000.0, projects={"climate": ("ann",)})
@@ -118,19 +124,6 @@ def ledger(folder: Path) -> tuple[Journal, UsageLedger]:
     return journal, UsageLedger(journal, NodeRates())
 
 
-def test_of_the_days_the_last_month_is_shown_and_all_are_kept(tmp_path: Path) -> None:
-    journal, sums = ledger(tmp_path)
-    noon = time.mktime((2026, 6, 1, 12, 0, 0, 0, 0, -1))
-    for day in range(40):
-        sums.begin_day(day_of(noon + day * 86400))
-        sums.count(kept_task(), Progress(samples=float(day + 1)))
-    journal.change(*sums.due())
-    assert [sums.days[0].day, sums.days[-1].day, len(sums.days)] == ["2026-06-10", "2026-07-10", 31]
-    assert UsageLedger(journal).days == sums.days
-    assert len(usage(journal, "day")) == 40
-    assert usage(journal, "user", "2026-07-01")[0].samples == 10.0
-
-
 def test_hours_of_tasks_of_the_first_release_are_taken_over_once(tmp_path: Path) -> None:
     journal, _ = ledger(tmp_path)
     store = TaskStore(journal)
@@ -150,33 +143,6 @@ def test_tables_of_a_later_version_are_refused(tmp_path: Path) -> None:
     store.write()
     with pytest.raises(BadInput, match="has tables of version 99, and this bftrain knows version"):
         TaskStore(journal)
-
-
-def test_midnight_is_that_of_this_machine() -> None:
-    assert day_of(midnight_before(1.7e9)) == day_of(1.7e9)
-    assert day_of(midnight_before(1.7e9) - 1) < day_of(1.7e9)
-
-
-def test_the_service_refuses_what_is_no_grouping_and_no_day(tmp_path: Path) -> None:
-    journal, _ = ledger(tmp_path)
-    with pytest.raises(BadConfig, match="must be one of user, project"):
-        usage(journal, "colour")
-    with pytest.raises(BadConfig, match="must be a day"):
-        usage(journal, "user", "1; DROP TABLE used")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (lambda: Usage(gpus=-1.0), "must be 0 or more"),
-        (lambda: Usage(watts={"v100": float("inf")}), "for v100"),
-        (lambda: Usage(projects={"a": ("ann",), "b": ("ann",)}), "'ann' is in 2 projects"),
-        (lambda: Api(metrics_by_user=True, open_metrics=True), "would name users to all"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(given: Any, words: str) -> None:  # noqa: ANN401 - makes a setting
-    with pytest.raises(BadValue, match=words):
-        given()
 
 
 def test_rates_are_by_kind_and_else_those_of_all() -> None:

@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadConfig, NotAvailable
-from bftrain.live.schedulers import flux
-from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder, PilotState, Trouble
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
+from tests.helpers.schedulers import (
+    LATER,
+    AgentOrder,
+    Command,
+    CommandFailed,
+    PilotOrder,
+    PilotState,
+    Scheduler,
+    Site,
+    Trouble,
+    flux,
+)
 
 SITE = Site(name="t", folder=Path("/nowhere"))
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=3600.0, rank=1)

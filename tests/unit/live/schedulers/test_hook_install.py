@@ -10,8 +10,8 @@ import pytest
 
 from bftrain import BadInput, NotAvailable, UsageError
 from bftrain.live.schedulers.hook_install import hook_text, install
-from bftrain.live.schedulers.hook_spool import HookSpool
 from tests.helpers.program import bftrain
+from tests.helpers.schedulers import HookSpool
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import BadConfig, NotAvailable
-from bftrain.live.schedulers import hook_spool, hooks
-from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+from bftrain import NotAvailable
+from bftrain.live.schedulers import hooks
+from tests.helpers.live_limits import set_limits
+from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, HookTally, read_line
 
 HOOK = Path(hooks.__file__).with_name("slurm.sh")
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -128,16 +129,6 @@ def test_what_hooks_write_without_a_reader_is_bounded(folder: Path, reading: Hoo
     assert [one.job for one in reading.look(0.0)] == ["12", "1012", "4711"], (
         "the first is kept, the next look finds out"
     )
-
-
-def test_the_hook_follows_no_link_and_starts_no_program(folder: Path, reading: HookSpool, tmp_path: Path) -> None:
-    target = put(tmp_path, "target", "precious")
-    script = HOOK.read_text().replace("@SPOOL@", str(folder))
-    (folder / "end.12").symlink_to(target)
-    done = subprocess.run(["/bin/sh", "-c", script], env={**EPILOG, "PATH": "/nonexistent"}, check=False)
-    assert done.returncode == 0
-    assert target.read_text() == "precious"
-    assert reading.look(0.0) == []
 
 
 def test_events_are_read_once_in_the_order_of_their_times(folder: Path, reading: HookSpool) -> None:
@@ -257,22 +248,6 @@ def test_a_folder_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     HookSpool(inside).open()
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(NotAvailable, match="No such file"):
-        HookSpool(tmp_path / "missing").open()
-    with pytest.raises(NotAvailable, match="no folder"):
-        HookSpool(put(tmp_path, "file", "")).open()
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(NotAvailable, match="no folder"):
-        HookSpool(tmp_path / "link").open()
-
-
-def test_writers_are_named_by_names_of_users() -> None:
-    assert hook_spool.users(["root"]) == {0}
-    with pytest.raises(BadConfig, match="nosuchuser"):
-        hook_spool.users(["root", "nosuchuser"])
-
-
 class Ear:
     def __init__(self) -> None:
         self.heard: list[tuple[HookNews, float]] = []
@@ -316,7 +291,7 @@ def test_a_thread_hears_within_a_blink_and_survives_a_folder_that_goes(folder: P
 def test_a_folder_that_cannot_be_used_is_tried_again_and_what_cannot_be_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_spool, "_SURE_S", 0.02)
+    set_limits(monkeypatch, spool_look_s=0.02)
     ear, folder = Ear(), tmp_path / "spool"
     listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
     listener.start()

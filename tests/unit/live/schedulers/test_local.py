@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from bftrain import BadConfig
 from bftrain.live.schedulers import local
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
-from tests.helpers.live_inside import in_a_loop, until
+from tests.helpers.live_inside import Allowed, Remark, Taken, in_a_loop, until
+from tests.helpers.live_limits import set_limits
+from tests.helpers.schedulers import AgentOrder, News, Site
 
 SLEEPS = AgentOrder(argv=("/bin/sleep", "600"))
 
@@ -71,23 +71,6 @@ def settings(**table: Any) -> LocalSettings:  # noqa: ANN401 - any field
     return LocalSettings(**table)
 
 
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        ({"idle": "2@5"}, "must begin at second 0"),
-        ({"idle": "2@0,3@8,1@4"}, "times must rise"),
-        ({"idle": "2@0,9@1"}, "more than the 4 nodes"),
-        ({"idle": "two@0"}, "'two@0' is not NODES@SECONDS"),
-        ({"idle": "2@0,3@8", "loop_s": 8.0}, "must be above the last time, 8"),
-        ({"nodes": 0}, "nodes"),
-        ({"slots": 4}, "slots"),
-    ],
-)
-def test_timetables_are_checked(table: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=says):
-        make(table, Site(name="test", folder=tmp_path))
-
-
 def test_a_timetable_turns_round_and_those_idle_for_longest_become_busy_first() -> None:
     table = SlotTimetable(settings(nodes=3, idle="2@0,3@4,1@6", loop_s=10.0))
     found = {at_s: sorted(table.idle_at(at_s)) for at_s in (0, 3.9, 4, 6, 10, 14, 26)}
@@ -132,7 +115,7 @@ async def test_no_more_agents_than_are_wanted_and_none_where_they_must_not_be(tm
 async def test_an_agent_that_ends_by_itself_is_reported_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_RESTART_S", 0.05)
+    set_limits(monkeypatch, slot_restart_s=0.05)
     async with slots(tmp_path, nodes=1) as found:
         await until(found.agents)
         before = found.agents()["slot1"]
@@ -191,7 +174,7 @@ async def test_an_agent_is_known_after_a_restart_if_the_daemon_was_killed_as_it_
 async def test_an_agent_that_cannot_be_written_down_does_not_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_RESTART_S", 0.0)
+    set_limits(monkeypatch, slot_restart_s=0.0)
     (tmp_path / "agents" / "slot1").mkdir(parents=True)  # where its note would be
     begins = AgentOrder(argv=("/usr/bin/touch", str(tmp_path / "it-began")))
     async with slots(tmp_path, begins, nodes=1) as found:
@@ -203,7 +186,7 @@ async def test_an_agent_that_cannot_be_written_down_does_not_begin(
 
 @in_a_loop
 async def test_an_agent_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_ENDING_S", 0.1)
+    set_limits(monkeypatch, slot_kill_s=0.1)
     deaf = AgentOrder(argv=("/bin/sh", "-c", "trap '' TERM; echo {node} listens not; while :; do sleep 0.1; done"))
     begun = time.monotonic()
     async with slots(tmp_path, deaf, nodes=1) as found:
@@ -212,12 +195,6 @@ async def test_an_agent_that_does_not_end_is_killed(tmp_path: Path, monkeypatch:
         pid = found.agents()["slot1"]
     assert not _lives(pid)
     assert time.monotonic() - begun < 20
-
-
-def test_what_is_no_note_of_an_agent_is_passed_over(tmp_path: Path) -> None:
-    for text in ("", "no json", "{}", '{"pid": "x", "begun": "1"}', '{"pid": 1, "begun": "0"}'):
-        (tmp_path / "slot1").write_text(text)
-        assert local._Agent.found(tmp_path / "slot1") is None  # noqa: SLF001 - what comes back from a crash
 
 
 def _lives(pid: int) -> bool:

@@ -6,13 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
-
-from bftrain.live.schedulers import slurm
-from bftrain.live.schedulers.pilot_backend import Command, PilotState, Run
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.pilot_stage import PilotStage, play
+from tests.helpers.schedulers import Command, PilotState, Run, SlurmSettings, slurm
 
 
 def test_slurm_tells_which_of_our_nodes_are_to_be_empty_and_why() -> None:
@@ -39,10 +35,7 @@ def test_slurm_tells_which_of_our_nodes_are_to_be_empty_and_why() -> None:
     assert "--nodes=n[1-3]" in asked[0], "the others are none of our business"
 
 
-def test_a_drained_node_is_to_be_left_and_gets_no_pilot_until_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._BETWEEN_S", 0.001)
+def test_a_drained_node_is_to_be_left_and_gets_no_pilot_until_it_is_resumed(tmp_path: Path) -> None:
     drained: dict[str, str] = {}
     asked: list[Sequence[str]] = []
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from bftrain import Availability
-from bftrain.live.schedulers import hook_spool, node_polling
-from bftrain.live.schedulers.hook_spool import HookNews
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, CommandRunner, Run, environment, in_pieces
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Taken
-from tests.helpers.live_inside import in_a_loop, until
+from bftrain.live.schedulers.pilot_backend import environment
+from tests.helpers.live_inside import Allowed, Remark, Taken, in_a_loop, until
+from tests.helpers.live_limits import set_limits
+from tests.helpers.schedulers import AgentOrder, Command, CommandFailed, CommandRunner, HookNews, News, Run
 
 
 class Asked:
@@ -103,10 +102,7 @@ async def test_one_that_does_not_answer_is_reported_once_and_asked_less_and_less
 
 
 @in_a_loop
-async def test_a_job_that_starts_takes_its_nodes_though_an_older_answer_says_they_are_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(node_polling, "_BETWEEN_S", 0.001)
+async def test_a_job_that_starts_takes_its_nodes_though_an_older_answer_says_they_are_idle() -> None:
     asked = Asked()
     async with watch(asked, poll_s=30.0) as (found, news):
         await until(lambda: news)
@@ -135,7 +131,6 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Hooks tell of an end while the scheduler still tidies up."""
-    monkeypatch.setattr(node_polling, "_BETWEEN_S", 0.001)
     asked = Asked()
     asked.idle = {"n1"}
     async with watch(asked, poll_s=3600.0) as (found, news):
@@ -154,7 +149,7 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
         before = len(asked.times)
         await asyncio.sleep(0.05)
         assert len(asked.times) == before, "who starts there says when it ends"
-        monkeypatch.setattr(node_polling, "_TIDYING_S", 0.05)
+        set_limits(monkeypatch, node_tidying_s=0.05)
         found._hear([HookNews(what="end", nodes=("n4",), job="8")])  # noqa: SLF001 - as above
         await until(lambda: not found._ended)  # noqa: SLF001 - the last look of those
         before = len(asked.times)
@@ -178,8 +173,7 @@ async def test_without_a_spool_that_can_be_used_nodes_are_still_looked_at(tmp_pa
 
 
 @in_a_loop
-async def test_a_message_that_cannot_be_read_makes_a_look_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_polling, "_BETWEEN_S", 0.001)
+async def test_a_message_that_cannot_be_read_makes_a_look_come_at_once() -> None:
     asked = Asked()
     async with watch(asked, poll_s=3600.0) as (found, news):
         await until(lambda: news)
@@ -190,7 +184,7 @@ async def test_a_message_that_cannot_be_read_makes_a_look_come_at_once(monkeypat
 
 @in_a_loop
 async def test_jobs_that_no_hook_reports_are_remarked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(hook_spool, "_SILENT_S", 0.0)
+    set_limits(monkeypatch, hook_silence_s=0.0)
     asked = Asked()
     async with watch(asked, poll_s=0.01, spool=str(tmp_path)) as (found, news):
         await until(lambda: news)
@@ -257,24 +251,9 @@ def test_pipes_that_are_held_by_what_a_command_left_behind_are_not_waited_for(sc
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_what_is_still_to_be_written_to_a_command_is_not_waited_for(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    record = f"exec 3<&0; setsid sleep 60 <&3 & echo $! >{pid}; wait"
-    command = Command(argv=("/bin/sh", "-c", record), stdin="x" * 1_000_000)  # more than a pipe holds
-    with pytest.raises(CommandFailed, match=r"did not answer within 0\.5 s"):
-        asyncio.run(asyncio.wait_for(CommandRunner(timeout_s=0.5)(command), 20.0))
-    gc.collect()
-    os.kill(int(pid.read_text()), signal.SIGKILL)
-
-
 def test_commands_see_no_options_and_nothing_of_a_job_we_run_in() -> None:
     given = {"PATH": "/bin", "SLURM_JOB_ID": "7", "SBATCH_PARTITION": "x", "SLURM_CONF": "/etc/s", "BFTRAIN_LIVE": "s"}
     assert environment(given) == {"PATH": "/bin", "SLURM_CONF": "/etc/s"}
-
-
-def test_many_words_are_cut_into_pieces() -> None:
-    assert [list(piece) for piece in in_pieces(["a", "b", "c"], 2)] == [["a", "b"], ["c"]]
-    assert list(in_pieces([])) == []
 
 
 def _lives(pid: int) -> bool:

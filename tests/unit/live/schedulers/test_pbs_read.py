@@ -11,11 +11,20 @@ from types import SimpleNamespace
 import pytest
 
 from bftrain import BadConfig, NotAvailable
-from bftrain.live.schedulers import pbs
-from bftrain.live.schedulers.hook_spool import READER, HookSpool
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, PilotLimits, PilotOrder, PilotState, Trouble
-from bftrain.live.schedulers.port import Scheduler, Site
 from tests.helpers.fake_pbs_module import EVENTS, HOOK, run_hook
+from tests.helpers.schedulers import (
+    READER,
+    Command,
+    CommandFailed,
+    HookSpool,
+    PilotLimits,
+    PilotOrder,
+    PilotState,
+    Scheduler,
+    Site,
+    Trouble,
+    pbs,
+)
 from tests.helpers.site_data import site_data
 
 SITE = Site(name="t", folder=Path("/nowhere"))

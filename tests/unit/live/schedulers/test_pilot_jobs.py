@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bftrain import NotAvailable
-from bftrain.live.schedulers.pilot_backend import ALIVE, PilotLimits, PilotState, Run
-from bftrain.live.schedulers.port import AgentOrder, Scheduler
+from tests.helpers.live_limits import set_limits
 from tests.helpers.pilot_stage import PilotStage, play
+from tests.helpers.schedulers import ALIVE, AgentOrder, PilotLimits, PilotState, Run
 
 pytestmark = pytest.mark.usefixtures("quick_pilots")
 
@@ -48,7 +48,7 @@ def test_pilots_are_counted_by_what_they_do(tmp_path: Path) -> None:
 
 
 def test_pilots_whose_end_no_hook_reports_are_remarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.hook_spool._SILENT_S", 0.0)
+    set_limits(monkeypatch, hook_silence_s=0.0)
     spool = tmp_path / "spool"
     spool.mkdir(mode=0o700)
 
@@ -66,17 +66,6 @@ def test_pilots_whose_end_no_hook_reports_are_remarked(tmp_path: Path, monkeypat
             stage.toy.take("n1")
             await stage.until(lambda: stage.remarks() != "", "it is remarked")
             assert "node n1 was lost without a job's end being reported" in stage.remarks()
-
-    play(test())
-
-
-def test_a_scheduler_that_forgets_jobs_is_understood(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with PilotStage(tmp_path, "n1", "n2") as stage:
-            stage.toy.forgets = True
-            await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
-            stage.toy.take("n1")
-            await stage.until(lambda: set(stage.idle_nodes()) == {"n2"}, "n1 is gone")
 
     play(test())
 
@@ -232,7 +221,7 @@ def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_path: Pat
 def test_the_scheduler_is_left_in_peace_while_a_job_starts_on_a_node_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._QUIET_S", 0.3)
+    set_limits(monkeypatch, pilot_quiet_s=0.3)
 
     async def test() -> None:
         async with PilotStage(tmp_path, "n1") as stage:
@@ -262,7 +251,7 @@ def test_leaving_cancels_all_and_submits_no_more(tmp_path: Path) -> None:
 
 
 def test_leaving_says_if_some_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._LEAVING_S", 0.05)
+    set_limits(monkeypatch, pilot_leaving_s=0.05)
 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1")
@@ -286,21 +275,6 @@ def test_a_scheduler_that_would_not_take_pilots_away_ends_it(tmp_path: Path) -> 
         with pytest.raises(NotAvailable, match="never preempted"):
             await stage.running
         assert stage.toy.jobs == {}
-
-    play(test())
-
-
-def test_what_is_odd_of_a_site_is_remarked_though_it_was_found_before_the_start(tmp_path: Path) -> None:
-    async def test() -> None:
-        stage = PilotStage(tmp_path, "n1")
-
-        async def odd(_: Run) -> PilotLimits:
-            return PilotLimits(remarks=("GraceTime is 60",))
-
-        stage.toy.limits = odd  # type: ignore[method-assign]  # a site with a remark
-        await stage.scheduler.check(AgentOrder(argv=("agent",)))
-        async with stage:
-            await stage.until(lambda: "GraceTime is 60" in stage.remarks(), "it is remarked")
 
     play(test())
 
@@ -348,7 +322,7 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
     monkeypatch: pytest.MonkeyPatch,
     answers: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_manager._LIMITS_S", 0.0)
+    set_limits(monkeypatch, pilot_limits_s=0.0)
 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", "n2")
@@ -372,7 +346,3 @@ def test_pilots_are_cancelled_once_they_are_in_the_way(
             assert len(stage.idle_nodes()) == 2, "they are there as long as no answer says otherwise"
 
     play(test())
-
-
-def test_it_keeps_to_the_port(tmp_path: Path) -> None:
-    assert isinstance(PilotStage(tmp_path).scheduler, Scheduler)

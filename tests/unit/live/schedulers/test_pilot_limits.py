@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain.live.schedulers.pilot_backend import Pilot, PilotLimits, PilotState, Trouble, blocked
+from bftrain.live.schedulers.pilot_backend import blocked
+from tests.helpers.live_limits import set_limits
 from tests.helpers.pilot_stage import PilotStage, play
+from tests.helpers.schedulers import Pilot, PilotLimits, PilotState, Trouble
 
 pytestmark = pytest.mark.usefixtures("quick_pilots")
 
@@ -94,24 +96,6 @@ def test_no_pilot_is_longer_than_the_partition_allows(tmp_path: Path) -> None:
     play(test())
 
 
-def test_limits_that_have_changed_are_read_again_when_no_pilot_can_start(tmp_path: Path) -> None:
-    """As when a MaxWall is set while the live run goes on."""
-
-    async def test() -> None:
-        stage = PilotStage(tmp_path, "n1")
-        stage.toy.starts = False
-        async with stage:
-            await stage.until(lambda: stage.toy.count(PilotState.WAITING) > 0, "some wait")
-            stage.toy.allowed = PilotLimits(longest_s=3600.0)
-            why = "QOSMaxWallDurationPerJobLimit"
-            for id_, job in stage.toy.jobs.items():
-                stage.toy.jobs[id_] = msgspec.structs.replace(job, why=why)
-            await stage.until(lambda: f"no pilot can start: {why}" in stage.remarks(), "it is remarked")
-            await stage.until(lambda: stage.toy.orders[-1].seconds <= 3600, "shorter ones are submitted")
-
-    play(test())
-
-
 @pytest.mark.parametrize("why", ["PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit"])
 def test_a_limit_of_time_that_is_lowered_is_read_while_others_run_and_wait(tmp_path: Path, why: str) -> None:
     async def test() -> None:
@@ -137,7 +121,7 @@ def test_limits_are_read_again_after_a_submission_that_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where Slurm refuses jobs that are longer than the partition allows (EnforcePartLimits)."""
-    monkeypatch.setattr("bftrain.live.schedulers.pilot_policy._WAITS_S", dict.fromkeys(Trouble, (0.01, 0.01)))
+    set_limits(monkeypatch, submission_waits_s=dict.fromkeys(Trouble, (0.01, 0.01)))
 
     async def test() -> None:
         stage = PilotStage(tmp_path, "n1", lengths_s=(86_400.0,))

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from bftrain import BadValue
-from bftrain.live.schedulers.pilot_backend import LATER, Pilot, PilotLimits, PilotState, Trouble
 from bftrain.live.schedulers.pilot_policy import MOST_WAITING, PilotMoves, PilotPolicy, PilotPolicySettings
+from tests.helpers.schedulers import Pilot, PilotLimits, PilotState, Trouble
 
 LONG, SHORT = "long", "short"
 BOTH = (LONG, SHORT)
@@ -275,11 +274,6 @@ def test_being_taken_is_no_failure(over: Pilot, harm: bool) -> None:  # noqa: FB
     assert look(stock, [over], 40.0, marks=(LONG,)).submit == ((0,) if harm else (1,))
 
 
-def test_what_was_over_when_we_came_is_no_news() -> None:
-    stock = PilotPolicy(PilotPolicySettings(pending=1))
-    assert look(stock, [pilot("1", PilotState.FAILED)], marks=(LONG,)).submit == (1,)
-
-
 def test_a_node_on_which_pilots_fail_is_avoided_if_others_work() -> None:
     stock = PilotPolicy(PilotPolicySettings(pending=4))
     works = pilot("w", PilotState.RUNNING, start_s=0.0)
@@ -299,14 +293,3 @@ def test_nodes_are_not_to_blame_where_nothing_works() -> None:
     for number in range(9):
         look(stock, [pilot(str(number), PilotState.FAILED, node="n1")], number, marks=(LONG,))
     assert stock.avoided(9) == ()
-
-
-@pytest.mark.parametrize("wrong", [{"pending": 0}, {"reserve": -1}, {"max_nodes": -1}, {"submits_per_min": 0}])
-def test_settings_say_what_is_wrong(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadValue, match=next(iter(wrong))):
-        PilotPolicySettings(**wrong)
-
-
-def test_nothing_to_do_needs_no_look() -> None:
-    stock = PilotPolicy(PilotPolicySettings(pending=1))
-    assert look(stock, waiting(1), marks=(LONG,)).again_s == LATER

@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 
 from bftrain import BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission, registry
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.site_config import SiteSettings, load
-from bftrain.live.run.startup import open_site
-from bftrain.live.schedulers import pools as pools_module
-from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Remark, Site, Taken
-from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, until
+from tests.helpers.live_inside import (
+    Allowed,
+    Remark,
+    Taken,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    load,
+    ourselves,
+    until,
+)
+from tests.helpers.schedulers import AgentOrder, PoolSettings, Site
 
 AGENT = AgentOrder(argv=("agent",))
 SITE = """
@@ -147,8 +153,7 @@ async def test_nodes_are_given_back_where_they_came_from() -> None:
 
 
 @in_a_loop
-async def test_one_that_breaks_is_run_again_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools_module, "_AGAIN_S", 0.005)
+async def test_one_that_breaks_is_run_again_and_disturbs_no_other() -> None:
     left, right = World(), World()
     right.breaks["run"] = RuntimeError("lost my way")
     pools, news, task = await running(pool(left), pool(right, pool="right"))
@@ -210,21 +215,3 @@ async def test_nodes_of_a_pool_have_its_kind_also_while_its_scheduler_does_not_a
         await decided(daemon)
         assert service.nodes(ourselves())[0].kind == "v100"
         assert world.held["a"] == {"n1"}
-
-
-def test_a_journal_goes_on_with_more_pools_but_not_with_other_schedulers(tmp_path: Path) -> None:
-    local: dict[str, Any] = {"name": "local", "nodes": 1}
-    home = str(tmp_path / "live")
-
-    def opened(*tables: dict[str, Any]) -> None:
-        site = SiteSettings(state=home, folder=home, scheduler=tables)
-        found = open_site(site, lambda _: None)
-        found.task_store.begin(0.0, site.digest, site)
-        found.task_store.write()
-        if found.hub is not None:
-            found.hub.close()
-        found.close()
-
-    opened(local)
-    opened(local, {**local, "pool": "more"})
-    assert [one.label for one in pools_of([local, {**local, "pool": "more"}])] == ["local", "more"]

@@ -11,10 +11,20 @@ from typing import Any
 import pytest
 
 from bftrain import BadConfig, NotAvailable
-from bftrain.live.schedulers import pbs, slurm, slurm_limits
-from bftrain.live.schedulers.pilot_backend import LATER, Command, CommandFailed, PilotOrder, PilotState
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
+from bftrain.live.schedulers import slurm_limits
+from tests.helpers.schedulers import (
+    LATER,
+    AgentOrder,
+    Command,
+    CommandFailed,
+    PilotOrder,
+    PilotState,
+    Scheduler,
+    Site,
+    SlurmSettings,
+    pbs,
+    slurm,
+)
 
 SITE = Site(name="t", folder=Path("/nowhere"))
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=3600.0)

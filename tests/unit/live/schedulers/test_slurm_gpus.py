@@ -7,16 +7,26 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from bftrain import BadConfig, BftrainError, NotAvailable
-from bftrain.live.schedulers import slurm, slurm_gpus
-from bftrain.live.schedulers.pilot_backend import Command, CommandFailed, Pilot, PilotLimits, PilotOrder, PilotState
-from bftrain.live.schedulers.pool_settings import pools_of
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site, filled
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
+from bftrain.live.schedulers import slurm_gpus
+from bftrain.live.schedulers.port import filled
 from tests.helpers.pilot_stage import PilotStage, ToyScheduler, play
+from tests.helpers.schedulers import (
+    AgentOrder,
+    Command,
+    CommandFailed,
+    Pilot,
+    PilotLimits,
+    PilotOrder,
+    PilotState,
+    Scheduler,
+    Site,
+    SlurmSettings,
+    pools_of,
+    slurm,
+)
 
 SITE = Site(name="t", folder=Path("/nowhere"), unit="gpu")
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=86400)
@@ -149,11 +159,6 @@ def test_the_gpu_of_each_pilot_is_asked_for_once() -> None:
     assert queue.asked == ["show job 2\nshow job 3\n", "show job 4\n"]
 
 
-def test_the_gpus_of_many_pilots_are_asked_for_at_once() -> None:
-    command = slurm_gpus.job_details([str(number) for number in range(1000)])
-    assert (command.argv[-2:], command.stdin) == (("show", "job"), "")
-
-
 def test_a_controller_that_does_not_answer_is_not_taken_for_pilots_without_a_gpu() -> None:
     async def run(command: Command) -> str:
         if command.argv[0] == "squeue":
@@ -246,11 +251,3 @@ def test_pools_of_one_run_hand_out_the_same() -> None:
         pools_of([one, {"name": "slurm", "pool": "b"}])
     with pytest.raises(BftrainError, match=r"is 'core'.*known: gpu, node"):
         pools_of({**one, "unit": "core"})
-
-
-def test_whole_nodes_are_asked_for_as_ever() -> None:
-    whole = msgspec.structs.replace(SITE, unit="node")
-    order = AgentOrder(argv=("agent", "{node}", "{host}"))
-    script = slurm.Slurm(SlurmSettings(partition="p")).script(order, whole)
-    assert 'exec agent "$node" "$node"\n' in script
-    assert "GPU" not in script

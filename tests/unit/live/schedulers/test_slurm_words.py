@@ -9,19 +9,21 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadConfig, BadValue, NotAvailable
-from bftrain.live.schedulers import slurm, slurm_limits
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.live.schedulers import slurm_limits
+from bftrain.live.schedulers.pilot_backend import pilot_script
+from tests.helpers.schedulers import (
     LATER,
+    AgentOrder,
     Command,
     CommandFailed,
     PilotLimits,
     PilotOrder,
     PilotState,
+    Site,
+    SlurmSettings,
     Trouble,
-    pilot_script,
+    slurm,
 )
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
 
 ORDER = PilotOrder(name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n", seconds=86400)
 SITE = Site(name="t", folder=Path("/nowhere"))
@@ -154,14 +156,6 @@ def test_what_failed_says_what_follows(said: str, trouble: str) -> None:
 def test_settings_of_a_site_are_held_to_their_rules(table: dict[str, object], says: str) -> None:
     with pytest.raises(BadConfig, match=says):
         slurm.make(table, SITE)
-
-
-def test_it_is_a_scheduler() -> None:
-    made = slurm.make({"partition": "p"}, SITE)
-    assert isinstance(made, Scheduler)
-    assert made.agents_suffice
-    with pytest.raises(BadValue, match="letters"):
-        slurm.make({"partition": "p"}, Site(name="a b", folder=Path()))
 
 
 def test_the_job_becomes_the_agent_and_keeps_its_log_to_itself(tmp_path: Path) -> None:
@@ -377,10 +371,6 @@ def test_options_that_would_lead_pilots_elsewhere_are_refused(word: str) -> None
 def test_jobs_of_a_partition_preempt_no_pilots_there_unless_these_have_a_qos() -> None:
     backends = [slurm.Slurm(SlurmSettings(partition="spare", qos=qos)) for qos in ("", "low")]
     assert [one.partitions for one in backends] == [("spare",), ()]
-
-
-def test_other_options_are_taken() -> None:
-    SlurmSettings(partition="spare", options=("--time-min=5", "--exclude=n1", "-Cgpu", "--no-kill", "--signal=USR1@60"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Slurm, PBS and Flux without their commands: backends of each, orders for pilots, and a runner that plays answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from bftrain.live.schedulers import flux, pbs, slurm
+from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+from bftrain.live.schedulers.pilot_backend import (
+    ALIVE,
+    LATER,
+    Command,
+    CommandFailed,
+    CommandRunner,
+    Pilot,
+    PilotLimits,
+    PilotOrder,
+    PilotState,
+    Run,
+    Trouble,
+)
+from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
+from bftrain.live.schedulers.port import AgentOrder, News, Scheduler, Site
+from bftrain.live.schedulers.slurm_settings import SlurmSettings
+
+__all__ = [
+    "ALIVE", "LATER", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
+    "HookSpool", "HookTally", "News", "Pilot", "PilotLimits", "PilotOrder", "PilotState", "PoolSettings", "Run",
+    "Scheduler", "Site", "SlurmSettings", "Trouble", "flux", "pbs", "pools_of", "read_line", "slurm",
+]  # fmt: skip  # product names for tests, which import them from here alone
+
+SITE: Final = Site(name="t", folder=Path("/nowhere"))
+ORDER: Final = PilotOrder(
+    name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n# Idle\numask 077\nexec true\n", seconds=3600.0, rank=1
+)
+AGENT: Final = AgentOrder(argv=("agent", "--node", "{node}"))
+
+
+class Said:
+    """Answers commands: by the words they begin with, the first that fits; an exception is raised."""
+
+    def __init__(self, **answers: str | Exception) -> None:
+        self.answers = {words.replace("_", " "): answer for words, answer in answers.items()}
+        self.asked: list[tuple[str, ...]] = []
+
+    async def __call__(self, command: Command) -> str:
+        self.asked.append(command.argv)
+        words = " ".join(command.argv)
+        answer = next((answer for begin, answer in self.answers.items() if words.startswith(begin)), "")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def programs(self) -> list[str]:
+        return [argv[0] for argv in self.asked]
+
+
+def failed(said: str, printed: str = "") -> CommandFailed:
+    return CommandFailed(("it",), 1, said, printed)
+
+
+def of_slurm(unit: str = "node", **settings: Any) -> slurm.Slurm:  # noqa: ANN401 - settings of any kind
+    return slurm.Slurm(SlurmSettings(**{"partition": "pilot", **settings}), unit=unit)
+
+
+def of_pbs(**settings: Any) -> pbs.Pbs:  # noqa: ANN401 - as above
+    return pbs.Pbs(pbs.PbsSettings(**{"queue": "idle", **settings}))
+
+
+def of_flux(**settings: Any) -> flux.Flux:  # noqa: ANN401 - as above
+    return flux.Flux(flux.FluxSettings(**settings))
