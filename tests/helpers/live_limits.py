@@ -32,7 +32,6 @@ _PLACES: Final = {
     "pilot_quiet_s": "schedulers.pilot_manager._QUIET_S",
     "request_s": "api.http_connection._HEAD_S",
     "rows": "monitor.status_stream._ROWS",
-    "save_every": "monitor.status_stream._SAVE_EVERY",
     "scheduler_retry_s": "schedulers.pools._AGAIN_S",
     "slot_kill_s": "schedulers.local._ENDING_S",
     "slot_restart_s": "schedulers.local._RESTART_S",

@@ -12,6 +12,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what a live run does now and then, or tries again, come soon."""
     set_limits(
         monkeypatch,
+        beat_s=0.05,
         give_back_again_s=0.02,
         journal_retry_s=0.01,
         node_look_s=0.001,

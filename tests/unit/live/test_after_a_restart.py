@@ -3,57 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-import pytest
-
-from bftrain.live.run import startup
-from bftrain_elastic.manager.agent_hub import AgentHub
-from tests.helpers.live_inside import Agents, Times, World, decided, in_a_loop, live_inside, ourselves, submit, until
+from tests.helpers.live_inside import (
+    Agents,
+    Times,
+    World,
+    decided,
+    in_a_loop,
+    live_inside,
+    ourselves,
+    remarks,
+    submit,
+    until,
+)
 
 LONG = Times(reunion_s=30.0)
 
 
-@pytest.fixture
-def hub_calls() -> Iterator[list[str]]:
-    calls: list[str] = []
-    real = {name: getattr(AgentHub, name) for name in ("hold_workers", "open", "start_workers")}
-
-    def noted(name: str) -> Any:  # noqa: ANN401 - a method
-        def method(hub: AgentHub) -> None:
-            calls.append(name)
-            real[name](hub)
-
-        return method
-
-    with mock.patch.multiple(AgentHub, **{name: noted(name) for name in real}):
-        yield calls
-
-
 @in_a_loop
-async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path, hub_calls: list[str]) -> None:
+async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path) -> None:
     world = World(agents=True, agents_suffice=True)
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await submit(service, "a", 1, 4)
         world.come("n1", "n2")
         await decided(daemon)
-    hub_calls.clear()
     world.allowed.update(("n1", "n2"))
     async with live_inside(tmp_path, world, begin=False, times=LONG) as (daemon, _, _, _):
-        beginning = asyncio.create_task(daemon.begin())
-        await until(lambda: daemon.state == "reuniting")
-        assert hub_calls == ["hold_workers", "open"]
-        world.come("n1")
-        await until(lambda: daemon.node_manager.node_tracker.expected == {"n2"})
-        await decided(daemon)
-        assert not beginning.done()
-        assert "start_workers" not in hub_calls
-        world.come("n2")
-        await beginning
-        assert hub_calls == ["hold_workers", "open", "start_workers"]
+        hub = type(daemon.opened.hub)
+        calls: list[str] = []
+        real = {name: getattr(hub, name) for name in ("hold_workers", "open", "start_workers")}
+        noted = {name: lambda own, name=name: (calls.append(name), real[name](own)) for name in real}
+        with mock.patch.multiple(hub, **noted):
+            beginning = asyncio.create_task(daemon.begin())
+            await until(lambda: daemon.state == "reuniting")
+            world.come("n1")
+            await until(lambda: daemon.node_manager.node_tracker.expected == {"n2"})
+            await decided(daemon)
+            assert not beginning.done()
+            assert calls == ["hold_workers", "open"]
+            world.come("n2")
+            await beginning
+        assert calls == ["hold_workers", "open", "start_workers"]
 
 
 @in_a_loop
@@ -149,7 +142,7 @@ async def test_how_far_a_task_came_is_written_down_when_its_processes_change(tmp
 async def test_the_epoch_rises_with_every_start_regardless_of_the_clock(tmp_path: Path) -> None:
     epochs = []
     for clock in (1000.0, 1000.2, 5000.0, 400.0):
-        with mock.patch.object(startup, "time", mock.Mock(time=lambda clock=clock: clock)):
+        with mock.patch.object(time, "time", lambda clock=clock: clock):
             async with live_inside(tmp_path, World(agents=True), begin=False) as (daemon, _, _, _):
                 hub = daemon.opened.hub
                 assert hub is not None
@@ -173,3 +166,18 @@ async def test_agents_learn_how_long_they_may_use_a_node_that_is_wanted_back(tmp
         hub = daemon.opened.hub
         assert hub is not None
         assert hub.settle_s == 2.0
+
+
+@in_a_loop
+async def test_a_clock_that_was_set_back_is_remarked_once_and_run_time_follows_the_journal(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, _, _, world):
+        ahead_s = time.time() + 7200.0
+        with mock.patch.object(time, "time", return_value=ahead_s):
+            world.lend("n1")
+            await decided(daemon)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        status = service.status()
+        assert status.now_s - status.since_s < 60.0
+        await until(lambda: remarks(daemon))
+        await asyncio.sleep(0.05)
+        assert len([text for text in remarks(daemon) if "behind the last entry of the journal" in text]) == 1

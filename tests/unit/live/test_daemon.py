@@ -12,8 +12,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BatchScaling, Journal, Limits, Rerun, Settings, Solution, SpeedCurve, ValueTable
-from bftrain.live.decision_loop import HANGS
+from bftrain import BatchScaling, Journal, Limits, Rerun, Settings, Solution, SpeedCurve, TaskMeasured, ValueTable
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.live_inside import (
@@ -186,27 +185,19 @@ async def test_what_is_measured_changes_decisions_and_narrows_unmeasured_tasks(t
         await decided(daemon)
         assert world.asked("narrow") == [], "first it shows what it does with all that it was given"
         begun = time.time()
-        for size, rate, first in ((4, 200.0, 1), (2, 150.0, 401)):
-            world.tell("a", "confirmed", size=size, step=first - 1)
-            for step in range(first, first + 400):
-                report = {"type": "report", "task": "a", "step": step, "size": size, "samples": rate / 10, "loss": None}
-                world._hear({"t": begun + step / 10, **report})  # noqa: SLF001 - at times of its own
-            await decided(daemon)
-            daemon.task_manager.tracks.get("a").learned_s = 0.0  # type: ignore[union-attr]  # it is there
-            learned = daemon.task_manager.learned()
-            assert [event.task for event in learned] == ["a"]
-            assert learned[0].curve is not None
-            speeds = dict(zip(learned[0].curve.nodes, learned[0].curve.rate, strict=True))
-            assert speeds[size] == pytest.approx(rate, rel=0.05)
-            assert world.asked("narrow")[-1] == ("a", size // 2), "then with half of it"
-            daemon.decision_loop.on_events(*learned)
-            await decided(daemon)
-        assert daemon.task_manager.learned() == [], "and nothing that is known already"
-        assert service.task(ourselves(), "a").speeds == pytest.approx({2: 150.0, 4: 200.0}, rel=0.05)
+        world.tell("a", "confirmed", size=4, step=0)
+        for step in range(1, 401):
+            world.tell("a", "report", t=begun + step / 10, step=step, size=4, samples=20.0, loss=None)
+        await until(lambda: world.asked("narrow"), "it is measured")
+        assert world.asked("narrow")[-1] == ("a", 2), "then with half of it"
+        await decided(daemon)
+        assert service.task(ourselves(), "a").speeds == pytest.approx({4: 200.0}, rel=0.05)
+        curve = daemon.harvester.spec("a").curve
+        assert dict(zip(curve.nodes, curve.rate, strict=True))[4] == pytest.approx(200.0, rel=0.05)
 
 
 @in_a_loop
-async def test_the_tick_learns_writes_and_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_is_written_while_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_limits(monkeypatch, write_s=0.01)
     async with live_inside(tmp_path) as (daemon, service, _, world):
         world.lend("n1")
@@ -220,10 +211,6 @@ async def test_the_tick_learns_writes_and_rests(tmp_path: Path, monkeypatch: pyt
                 return TaskStore(journal).unfinished[0].progress.step
 
         await until(lambda: written() == 7)
-        measured = daemon.task_manager.work_left(time.time())
-        assert measured == [], "nothing was said of its work"
-        with mock.patch.object(daemon.task_manager, "learned", return_value=[]) as learned:
-            await until(lambda: learned.called)
 
 
 @in_a_loop
@@ -237,20 +224,20 @@ async def test_objectives_that_use_work_left_receive_it(tmp_path: Path) -> None:
         await decided(daemon)
         world.lend("n2")
         await decided(daemon)
-        assert daemon.harvester.uses_work_left
-        assert [event.work_left_samples for event in daemon.task_manager.work_left(time.time())] == [60.0]
+        events = [event for step in daemon.opened.journal.steps() for event in step.events]
+        assert [event.work_left_samples for event in events if isinstance(event, TaskMeasured)][-1] == 60.0
 
 
 class Hanging:
     """Solves as exact does, once it is let."""
 
     def __init__(self) -> None:
-        self.let = threading.Event()
+        self.let = threading.Semaphore(0)
         self.asked = 0
 
     def __call__(self, _: object, table: ValueTable, limits: Limits) -> Solution:
         self.asked += 1
-        assert self.let.wait(30)
+        assert self.let.acquire(timeout=60)
         return self.solve(exact, table, limits)
 
     solve = staticmethod(type(exact).solve)
@@ -267,14 +254,45 @@ async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch
             await until(lambda: world.held.get("a"))
             assert hanging.asked == 1
             assert daemon.last_decision is not None
-            assert daemon.last_decision.fallback == f"exact: {HANGS}; sizes of greedy taken"
-            assert "solver 'exact' hangs; the fallback decides" in remarks(daemon)
-            hanging.let.set()
+            assert "greedy" in daemon.last_decision.fallback
+            assert any("'exact' hangs" in text for text in remarks(daemon))
+            hanging.let.release(100)
             world.take("n1")
             await decided(daemon)
             world.lend("n2")
             await decided(daemon)
             assert world.held["a"] == {"n2"}
+        assert list(Rerun(daemon.opened.journal).differences()) == []
+
+
+@pytest.mark.parametrize("storm", [1, 3])
+@in_a_loop
+async def test_departures_are_handed_back_while_a_solver_thinks_and_outdated_answers_are_dropped(
+    storm: int, tmp_path: Path
+) -> None:
+    hanging = Hanging()
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        world.lend(*(f"n{number}" for number in range(8)))
+        with mock.patch.object(type(exact), "solve", lambda *words: hanging(*words)):  # noqa: PLW0108 - a method
+            await submit(service, "a", 1, 8, curve=SpeedCurve(nodes=(1, 8), rate=(1.0, 8.0)))
+            for number in range(storm):
+                await until(lambda number=number: hanging.asked == number + 1)
+                world.lend(f"new{number}")
+                assert f"new{number}" not in daemon.harvester.pool, "who joins can wait"
+                world.take(f"n{number}")
+                release = {"action": "release", "nodes": (f"n{number}",)}
+                await until(lambda release=release: release in world.orders(), "who leaves cannot")
+                assert f"new{number}" in daemon.harvester.pool
+                hanging.let.release()
+                await until(lambda number=number: hanging.asked > number + 1 or world.held)
+            hanging.let.release(100)
+            await decided(daemon)
+        decisions = [step.decision for step in daemon.opened.journal.steps() if step.decision is not None]
+        fallbacks = [decision.fallback for decision in decisions if decision.fallback]
+        assert len(fallbacks) == (storm == 3), "after three outdated answers the fallback decides"
+        starts = [order for order in world.orders() if order["action"] == "start" and order["nodes"]]
+        assert [len(order["nodes"]) for order in starts] == [8]
+        assert not {f"n{number}" for number in range(storm)} & set(starts[0]["nodes"])
         assert list(Rerun(daemon.opened.journal).differences()) == []
 
 

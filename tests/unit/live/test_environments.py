@@ -21,6 +21,10 @@ async def test_launchers_receive_what_there_is_of_it_and_a_lost_one_holds_the_ta
     async with live_inside(tmp_path, world, environments=SITE) as (_, service, _, _):
         await service.submit(ourselves(), submission("plain"))
         await service.submit(ourselves(), submission("own", run=run))
+        image = Run(argv=("x.py",), environment="image", prefix=("nice",), python="/own/python")
+        await service.submit(ourselves(), submission("image", run=image))
+        job = world.jobs["image"]
+        assert (job.get("setup", ()), job["prefix"], job["python"]) == ((), ("nice",), "/own/python")
         assert not FIELDS & world.jobs["plain"].keys(), "launchers of others do not know of it"
         shown = {name: world.jobs["own"][name] for name in FIELDS & world.jobs["own"].keys()}
         assert shown == {"setup": ("module load cuda", "b"), "python": "/t/python"}

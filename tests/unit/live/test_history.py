@@ -31,7 +31,7 @@ def test_a_cell_holds_exact_averages_however_short_something_lasted() -> None:
     assert (second.at, second.known_s, second.pool) == (11, 1.0, 8.0)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_all_levels_tell_of_the_same_node_seconds(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311 - the same every time
     history, now, held = LiveHistory(), 1_700_000_000.0, dict[int, float]()
@@ -67,8 +67,8 @@ def test_memory_is_bounded_in_every_case() -> None:
         assert all(len(found) <= 721 for found in cells)
         return sum(sys.getsizeof(cell.numbers) for found in cells for cell in found) + 100 * len(history.names)
 
-    before = live(2_000)
-    assert live(2_000) < 1.5 * before
+    before = live(1_000)
+    assert live(1_000) < 1.5 * before
     assert len(history.names) < 2 * 4096 + 4 * 720
 
 

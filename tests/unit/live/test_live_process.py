@@ -18,8 +18,7 @@ import pytest
 
 from bftrain import BadInput, Journal, NotAvailable
 from bftrain.errors import Fault, Interrupted
-from bftrain.live.api.server import ApiServer
-from bftrain.live.process import Beside, allow_many_connections, notify_systemd
+from bftrain.live.process import allow_many_connections, notify_systemd
 from tests.helpers.live_inside import (
     LiveDaemon,
     LiveProcess,
@@ -46,9 +45,6 @@ class Run:
         self,
         folder: Path,
         world: World,
-        beside: Beside | None = None,
-        *,
-        ends_with_it: bool = False,
         **changes: Any,  # noqa: ANN401 - any setting of a site
     ) -> None:
         self.said: list[str] = []
@@ -57,13 +53,13 @@ class Run:
         self.service: LiveService
         meet(world)
 
-        async def besides(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
+        async def besides(daemon: LiveDaemon, _: object, service: LiveService) -> None:
             self.daemon, self.service = daemon, service
             self.began.set()
-            await (beside or _for_ever)(daemon, api, service)
+            await asyncio.Event().wait()
 
         site = site_of(folder, world, **changes)
-        live = LiveProcess(site, self.said.append, besides, ends_with_it=ends_with_it)
+        live = LiveProcess(site, self.said.append, besides, ends_with_it=False)
         self.task = asyncio.create_task(self._run(live.run()))
 
     async def _run(self, live: Coroutine[Any, Any, None]) -> None:
@@ -76,10 +72,6 @@ class Run:
         async with asyncio.timeout(30.0):
             await self.task
         assert time.monotonic() - begun < QUICK_S
-
-
-async def _for_ever(*_: object) -> None:
-    await asyncio.Event().wait()
 
 
 def tell(number: signal.Signals = signal.SIGTERM) -> None:

@@ -146,7 +146,7 @@ async def test_a_scheduler_that_breaks_is_run_again(tmp_path: Path) -> None:
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         await until(lambda: any("scheduler 'inside': RuntimeError: lost my way" in text for text in remarks(daemon)))
         del world.breaks["run"]
-        await until(lambda: world._post is not None)  # noqa: SLF001 - it listens again
+        await until(lambda: world.listening, "it listens again")
         await submit(service, "a", 1, 1)
         world.lend("n1")
         await decided(daemon)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -29,24 +30,25 @@ async def test_users_see_their_own_tasks_and_operators_all(tmp_path: Path) -> No
         assert [(task.name, task.user) for task in service.tasks(CHIEF, over=False)] == [("a", "ann"), ("b", "bob")]
 
 
-@pytest.mark.parametrize("how", ["task", "cancel", "pause", "resume", "logs", "log"])
-@pytest.mark.parametrize("called", ["a", "#1"])
 @in_a_loop
-async def test_no_user_touches_the_task_of_another_nor_learns_that_it_is_there(
-    how: str, called: str, tmp_path: Path
-) -> None:
+async def test_no_user_touches_the_task_of_another_nor_learns_that_it_is_there(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (_, service, _, _):
         await service.submit(ANN, submission("a"))
-        with pytest.raises(NotFound) as theirs:
-            await _do(service, how, BOB, called)
-        nobodys = {"a": "x", "#1": "#9"}[called]
-        with pytest.raises(NotFound) as not_there:
-            await _do(service, how, BOB, nobodys)
-        assert str(theirs.value).replace(f"'{called}'", "") == str(not_there.value).replace(f"'{nobodys}'", "")
-        assert service.task(ANN, "a").state == "waiting"
-        if how != "log":
-            await _do(service, how, ANN, called)
-        await _do(service, "task", CHIEF, called)
+        for how, (called, nobodys) in product(
+            ("task", "logs", "log", "pause", "resume", "cancel"), (("a", "x"), ("#1", "#9"))
+        ):
+            with pytest.raises(NotFound) as theirs:
+                await _do(service, how, BOB, called)
+            with pytest.raises(NotFound) as not_there:
+                await _do(service, how, BOB, nobodys)
+            assert str(theirs.value).replace(f"'{called}'", "") == str(not_there.value).replace(f"'{nobodys}'", "")
+            assert service.task(ANN, "a").state == "waiting"
+            await _do(service, "task", CHIEF, called)
+        for how in ("task", "logs", "pause", "resume", "cancel"):
+            await _do(service, how, ANN, "a")
+        for name in ("", "#", "#0", "#-1", "#99", "#" + "9" * 5000, "a" * 5000, "é", "a/b"):
+            with pytest.raises(NotFound):
+                service.task(CHIEF, name)
 
 
 async def _do(service: LiveService, how: str, caller: Caller, name: str) -> object:
@@ -143,16 +145,6 @@ async def test_a_name_is_free_again_when_its_task_is_over(tmp_path: Path) -> Non
         again = await submit(service, "a")
         assert (again.number, service.task(ourselves(), "a").number) == (2, 2)
         assert service.task(ourselves(), "#1").state == "cancelled"
-
-
-@pytest.mark.parametrize(
-    "name", ["", "#", "#0", "#-1", "#99", "#" + "9" * 30, "#" + "9" * 5000, "a" * 5000, "é", "a/b"]
-)
-@in_a_loop
-async def test_names_of_nothing_are_names_of_nothing(name: str, tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (_, service, _, _):
-        with pytest.raises(NotFound):
-            service.task(CHIEF, name)
 
 
 @in_a_loop

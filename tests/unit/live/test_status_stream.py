@@ -13,9 +13,8 @@ import pytest
 from bftrain import BadConfig, NodesJoined, NotNow, TaskFailed
 from bftrain.live.client.client import LiveView
 from bftrain.live.model.schemas import Update
-from bftrain.live.monitor import status_stream as watching
 from bftrain.live.monitor.history import EventFeed, FeedChange
-from bftrain.live.monitor.status_stream import WATCHERS, span_of
+from bftrain.live.monitor.status_stream import span_of
 from bftrain.values import wire
 from tests.helpers.live_inside import Caller, Inside, decided, in_a_loop, live_inside, ourselves, submit
 from tests.helpers.live_limits import set_limits
@@ -72,12 +71,10 @@ async def test_the_first_update_has_all_and_later_ones_what_changed(tmp_path: Pa
 
 
 @in_a_loop
-async def test_an_update_comes_each_second_when_nothing_happens_and_without_what_did_not_change(tmp_path: Path) -> None:
+async def test_an_update_comes_regularly_when_nothing_happens_and_without_what_did_not_change(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         stream = inside.service.watch.updates(ourselves(), 600.0, 2)
-        began = time.monotonic()
         pieces = [read(piece) async for piece in stream]
-        assert 0.15 < time.monotonic() - began < 15
         assert len(pieces) == 2
         assert pieces[0].nodes is not None
         assert pieces[1].nodes is None
@@ -90,8 +87,7 @@ async def test_others_see_that_nodes_are_used_and_not_by_what(tmp_path: Path) ->
         await submit(inside.service, "secret", largest=1)
         inside.world.lend("n1", "n2")
         await decided(inside.daemon)
-        inside.service.watch._look()  # noqa: SLF001 - as each second
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         pieces = [piece async for piece in inside.service.watch.updates(STRANGER, 600.0, 1)]
         assert b"secret" not in b"".join(pieces)
         scene = LiveView(read(pieces[0]))
@@ -111,17 +107,14 @@ async def test_what_was_seen_is_there_after_a_restart(tmp_path: Path) -> None:
         await submit(inside.service, "a", largest=2)
         inside.world.lend("n1", "n2")
         await decided(inside.daemon)
-        inside.service.watch._look()  # noqa: SLF001 - as each second
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
     async with live_inside(tmp_path, inside.world) as again:
         held = [cell.sizes.get(1, 0.0) for cell in again.service.watch.history_of(ourselves(), 600.0).cells]
         assert max(held) > 0
 
 
 @in_a_loop
-async def test_speeds_are_looked_at_each_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, beat_s=0.3)
-    set_limits(monkeypatch, save_every=1)
+async def test_speeds_are_looked_at_each_second(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         await submit(inside.service, "a", largest=2, work_samples=1000.0)
         inside.world.lend("n1")
@@ -134,8 +127,6 @@ async def test_speeds_are_looked_at_each_second(tmp_path: Path, monkeypatch: pyt
         await until(stream, scene, lambda scene: any(cell.speed > 0 for cell in scene.cells.values()))
         assert scene.tasks[1].speed == pytest.approx(10.0)
         assert scene.tasks[1].done == pytest.approx(0.02)
-        while not inside.service.watch._path.exists():  # noqa: SLF001 - written down meanwhile
-            scene.update(read(await anext(stream)))
         await stream.aclose()
 
 
@@ -143,7 +134,7 @@ async def test_speeds_are_looked_at_each_second(tmp_path: Path, monkeypatch: pyt
 async def test_of_very_many_tasks_those_that_run_are_shown_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_ROWS", 3)
+    set_limits(monkeypatch, rows=3)
     async with live_inside(tmp_path) as inside:
         for number in range(6):
             await submit(inside.service, f"t{number}", smallest=2 if number < 5 else 1, largest=2)
@@ -156,7 +147,6 @@ async def test_of_very_many_tasks_those_that_run_are_shown_first(
 
 @in_a_loop
 async def test_nodes_that_were_ours_are_shown_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, beat_s=0.3)
     async with live_inside(tmp_path) as inside:
         inside.world.lend("n1", "n2")
         await decided(inside.daemon)
@@ -194,7 +184,7 @@ async def test_no_user_keeps_the_others_from_looking(tmp_path: Path) -> None:
 async def test_only_so_many_may_watch_and_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         watch = inside.service.watch
-        streams = [watch.updates(ourselves(), 600.0, 0) for _ in range(WATCHERS)]
+        streams = [watch.updates(ourselves(), 600.0, 0) for _ in range(100)]
         for stream in streams:
             await anext(stream)
         with pytest.raises(NotNow, match="100 watch already"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,58 +75,40 @@ async def test_a_task_is_kept_as_it_was_handed_in(tmp_path: Path) -> None:
         assert service.task(ANN, "#1") == service.task(ANN, "a")
 
 
-@pytest.mark.parametrize(
-    ("given", "kind", "words"),
-    [
-        (submission("a"), NotNow, "is called 'a' already"),
-        (submission("b", run=Run(argv=("x",), folder="/own")), NotNow, "has this folder already"),
-        (submission("b", launcher="insid"), UnknownName, "did you mean 'inside'?"),
-        (submission("b", weight=-1.0), BadInput, "must be at least 0"),
-        (submission("b", work_samples=0.0), BadInput, "must be above 0"),
-    ],
-)
 @in_a_loop
-async def test_what_is_refused_leaves_nothing_behind(
-    given: Submission, kind: type[BftrainError], words: str, tmp_path: Path
-) -> None:
-    async with live_inside(tmp_path) as (_, service, _, world):
-        own = str(tmp_path / "own")
-        await service.submit(ANN, submission("a", run=Run(argv=("x",), folder=own)))
-        if given.run.folder:
-            given = submission("b", run=Run(argv=("x",), folder=own))
-        with pytest.raises(kind, match=words):
-            await service.submit(ANN, given)
+async def test_a_refused_task_leaves_nothing_behind(tmp_path: Path) -> None:
+    own = Run(argv=("x",), folder=str(tmp_path / "own"))
+    refused: list[tuple[dict[str, Any], type[BftrainError], str]] = [
+        ({"name": "a"}, NotNow, "'a' already"),
+        ({"run": own}, NotNow, "this folder already"),
+        ({"launcher": "insid"}, UnknownName, "'inside'"),
+        ({"weight": -1.0}, BadInput, "at least 0"),
+        ({"work_samples": 0.0}, BadInput, "above 0"),
+    ]
+    async with live_inside(tmp_path, launchers=("inside",)) as (_, service, _, world):
+        await service.submit(ANN, submission("a", run=own))
+        for given, kind, words in (*refused, ({"launcher": "native"}, UnknownName, "native")):
+            with pytest.raises(kind, match=words):
+                await service.submit(ANN, submission(**{"name": "b", **given}))
         assert [task.name for task in service.tasks(ANN, over=True)] == ["a"]
         assert world.asked("add") == ["a"]
 
 
 @in_a_loop
-async def test_a_site_can_forbid_launchers(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, launchers=("inside",)) as (_, service, _, _):
-        with pytest.raises(UnknownName, match="native"):
-            await service.submit(ANN, submission(launcher="native"))
-
-
-@in_a_loop
-async def test_there_is_an_end_to_how_many_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, most_unfinished=2)
+async def test_there_is_an_end_to_how_many_wait_and_no_user_fills_the_queue_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, most_unfinished=5, most_unfinished_of_user=2)
     async with live_inside(tmp_path) as (_, service, _, _):
-        for name in "ab":
-            await service.submit(ANN, submission(name))
-        with pytest.raises(NotNow, match="2 unfinished"):
-            await service.submit(ANN, submission("c"))
-        await service.cancel(ANN, "a")
-        assert (await service.submit(ANN, submission("c"))).number == 3
-
-
-@in_a_loop
-async def test_no_user_fills_the_queue_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, most_unfinished_of_user=2)
-    async with live_inside(tmp_path) as (_, service, _, _):
-        for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF, CHIEF, BOB)):
+        for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF)):
             await service.submit(caller, submission(f"t{number}"))
-        with pytest.raises(NotNow, match="you have 2 unfinished tasks already"):
+        with pytest.raises(NotNow, match="you have 2 unfinished"):
             await service.submit(ANN, submission("more"))
+        await service.submit(CHIEF, submission("t4"))
+        with pytest.raises(NotNow, match="5 unfinished"):
+            await service.submit(BOB, submission("more"))
+        await service.cancel(ANN, "t0")
+        assert (await service.submit(BOB, submission("more"))).number == 6
 
 
 @in_a_loop

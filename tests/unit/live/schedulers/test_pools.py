@@ -160,7 +160,7 @@ async def test_one_that_breaks_is_run_again_and_disturbs_no_other() -> None:
     left.lend("n1")
     assert Remark(text="pool 'right': it broke: RuntimeError: lost my way") in news
     del right.breaks["run"]
-    await until(lambda: right._post is not None)  # noqa: SLF001 - it listens again
+    await until(lambda: right.listening, "it listens again")
     right.lend("n2")
     left.take("n1")
     assert news[-2:] == [Allowed(nodes=("n2",)), Taken(nodes=("n1",))]
