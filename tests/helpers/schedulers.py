@@ -61,8 +61,8 @@ def failed(said: str, printed: str = "") -> CommandFailed:
     return CommandFailed(("it",), 1, said, printed)
 
 
-def of_slurm(unit: str = "node", **settings: Any) -> slurm.Slurm:  # noqa: ANN401 - settings of any kind
-    return slurm.Slurm(SlurmSettings(**{"partition": "pilot", **settings}), unit=unit)
+def of_slurm(unit: str = "node", grace_s: float = 0.0, **settings: Any) -> slurm.Slurm:  # noqa: ANN401 - settings of any kind
+    return slurm.Slurm(SlurmSettings(**{"partition": "pilot", **settings}), grace_s, unit)
 
 
 def of_pbs(**settings: Any) -> pbs.Pbs:  # noqa: ANN401 - as above

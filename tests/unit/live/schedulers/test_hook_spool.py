@@ -9,13 +9,17 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bftrain import NotAvailable
 from bftrain.live.schedulers import hooks
+from tests.helpers.fake_pbs_module import EVENTS
+from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
 from tests.helpers.live_limits import set_limits
 from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+from tests.helpers.site_data import site_data
 
 HOOK = Path(hooks.__file__).with_name("slurm.sh")
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -345,3 +349,52 @@ def test_hooks_that_are_silent_are_noticed_once_and_those_that_report_are_not() 
     without = HookTally("", "start")
     without.on_found(["n1"], 0.0)
     assert without.unreported(60.0) == ""
+
+
+def job(vnodes: str = "(n1:ncpus=2)+(n[0]:ncpus=2+n[1]:mem=3)", **more: object) -> SimpleNamespace:
+    return SimpleNamespace(**{"id": "7.pbs", "exec_vnode": vnodes, "run_count": 1, "queue": "workq", **more})
+
+
+def test_the_hook_of_pbs_tells_what_happens(folder: Path) -> None:
+    spool = HookSpool(folder)
+    spool.open()
+    for name in EVENTS:
+        assert run_pbs_hook(folder, name, job()) == []
+    heard = spool.look(0.0)
+    assert sorted(one.what for one in heard) == ["end", "ending", "start"]
+    assert {(one.job, one.restart, one.nodes) for one in heard} == {("7.pbs", 1, ("n1", "n[0]", "n[1]"))}
+    assert [path.name for path in folder.iterdir()] == [READER]
+
+
+def test_the_hook_of_pbs_accepts_in_every_case(folder: Path, tmp_path: Path) -> None:
+    assert run_pbs_hook(folder, "EXECJOB_END", job()) == [], "there is no reader"
+    assert list(folder.iterdir()) == []
+    assert run_pbs_hook(tmp_path / "missing", "EXECJOB_END", job()) == []
+    HookSpool(folder).open()
+    (logged,) = run_pbs_hook(folder, "EXECJOB_END", None)
+    assert "AttributeError" in logged
+    (logged,) = run_pbs_hook(folder, "EXECJOB_END", job(run_count="x"))
+    assert "ValueError" in logged
+    (logged,) = run_pbs_hook(folder, "EXECJOB_END", job(queue="\u00e9"))
+    assert "UnicodeEncodeError" in logged
+    (logged,) = run_pbs_hook(folder, "EXECJOB_END", job(id="../../up"))
+    assert "Error" in logged
+    assert HookSpool(folder).look(0.0) == []
+
+
+def test_recorded_events_of_a_real_pbs_are_reported(folder: Path) -> None:
+    spool = HookSpool(folder)
+    spool.open()
+    wanted = []
+    kinds = {"EXECJOB_BEGIN": "start", "EXECJOB_EPILOGUE": "ending", "EXECJOB_END": "end"}
+    heard = []
+    for line in site_data("scheduler-samples/pbs_hook_events_sample.txt").read_text().splitlines():
+        _, event, *cells = line.split(" ")
+        cell = dict(one.split("=", 1) for one in cells)
+        about = job(cell["exec_vnode"], id=cell["job"])
+        assert run_pbs_hook(folder, event, about) == []
+        heard += spool.look(0.0)
+        if event in kinds:
+            wanted.append((kinds[event], cell["job"], tuple(cell["vnode_list"].split(","))))
+    assert [(one.what, one.job, one.nodes) for one in heard] == wanted
+    assert len(wanted) > 10
