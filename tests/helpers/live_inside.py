@@ -20,22 +20,43 @@ from bftrain import Availability, Journal, Run, Settings, Submission, TaskView, 
 from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
+from bftrain.live.client.client import LiveView
 from bftrain.live.model.callers import Caller, ourselves
+from bftrain.live.model.environment import Environment
+from bftrain.live.model.harvesting import Pause
 from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.member_views import MemberReport, MemberShare
+from bftrain.live.model.node_kinds import NodeKinds, NodeRates
+from bftrain.live.model.resource_views import Harvested, KindView
+from bftrain.live.model.schemas import (
+    Cell,
+    Happening,
+    HistoryView,
+    NodeChanges,
+    Nodes,
+    Span,
+    StatusView,
+    TaskChanges,
+    TaskRow,
+    Update,
+)
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
+from bftrain.live.model.task_edit import TaskEdit
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.process import LiveProcess
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
-from bftrain.live.tasks.task_store import TaskStore, all_kept
+from bftrain.live.tasks.task_store import TaskStore, all_kept, last_cluster
+from bftrain.values import wire
 
 __all__ = [
-    "Agents", "Allowed", "Api", "Caller", "KeepSettings", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord",
-    "LiveTaskState", "NodeKinds", "Progress", "Remark", "SiteSettings", "Taken", "TaskStore", "Times", "Usage",
-    "all_kept", "load", "open_site", "ourselves",
+    "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView", "KeepSettings",
+    "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState", "LiveView",
+    "MemberReport", "MemberShare", "NodeChanges", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
+    "SiteSettings", "Span", "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update",
+    "Usage", "all_kept", "last_cluster", "load", "open_site", "ourselves", "wire",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
 HERE = "tests.helpers.live_inside"

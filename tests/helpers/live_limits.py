@@ -35,6 +35,7 @@ _PLACES: Final = {
     "scheduler_retry_s": "schedulers.pools._AGAIN_S",
     "slot_kill_s": "schedulers.local._ENDING_S",
     "slot_restart_s": "schedulers.local._RESTART_S",
+    "slow_answer_s": "nodes.node_manager._SLOW_S",
     "snapshot_steps": "decision_loop._KEEP_EVERY",
     "solver_overtime_s": "decision_loop._OVERTIME_S",
     "spool_look_s": "schedulers.hook_spool._SURE_S",

@@ -1,19 +1,22 @@
-"""The commands that talk to a live run: what they ask, what they print, how they end. The nodes are scripted."""
+"""The commands that talk to a live run, and ``bftrain api``: what they print, and how they end."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bftrain import Client
-from bftrain.live.client import client as client_module
-from bftrain.live.commands import live, tasks
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import decided, ourselves, submit
-from tests.helpers.live_thread import LiveThread
+from tests.helpers.live_thread import LiveThread, live_thread
 from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
 
 ME = ourselves().user
@@ -169,7 +172,7 @@ def test_long_logs_come_in_pieces(bftrain: CommandLine, run: LiveThread) -> None
 def test_of_a_log_of_many_megabytes_only_the_end_is_read(
     bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "_LAST_BYTES", 35)
+    monkeypatch.setattr("bftrain.live.commands.tasks._LAST_BYTES", 35)
     hand_in(run, "a")
     text = "".join(f"line {number:06}\n" for number in range(100_000))
     write_logs(run, n1=text, n2="short\n")
@@ -206,7 +209,7 @@ def test_following_goes_on_when_the_middle_of_a_log_was_cut_out(
         else:
             run.do(lambda inside: inside.world.tell("a", "done", step=9))
 
-    monkeypatch.setattr(tasks.time, "sleep", between)
+    monkeypatch.setattr("bftrain.live.commands.tasks.time.sleep", between)
     ended = bftrain("logs", "-f", "a")
     assert ended.out == "n1: one\nn1: two\nn1: three\nn1: five\n"
     assert ended.err == "warning: n1.log: cut at its limit; lines before this moment may be missing\n"
@@ -228,7 +231,7 @@ def test_following_goes_on_until_the_task_is_over(
         else:
             run.do(lambda inside: inside.world.tell("a", "done", step=9))
 
-    monkeypatch.setattr(tasks.time, "sleep", between)
+    monkeypatch.setattr("bftrain.live.commands.tasks.time.sleep", between)
     ended = bftrain("logs", "-f", "a")
     assert (ended.code, ended.out) == (0, "n1: one\nn1: half\nn1: two\nn2: new\n")
     assert len(turns) == 2
@@ -240,7 +243,7 @@ def test_following_can_be_ended(bftrain: CommandLine, run: LiveThread, monkeypat
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tasks.time, "sleep", interrupt)
+    monkeypatch.setattr("bftrain.live.commands.tasks.time.sleep", interrupt)
     ended = bftrain("logs", "-f", "a")
     assert (ended.code, "the task goes on" in ended.err) == (130, True)
 
@@ -265,7 +268,7 @@ def test_it_is_found_over_tcp_with_the_token(
 def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(client_module, "SYSTEM_SOCKET", tmp_path / "system.sock")
+    monkeypatch.setattr("bftrain.live.client.client.SYSTEM_SOCKET", tmp_path / "system.sock")
     ended = bftrain("queue")
     assert (ended.code, ended.out) == (4, "")
     assert f"{tmp_path}/bftrain/live/api.sock: no live run answers" in ended.err
@@ -282,10 +285,10 @@ def test_hooks_are_checked_by_a_message_that_comes_back(
     spool.mkdir(mode=0o700)
     tally = HookTally(str(spool), "start", "end")
     run.inside.world.hooks = tally  # type: ignore[attr-defined]  # as schedulers that read a spool have one
-    monkeypatch.setattr(live, "_CHECK_S", 0.1)
+    monkeypatch.setattr("bftrain.live.commands.live._CHECK_S", 0.1)
     deaf = bftrain("hooks", "check")
     assert (deaf.code, "not heard within" in deaf.err) == (4, True)
-    monkeypatch.setattr(live, "_CHECK_S", 30.0)
+    monkeypatch.setattr("bftrain.live.commands.live._CHECK_S", 30.0)
     listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
     listener.start()
     try:
@@ -300,3 +303,99 @@ def test_hooks_are_checked_by_a_message_that_comes_back(
         assert "2 check, 1 end, 1 start; the last 0 s ago" in bftrain("status").out
     finally:
         listener.stop()
+
+
+# What PromQL and Grafana know by themselves
+_WORDS = {"sum", "rate", "increase", "histogram_quantile", "by", "on", "and", "le", "instance"}
+
+
+def dashboard(bftrain: CommandLine) -> Any:  # noqa: ANN401 - JSON is what it is
+    return json.loads(bftrain("api", "--grafana").out)
+
+
+def expressions(board: Any) -> list[str]:  # noqa: ANN401 - as above
+    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+
+
+def names(given: Iterable[str]) -> set[str]:
+    words = re.findall(r"\b[a-z_]{2,}\b", re.sub(r"\{[^}]*\}|\[[^]]*\]", "", "\n".join(given)))
+    return {word.removesuffix("_bucket") for word in words if word not in _WORDS}
+
+
+def alerts(bftrain: CommandLine) -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(bftrain("api", "--alerts").out)["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+def test_every_alert_says_what_is_wrong_and_what_helps(bftrain: CommandLine) -> None:
+    rules = alerts(bftrain)
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    for rule in rules:
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert "{{ $labels.instance }}" in rule["annotations"]["summary"]
+        assert rule["annotations"]["description"].endswith(".")
+    assert yaml.safe_load(json.loads(bftrain("api", "--alerts", "--json").out)["alerts.yml"])["groups"]
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool here: apt-get install prometheus")
+def test_promtool_finds_nothing_wrong(bftrain: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "alerts.yml").write_text(bftrain("api", "--alerts").out)
+    of_the_board = [
+        {"record": f"r{number}", "expr": re.sub(r"\$__range|\$__rate_interval", "5m", expression)}
+        for number, expression in enumerate(expressions(dashboard(bftrain)))
+    ]
+    (tmp_path / "board.yml").write_text(json.dumps({"groups": [{"name": "board", "rules": of_the_board}]}))
+    for name in ("alerts.yml", "board.yml"):
+        done = subprocess.run(
+            ["promtool", "check", "rules", tmp_path / name], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_all_endpoints_are_listed(bftrain: CommandLine) -> None:
+    out = bftrain("api").out
+    whole = json.loads(bftrain("api", "--openapi").out)
+    for path, methods in whole["paths"].items():
+        for method in methods:
+            assert re.search(rf"{method.upper()} +{re.escape(path)} ", out), path
+    rows = json.loads(bftrain("api", "--json").out)
+    drain = {"method": "POST", "path": "/v1/drain", "operators": True}
+    assert any(drain.items() <= row.items() for row in rows)
+
+
+def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandLine, tmp_path: Path) -> None:
+    with live_thread(tmp_path) as run:
+        run.inside.world.pilots = {"waiting": 1.0}  # type: ignore[attr-defined]  # as schedulers with pilots have
+        run.do(lambda inside: submit(inside.service, "a"))
+        run.do(lambda inside: inside.world.lend("n1"))
+        text = run.do(lambda inside: inside.service.metrics.text())
+    exported = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+    board = expressions(dashboard(bftrain))
+    assert all('instance=~"$instance"' in expression for expression in board)
+    asked = names(board)
+    assert asked <= exported, asked - exported
+    warned = names(rule["expr"] for rule in alerts(bftrain))
+    assert warned <= exported | {"up"}, warned - exported
+    unshown = {"bftrain_start_time_seconds", "bftrain_last_decision_timestamp_seconds", "process_open_fds"}
+    assert exported - asked == unshown | {"bftrain_journal_steps"}
+
+
+def test_the_dashboard_is_whole(bftrain: CommandLine) -> None:
+    board = dashboard(bftrain)
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert {variable["name"] for variable in board["templating"]["list"]} == {"datasource", "instance"}
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells)), "two panels in one place"
+    assert max(x for x, _ in cells) < 24
+    for panel in panels:
+        assert panel["title"]
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])

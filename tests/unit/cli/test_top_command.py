@@ -21,13 +21,21 @@ import pytest
 from rich.console import Console
 
 from bftrain import Client
-from bftrain.live.client.client import LiveView
 from bftrain.live.commands import top
 from bftrain.live.commands.top import Keyboard
 from bftrain.live.commands.top_screen import TopView
-from bftrain.live.model.resource_views import Harvested
-from bftrain.live.model.schemas import Cell, Happening, HistoryView, StatusView, TaskChanges, TaskRow, Update
 from tests.helpers.in_process import CommandLine
+from tests.helpers.live_inside import (
+    Cell,
+    Happening,
+    Harvested,
+    HistoryView,
+    LiveView,
+    StatusView,
+    TaskChanges,
+    TaskRow,
+    Update,
+)
 from tests.helpers.live_seen import ObservedRun
 
 NOW = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -278,15 +286,6 @@ def test_it_keeps_itself_up_to_date_and_leaves_the_terminal_as_it_was(live: Obse
         assert "\x1b[?1049l" in left  # the screen of before is back
 
 
-def test_ctrl_c_ends_it(live: ObservedRun, terminal: Terminal) -> None:
-    def script(until: Callable[[str], str]) -> None:
-        until("nodes used")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with watched(live, terminal, script):
-        assert termios.tcgetattr(terminal.theirs) == terminal.before
-
-
 def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
     live: ObservedRun, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,24 +305,6 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
     monkeypatch.setattr(top.os, "kill", lambda pid, n: stop(pid, n) if n == signal.SIGSTOP else kill(pid, n))
     with watched(live, terminal, script):
         assert stopped == [True]
-
-
-def test_lost_contact_is_shown_and_it_goes_on_after_a_restart(tmp_path: Path, terminal: Terminal) -> None:
-    with ObservedRun(tmp_path) as live:
-        live.lend("n1")
-
-        def script(until: Callable[[str], str]) -> None:
-            until("0 of 1 nodes used")
-            live.end()
-            until("lost contact at ")
-            os.write(terminal.ours, b"3")  # no answer: what is shown stays
-            live.world.allowed.add("n2")
-            live.begin()
-            until("0 of 2 nodes used")
-            os.write(terminal.ours, b"q")
-
-        with watched(live, terminal, script):
-            pass
 
 
 def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:

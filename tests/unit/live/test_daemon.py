@@ -1,8 +1,10 @@
-"""A live run from its begin to its end: what happens becomes orders, and a restart goes on where the journal ends."""
+"""A live run from start to end: what happens becomes orders, and launchers receive what they need."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -12,10 +14,25 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BatchScaling, Journal, Limits, Rerun, Settings, Solution, SpeedCurve, TaskMeasured, ValueTable
+from bftrain import (
+    BatchScaling,
+    Journal,
+    Limits,
+    Rerun,
+    Run,
+    Settings,
+    Solution,
+    SpeedCurve,
+    TaskMeasured,
+    UnknownName,
+    ValueTable,
+    registry,
+)
+from bftrain.live.run.live_log import LiveLog, writes_to_journald
 from bftrain_elastic.wire.authenticated_stream import read_secret
-from bftrain_solvers.exact import solver as exact
+from tests.helpers.live_callers import submission
 from tests.helpers.live_inside import (
+    Environment,
     LiveService,
     LiveTaskState,
     TaskStore,
@@ -228,6 +245,9 @@ async def test_objectives_that_use_work_left_receive_it(tmp_path: Path) -> None:
         assert [event.work_left_samples for event in events if isinstance(event, TaskMeasured)][-1] == 60.0
 
 
+exact: Any = registry.load("solver", "exact")
+
+
 class Hanging:
     """Solves as exact does, once it is let."""
 
@@ -391,3 +411,52 @@ async def test_agents_whose_workers_only_the_daemon_can_end_hear_that_its_loop_g
         agent.hear_all()
         assert agent.hears_nothing(), "this very call keeps the loop from going on"
         agent.close()
+
+
+SITE = {"torch": Environment(setup=("module load cuda",), python="/t/python"), "image": Environment(prefix=("a", "i"))}
+FIELDS = {"setup", "prefix", "python"}
+
+
+@in_a_loop
+async def test_launchers_receive_what_there_is_of_it_and_a_lost_one_holds_the_task_up(tmp_path: Path) -> None:
+    world, run = World(), Run(argv=("x.py",), environment="torch", setup=("b",))
+    async with live_inside(tmp_path, world, environments=SITE) as (_, service, _, _):
+        await service.submit(ourselves(), submission("plain"))
+        await service.submit(ourselves(), submission("own", run=run))
+        image = Run(argv=("x.py",), environment="image", prefix=("nice",), python="/own/python")
+        await service.submit(ourselves(), submission("image", run=image))
+        job = world.jobs["image"]
+        assert (job.get("setup", ()), job["prefix"], job["python"]) == ((), ("nice",), "/own/python")
+        assert not FIELDS & world.jobs["plain"].keys(), "launchers of others do not know of it"
+        shown = {name: world.jobs["own"][name] for name in FIELDS & world.jobs["own"].keys()}
+        assert shown == {"setup": ("module load cuda", "b"), "python": "/t/python"}
+        with pytest.raises(UnknownName, match="environment"):
+            await service.submit(ourselves(), submission("odd", run=Run(argv=("x",), environment="touch")))
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert "no environment is called 'torch'" in daemon.task_manager.held_up["own"]
+        assert "plain" not in daemon.task_manager.held_up
+
+
+def lines(**how: Any) -> list[str]:  # noqa: ANN401 - any field
+    found: list[str] = []
+    log = LiveLog(found.append, clock=lambda: 1_795_628_733.25, **how)
+    log.info("running")
+    log.warning("the disk\nis full")
+    return found
+
+
+def test_each_line_has_its_time_and_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = lines()
+    assert first.endswith(" info: running")
+    assert second.partition(" warning: ")[2] == "the disk\nis full"
+    found = [json.loads(line) for line in lines(form="json")]
+    assert found == [
+        {"time": "2026-11-25T17:45:33.250Z", "level": "info", "text": "running"},
+        {"time": "2026-11-25T17:45:33.250Z", "level": "warning", "text": "the disk\nis full"},
+    ]
+    assert lines(for_journald=True) == ["<6>running", "<4>the disk\n<4>is full"]
+    about = os.fstat(1)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{about.st_dev}:{about.st_ino}")
+    assert writes_to_journald(1)
+    monkeypatch.delenv("JOURNAL_STREAM")
+    assert not writes_to_journald(1)

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 
 from bftrain import NotAvailable
-from bftrain.nodesets import fold
 from tests.helpers.schedulers import CommandFailed, PilotState, Said, Trouble, failed, of_flux, of_pbs, of_slurm
 
 MAKE: Final = {"slurm": of_slurm, "pbs": of_pbs, "flux": of_flux}
@@ -35,7 +34,7 @@ def plain(found: Any) -> Any:  # noqa: ANN401 - as backends return it
     if isinstance(found, dict):
         return found
     if hasattr(found, "longest_s"):
-        return {name: getattr(found, name) for name in found.__struct_fields__} | {"nodes": fold(sorted(found.nodes))}
+        return {name: getattr(found, name) for name in found.__struct_fields__} | {"nodes": sorted(found.nodes)}
     if any(hasattr(one, "mark") for one in found):
         number = "{0:.15g}".format
         times = [[None if at is None else number(at) for at in (one.start_s, one.end_s)] for one in found]

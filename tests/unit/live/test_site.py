@@ -1,4 +1,4 @@
-"""What is in the way of a live run is said before anything is begun, and leaves nothing behind."""
+"""The settings of a site, and what is in the way of a start: reported before anything begins."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain import Availability, BadConfig, BadInput, BftrainError, NotAvailable, Settings, UnknownName
-from bftrain.live.nodes import node_manager
-from bftrain.live.run import startup
-from bftrain.live.tasks.task_store import last_cluster
+from bftrain import Availability, BadConfig, BadValue, BftrainError, NotAvailable, Settings
 from tests.helpers.live_inside import (
     Agents,
     SiteSettings,
     World,
     decided,
     in_a_loop,
+    last_cluster,
     live_inside,
+    load,
     meet,
     open_site,
     parts,
@@ -34,6 +33,146 @@ from tests.helpers.live_inside import (
     submit,
     until,
 )
+from tests.helpers.live_limits import set_limits
+
+SHARED = '[api]\nmode = "666"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "objective"),
+    [
+        ("", "throughput"),
+        ('[api]\noperators = ["ann"]\n', "throughput"),
+        (SHARED, "hierarchical"),
+        (f"{SHARED}[deciding]\nmax_tasks = 5\n", "hierarchical"),
+        (f"{SHARED}[deciding]\nobjective = 'throughput'\n", "throughput"),
+        (f"{SHARED}[deciding]\nsolver = 'fifo'\n", "throughput"),
+    ],
+)
+def test_where_several_users_may_connect_the_objective_is_fair_if_the_site_does_not_choose(
+    text: str, objective: str, tmp_path: Path
+) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    assert load(tmp_path / "site.toml").deciding.objective == objective
+
+
+WHOLE = """
+name = "physics"
+folder = "shared"
+state = "state"
+launcher = "native"
+launchers = ["native", "process"]
+[scheduler]
+name = "slurm"
+partition = "spare"
+[deciding]
+horizon_s = 60
+[agents]
+listen = "0.0.0.0"
+port = 4321
+reach = "login1"
+address = "{node}"
+[api]
+mode = "660"
+group = "physics"
+tcp = "127.0.0.1:8765"
+operators = ["ann"]
+[times]
+drain_s = 5
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "site.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    site = load(written(tmp_path, WHOLE))
+    assert (site.name, site.deciding.horizon_s, site.times.drain_s, site.agents.port) == ("physics", 60.0, 5.0, 4321)
+    assert (site.folder, site.state) == (str(tmp_path / "shared"), str(tmp_path / "state"))
+    (pool,) = site.pools
+    assert pool.table == {"partition": "spare"}
+    assert site.for_scheduler(pool).name == "physics"
+    assert site.socket == tmp_path / "state" / "api.sock"
+    assert site.token == tmp_path / "state" / "token"
+    assert site.journal == tmp_path / "state" / "live.db"
+    assert site.secret == tmp_path / "shared" / "secret"
+    assert site.tasks == tmp_path / "shared" / "tasks"
+
+
+def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
+    site = load(written(tmp_path, WHOLE + '[kinds]\nv100 = ["n1", "gpu[01-02]"]\n"k 80" = "n2,n3"\n'))
+    assert site.kind_of == {"n1": "v100", "gpu01": "v100", "gpu02": "v100", "n2": "k 80", "n3": "k 80"}
+    assert SiteSettings().kind_of == {}
+    with pytest.raises(BadValue, match=r"SiteSettings\.kinds: 'b': node 'n1' is of kind 'a' already"):
+        SiteSettings(kinds={"a": "n1", "b": "n1"})
+
+
+def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    site = SiteSettings()
+    assert site.state == site.folder == str(tmp_path / "bftrain" / "live")
+    assert (site.api.mode, site.api.tcp, site.api.operators) == ("600", "", ())
+    assert site.agents.listen == "127.0.0.1"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert SiteSettings().state == "/home/ann/.local/state/bftrain/live"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "is not valid TOML"),
+        ("nmae = 'x'", "did you mean 'name'?"),
+        ("[agents]\nlisten = ''", "listen"),
+        ("[agents]\nport = -1", "at least 0"),
+        ("[agents]\nports = 1", "did you mean 'port'?"),
+        ("[api]\nmode = '777'", "must be 600, 660 or 666"),
+        ("[api]\ntcp = '8765'", "must be HOST:PORT"),
+        ("[api]\ntcp = '127.0.0.1:99999'", "must be HOST:PORT"),
+        ("[api]\ntcp = '0.0.0.0:8765'", "beyond_loopback = true"),
+        ("[times]\nlook_s = 0", "above 0"),
+        ("[times]\ndrain_s = -1", "at least 0"),
+        ("times = 3", "begin it with [times]"),
+        ("[scheduler]\npartition = 'x'", "has no name"),
+        ("[kinds]\nv100 = 'n[1-2]'\nk80 = ['n3', 'n2']", ":3: kinds.k80: node 'n2' is of kind 'v100' already (give"),
+        ("[kinds]\nv100 = 'n1'\nk80 = []", ":3: kinds.k80: is given to no node (write v100 = "),
+        ("[kinds]\nk80 = ''", ":2: kinds.k80: is given to no node"),
+        ("[kinds]\nk80 = 'n[1'", ":2: kinds.k80: 'n[1' is not a node set"),
+        ("[kinds]\nk80 = 3", ":2: kinds.k80: must be a node set, or a list of such, not 3"),
+        ("[kinds]\n' a' = 'n1'", "is no name of a kind"),
+        ("[kinds]\nother = 'n1'", ":2: kinds.other: is the kind of all nodes that [kinds] does not name (leave"),
+        ("[kinds]\nk80 = '0:36'", ":2: kinds.k80: '0:36' is not a node set"),
+        ("kinds = 3", "begin it with [kinds]"),
+        ("state = '/" + "x" * 120 + "'", "set api.socket to a shorter path"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises((BadConfig, BadValue)) as raised:
+        load(written(tmp_path, text))
+    assert words in str(raised.value)
+
+
+def test_a_removed_table_is_rejected_with_its_replacement(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text('name = "x"\n\n[notify]\nmail_to = "ann@example.org"\n')
+    with pytest.raises(BadConfig, match=r"site.toml:3: .notify. was removed .*bftrain submit --wait"):
+        load(tmp_path / "site.toml")
+
+
+def test_a_file_without_a_scheduler_does_not_train_on_the_machine_where_it_is_tried(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"names no scheduler \(add \[scheduler\]"):
+        load(written(tmp_path, 'name = "physics"\n'), to_run=True)
+    assert load(written(tmp_path, '[scheduler]\nname = "local"\n'), to_run=True).scheduler_name == "local"
+
+
+def test_a_file_that_is_none_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "site.toml").write_bytes(b"\xff")
+    with pytest.raises(BadConfig, match="cannot be read"):
+        load(tmp_path / "site.toml")
 
 
 @pytest.fixture
@@ -48,18 +187,6 @@ def refused(site: SiteSettings) -> BftrainError:
     with pytest.raises(BftrainError) as error:
         open_site(site, lambda _: None)
     return error.value
-
-
-@pytest.mark.parametrize(
-    "scheduler", [{"name": "inside"}, {"name": "pbs", "queue": "idle"}, {"name": "local"}, {"name": "slurm-nodes"}]
-)
-def test_single_gpus_are_refused_where_only_whole_nodes_can_be_had(
-    scheduler: dict[str, str], world: World, tmp_path: Path
-) -> None:
-    error = refused(site_of(tmp_path, world, scheduler={**scheduler, "unit": "gpu"}))
-    assert f"scheduler '{scheduler['name']}' hands out whole nodes only" in error.what
-    assert 'only name = "slurm"' in str(error.fix)
-    assert not (tmp_path / "live" / "live.db").exists()
 
 
 def test_folders_are_made_and_are_ours_alone(world: World, tmp_path: Path) -> None:
@@ -119,7 +246,7 @@ def test_a_state_in_which_others_can_write_is_refused(world: World, tmp_path: Pa
 
 def test_a_state_that_belongs_to_another_user_is_refused(world: World, tmp_path: Path) -> None:
     site = site_of(tmp_path, world)
-    with mock.patch.object(startup.os, "getuid", return_value=os.getuid() + 1):
+    with mock.patch.object(os, "getuid", return_value=os.getuid() + 1):
         assert refused(site).what == "belongs to another user"
     assert not (tmp_path / "live" / "live.db").exists()
 
@@ -132,23 +259,27 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "says"),
+    ("changes", "says"),
     [
-        ({"launcher": "none-such"}, UnknownName, "none-such"),
-        ({"launchers": ("fake",)}, BadInput, "'inside' is none of the launchers that tasks may choose"),
-        ({"launchers": ("inside", "fakes")}, UnknownName, "fakes"),
-        ({"scheduler": {"name": "lsf"}}, UnknownName, "no scheduler is called 'lsf' (known: flux, inside, local, pbs"),
-        ({"deciding": Settings(solver="none")}, UnknownName, "none"),
-        ({"deciding": Settings(objective="nowhere.py:f")}, BftrainError, "nowhere.py"),
+        ({"launcher": "none-such"}, "none-such"),
+        ({"launchers": ("fake",)}, "'inside' is none of the launchers"),
+        ({"launchers": ("inside", "fakes")}, "fakes"),
+        ({"scheduler": {"name": "lsf"}}, "'lsf'"),
+        ({"deciding": Settings(solver="none")}, "none"),
+        ({"deciding": Settings(objective="nowhere.py:f")}, "nowhere.py"),
+        ({"scheduler": {"name": "inside", "unit": "gpu"}}, "'inside' hands out whole nodes only"),
+        ({"scheduler": {"name": "pbs", "queue": "idle", "unit": "gpu"}}, "'pbs' hands out whole nodes only"),
+        ({"scheduler": {"name": "slurm-nodes", "unit": "gpu"}}, "'slurm-nodes' hands out whole nodes only"),
+        ({"agents": Agents(listen="203.0.113.7", port=9, preload=())}, "cannot listen on 203.0.113.7:9"),
     ],
 )
-def test_a_mistake_leaves_no_journal_behind(
-    changes: dict[str, Any], kind: type[BftrainError], says: str, world: World, tmp_path: Path
+def test_a_mistake_is_named_and_nothing_is_left_open(
+    changes: dict[str, Any], says: str, world: World, tmp_path: Path
 ) -> None:
-    error = refused(site_of(tmp_path, world, **changes))
-    assert isinstance(error, kind)
-    assert says in str(error)
-    assert not (tmp_path / "live" / "live.db").exists()
+    world.agents = "agents" in changes
+    assert says in str(refused(site_of(tmp_path, world, **changes)))
+    assert world.agents or not (tmp_path / "live" / "live.db").exists()
+    world.agents = False
     open_site(site_of(tmp_path, world), lambda _: None).close()
 
 
@@ -156,24 +287,16 @@ def test_a_scheduler_that_is_not_here_is_reported(world: World, tmp_path: Path) 
     world.available_now = Availability(ok=False, reason="no sbatch here", fix="install it")
     error = refused(site_of(tmp_path, world))
     assert (error.what, error.where, error.fix) == ("no sbatch here", "scheduler 'inside'", "install it")
-    open_site_later = site_of(tmp_path, world)
-    world.available_now = Availability(ok=True)
-    open_site(open_site_later, lambda _: None).close()
 
 
-def test_a_journal_that_is_none_is_reported_and_can_be_repaired(world: World, tmp_path: Path) -> None:
+def test_a_file_that_is_no_journal_is_reported(world: World, tmp_path: Path) -> None:
     site = site_of(tmp_path, world)
     open_site(site, lambda _: None).close()
-    site.journal.write_bytes(b"no journal at all" * 100)
     for beside in site.journal.parent.glob("live.db-*"):
         beside.unlink()
-    assert "is not a journal" in refused(site).what
-    site.journal.write_bytes(b"")  # as a full disk may leave a file that was copied
-    error = refused(site)
-    assert (error.what, error.fix) == (
-        "is empty, and no journal",
-        "put a copy back that has its tasks, or remove it to begin without any",
-    )
+    for content, says in ((b"no journal at all" * 100, "not a journal"), (b"", "empty")):  # as a full disk may leave
+        site.journal.write_bytes(content)
+        assert says in refused(site).what
     site.journal.unlink()
     open_site(site, lambda _: None).close()
 
@@ -243,12 +366,6 @@ async def test_a_port_that_another_process_took_meanwhile_is_given_up(tmp_path: 
     taken.close()
 
 
-def test_an_address_where_we_cannot_listen_is_reported(world: World, tmp_path: Path) -> None:
-    world.agents = True
-    site = site_of(tmp_path, world, agents=Agents(used=True, listen="203.0.113.7", port=9, preload=()))
-    assert "cannot listen on 203.0.113.7:9" in refused(site).what
-
-
 def test_a_host_that_does_not_exist_is_reported(world: World, tmp_path: Path) -> None:
     world.agents = True
     site = site_of(tmp_path, world, agents=Agents(used=True, reach="no-such-host.invalid", preload=()))
@@ -277,17 +394,17 @@ async def test_a_site_that_can_never_work_ends_at_once_and_begins_nothing(tmp_pa
 
 
 @in_a_loop
-async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_it_is_waited_for(tmp_path: Path) -> None:
+async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world, answers = World(), asyncio.Event()
 
     async def check(_: object) -> None:
         await answers.wait()
 
+    set_limits(monkeypatch, slow_answer_s=0.0)
     async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
-        with (
-            mock.patch.object(World, "check", staticmethod(check), create=True),
-            mock.patch.object(node_manager, "_SLOW_S", 0.0),
-        ):
+        with mock.patch.object(World, "check", staticmethod(check), create=True):
             began = asyncio.create_task(daemon.begin())
             await until(lambda: "has not answered yet" in "".join(one.text for one in daemon.remarks.latest))
             answers.set()

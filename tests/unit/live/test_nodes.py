@@ -1,4 +1,4 @@
-"""Nodes that are left in a planned way: drained, not needed any more, or at the end of a live run."""
+"""Nodes that join, are taken by the scheduler, with or without notice, or are given back as planned."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from tests.helpers.live_inside import (
+    Allowed,
     LiveDaemon,
     LiveService,
+    Remark,
+    Taken,
     Times,
     World,
     decided,
@@ -22,6 +25,147 @@ from tests.helpers.live_inside import (
     until,
 )
 from tests.helpers.live_limits import set_limits
+
+
+@in_a_loop
+async def test_with_agents_a_node_is_ours_when_both_say_so(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(agents=True)) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
+        world.come("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == set()
+        world.lend("n1", "n2")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1"}
+        world.come("n2")
+        await decided(daemon)
+        assert world.held["a"] == {"n1", "n2"}
+        assert len(world.asked("hint")) == 2
+        world.go("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n2"}
+        assert [view.state for view in service.nodes(ourselves())] == ["used"]
+
+
+@in_a_loop
+async def test_gpus_of_one_node_go_to_one_task_and_are_drained_together(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
+        world.come("g1/gpu0", "g2/gpu1", "g1/gpu3", "g2/gpu0", "g2/gpu3", "g3/gpu0")
+        await submit(service, "two", 2, 2)
+        await submit(service, "three", 3, 3)
+        await decided(daemon)
+        assert world.held == {"two": {"g1/gpu0", "g1/gpu3"}, "three": {"g2/gpu0", "g2/gpu1", "g2/gpu3"}}
+        found = await service.drain(ourselves(), ["g1"])
+        await decided(daemon)
+        assert daemon.harvester.pool == {"g2/gpu0", "g2/gpu1", "g2/gpu3", "g3/gpu0"}
+        assert [(one.name, one.state) for one in found] == [("g1", "drained")]
+        states = {view.name: view.state for view in service.nodes(ourselves())}
+        assert states["g1/gpu0"] in {"drained", "draining"}
+        await service.drain(ourselves(), ["g1"], end=True)
+        await decided(daemon)
+        assert world.held["two"] == {"g1/gpu0", "g1/gpu3"}
+
+
+@in_a_loop
+async def test_a_pilot_is_proof_enough_and_a_node_that_was_taken_is_ours_again_with_a_new_one(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
+        await submit(service, "a", 1, 4)
+        world.come("n1", "n2")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1", "n2"}
+        world.post(Taken(nodes=("n1",)))
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n2"}
+        world.go("n1")
+        world.come("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1", "n2"}
+
+
+@in_a_loop
+async def test_a_scheduler_that_cannot_be_asked_at_the_start_leaves_agents_the_time_to_come_back(
+    tmp_path: Path,
+) -> None:
+    world = World(agents=True)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a", 1, 4)
+        world.lend("n1")
+        world.come("n1")
+        await decided(daemon)
+    world.breaks["look"] = ConnectionError("not reachable")
+    async with live_inside(tmp_path, world, times=Times(reunion_s=0.02)) as (daemon, _, _, _):
+        assert any(
+            "scheduler 'inside' cannot be asked: ConnectionError: not reachable" in text for text in remarks(daemon)
+        )
+        assert daemon.harvester.pool == set(), "what is in doubt is not ours"
+        world.post(Allowed(nodes=("n1",), until_s=9.0))
+        world.come("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1"}
+        assert daemon.node_manager.node_tracker.until_s == {"n1": 9.0}
+        world.post(Allowed(nodes=("n1",)))
+        assert daemon.node_manager.node_tracker.until_s == {}
+
+
+@in_a_loop
+async def test_news_that_come_while_the_scheduler_is_asked_are_newer_than_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, look_patience_s=30.0)
+    world = World()
+    world.allowed = {"n1", "n2"}
+    world.waits["look"] = asyncio.Event()
+    async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
+        beginning = asyncio.create_task(daemon.begin())
+        await until(lambda: world.asked("look"))
+        world.post(Taken(nodes=("n1",)))
+        world.post(Allowed(nodes=("n3",)))
+        world.post(Remark(text="something else"))
+        world.waits["look"].set()
+        await beginning
+        assert daemon.harvester.pool == {"n2", "n3"}
+        assert any("something else" in text for text in remarks(daemon))
+
+
+@in_a_loop
+async def test_a_scheduler_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, look_patience_s=0.02)
+    world = World()
+    world.waits["look"] = asyncio.Event()
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        assert any("cannot be asked: TimeoutError" in text for text in remarks(daemon))
+        await submit(service, "a", 1, 1)
+        world.lend("n1")
+        await decided(daemon)
+        assert world.held["a"] == {"n1"}
+
+
+@in_a_loop
+async def test_a_scheduler_that_breaks_is_run_again(tmp_path: Path) -> None:
+    world = World()
+    world.breaks["run"] = RuntimeError("lost my way")
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await until(lambda: any("scheduler 'inside': RuntimeError: lost my way" in text for text in remarks(daemon)))
+        del world.breaks["run"]
+        await until(lambda: world.listening, "it listens again")
+        await submit(service, "a", 1, 1)
+        world.lend("n1")
+        await decided(daemon)
+        assert world.held["a"] == {"n1"}
+
+
+@in_a_loop
+async def test_the_scheduler_is_asked_now_and_then_in_case_that_news_got_lost(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, times=Times(look_s=0.01)) as (daemon, _, _, world):
+        world.allowed = {"n1", "n2"}
+        await until(lambda: daemon.harvester.pool == {"n1", "n2"})
+        world.breaks["look"] = RuntimeError("away")
+        await until(lambda: any("RuntimeError: away" in text for text in remarks(daemon)))
+        world.allowed = {"n2"}
+        del world.breaks["look"]
+        await until(lambda: daemon.harvester.pool == {"n2"})
 
 
 async def _two_on_four(daemon: LiveDaemon, service: LiveService, world: World) -> None:
@@ -240,3 +384,98 @@ async def test_an_agent_that_calls_its_node_with_a_domain_is_remarked_once(
         await until(lambda: daemon.harvester.pool == {"n3"})
         await asyncio.sleep(0.03)
         assert [one.times for one in daemon.remarks.latest if one.text.startswith("the scheduler calls")] == [1]
+
+
+def pilots() -> World:
+    """Return a world in which nodes come with agents, and tasks leave only when the test says so."""
+    return World(agents=True, agents_suffice=True, vacates=False)
+
+
+async def running_on(daemon: LiveDaemon, service: LiveService, world: World, *nodes: str) -> None:
+    world.come(*nodes)
+    await submit(service, "a", 1, 4)
+    await decided(daemon)
+
+
+@in_a_loop
+async def test_a_noticed_node_is_left_at_the_next_commit_and_nothing_goes_there_any_more(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1", "n2")
+        world.log.clear()
+        world.notice("n1", 60.0)
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n2"}
+        assert world.orders() == [{"action": "shrink", "task": "a", "nodes": ("n1",), "cause": "decided"}]
+        assert service.task(ourselves(), "a").preemptions == 1
+        await submit(service, "b", 1, 4)
+        await decided(daemon)
+        world.tell("a", "vacated", nodes=["n1"])
+        await decided(daemon)
+        assert all("n1" not in order["nodes"] for order in world.orders()[1:])
+        assert world.asked("give_back") == [], "its agent leaves by itself"
+        world.go("n1")
+        await decided(daemon)
+        assert all(order["action"] != "release" for order in world.orders())
+        world.come("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1", "n2"}, "a new pilot is a new beginning"
+
+
+@in_a_loop
+async def test_the_scheduler_s_part_learns_of_agents_that_were_asked_to_go(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, pilots()) as (_, _, _, world):
+        world.come("n1", "n2", "n3")
+        world.notice("n1", 60.0)
+        world.go("n2", noticed=True)  # where there is no grace
+        world.go("n3")
+        await until(lambda: world.asked("noticed"))
+        assert world.asked("noticed") == ["n1", "n2"]
+
+
+@in_a_loop
+async def test_a_task_that_does_not_leave_within_the_grace_is_cleared_and_the_node_given_back(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1", "n2")
+        world.log.clear()
+        world.notice("n1", 0.05)
+        await until(lambda: world.asked("give_back"))
+        assert world.asked("give_back") == [("n1",)]
+        assert {"action": "release", "nodes": ["n1"]} in world.orders()
+        assert daemon.harvester.pool == {"n2"}
+
+
+@in_a_loop
+async def test_an_agent_that_goes_within_the_grace_ends_it(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1")
+        world.notice("n1", 0.1)
+        await decided(daemon)
+        world.go("n1")
+        world.come("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1"}
+        world.log.clear()
+        await asyncio.sleep(0.2)
+        assert (world.orders(), world.asked("give_back")) == ([], []), "the new agent has had no notice"
+
+
+@in_a_loop
+async def test_the_word_of_the_scheduler_does_not_cut_the_grace_short(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, pilots()) as (daemon, service, _, world):
+        await running_on(daemon, service, world, "n1", "n2")
+        world.notice("n1", 60.0)
+        await decided(daemon)
+        world.take("n1", "n2")
+        await decided(daemon)
+        released = [order["nodes"] for order in world.orders() if order["action"] == "release"]
+        assert released == [("n2",)]
+        assert daemon.launcher_pool.lingering == {"n1"}
+
+
+@in_a_loop
+async def test_a_notice_of_an_agent_that_is_not_there_means_nothing(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, pilots()) as (daemon, _, _, world):
+        world.notice("n1", 60.0)
+        world.come("n1")
+        await decided(daemon)
+        assert daemon.harvester.pool == {"n1"}

@@ -1,9 +1,10 @@
-"""The spool: what hooks write is read once, whole and only from those who may write; hooks can do no harm."""
+"""Hooks of schedulers and their spool: installed, read once and whole, trusted only as far as they may be."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import threading
 import time
@@ -13,15 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrain import NotAvailable
-from bftrain.live.schedulers import hooks
+from bftrain import BadInput, NotAvailable, UsageError
+from bftrain.live.schedulers.hook_install import hook_text, install
 from tests.helpers.fake_pbs_module import EVENTS
 from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
 from tests.helpers.live_limits import set_limits
+from tests.helpers.program import bftrain
 from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, HookTally, read_line
 from tests.helpers.site_data import site_data
 
-HOOK = Path(hooks.__file__).with_name("slurm.sh")
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 EPILOG = {
     "SLURM_SCRIPT_CONTEXT": "epilog_slurmctld",
@@ -61,7 +62,7 @@ def names(folder: Path) -> set[str]:
 
 def run_hook(folder: Path, *shell: str, **env: str) -> int:
     script = folder.parent / "hook"
-    script.write_text(HOOK.read_text().replace("@SPOOL@", str(folder)))
+    script.write_text(hook_text("slurm", folder))
     done = subprocess.run([*shell, str(script)], env=env, cwd=folder.parent, capture_output=True, check=False)
     assert (done.stdout, done.stderr) == (b"", b"")
     return done.returncode
@@ -119,7 +120,7 @@ def test_the_hook_ends_well_without_a_reader_or_a_folder_or_room(folder: Path, t
     put(tmp_path, "file", "")
     assert run_hook(tmp_path / "file", "sh", **EPILOG) == 0
     (folder / READER).touch()
-    script = HOOK.read_text().replace("@SPOOL@", str(folder)).replace('>"$spool/$what.${slot:-$job}"', ">/dev/full")
+    script = hook_text("slurm", folder).replace('>"$spool/$what.${slot:-$job}"', ">/dev/full")
     full = subprocess.run(["sh", "-c", script], env=EPILOG, capture_output=True, check=False)
     assert (full.returncode, full.stdout, full.stderr) == (0, b"", b"")
 
@@ -398,3 +399,71 @@ def test_recorded_events_of_a_real_pbs_are_reported(folder: Path) -> None:
             wanted.append((kinds[event], cell["job"], tuple(cell["vnode_list"].split(","))))
     assert [(one.what, one.job, one.nodes) for one in heard] == wanted
     assert len(wanted) > 10
+
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+
+
+def test_a_hook_and_a_spool_are_made_and_the_rest_is_explained(tmp_path: Path) -> None:
+    spool, hook = tmp_path / "var" / "spool", tmp_path / "etc" / "hook"
+    done = install("slurm", spool=spool, hook=hook)
+    assert stat.S_IMODE(hook.stat().st_mode) == 0o755
+    assert stat.S_IMODE(spool.stat().st_mode) == 0o700
+    assert f"spool='{spool}'" in hook.read_text()
+    assert done.for_scheduler == f"PrologSlurmctld={hook}\nEpilogSlurmctld={hook}"
+    assert done.for_site == f'spool = "{spool}"'
+    HookSpool(spool).open()
+    assert install("slurm", spool=spool, hook=hook) == done, "twice is fine"
+    assert [path.name for path in hook.parent.iterdir()] == ["hook"]
+
+
+@root_only
+def test_a_spool_for_another_writer_gives_it_write_access_and_no_user_read_access(tmp_path: Path) -> None:
+    done = install("slurm", spool=tmp_path / "s", hook=tmp_path / "h", writer="daemon")
+    about = (tmp_path / "s").stat()
+    assert (stat.S_IMODE(about.st_mode), about.st_uid) == (0o730, 0)
+    assert about.st_gid != 0
+    assert done.for_site.endswith('spool_writers = ["daemon"]')
+    install("slurm", spool=tmp_path / "s", hook=tmp_path / "h", owner="daemon")
+    about = (tmp_path / "s").stat()
+    assert (stat.S_IMODE(about.st_mode), about.st_uid) == (0o700, 1)
+
+
+def test_for_pbs_the_commands_of_qmgr_are_shown(tmp_path: Path) -> None:
+    done = install("pbs", spool=tmp_path / "s", hook=tmp_path / "hook's.py")
+    assert "execjob_begin,execjob_epilogue,execjob_end" in done.for_scheduler
+    assert done.for_scheduler.splitlines()[-1].endswith("hook'\"'\"'s.py''")
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / "epilog"
+    theirs.write_text("#!/bin/sh\nprecious\n")
+    with pytest.raises(UsageError, match="is not a hook that bftrain wrote, and is left unchanged"):
+        install("slurm", spool=tmp_path / "s", hook=theirs)
+    assert "precious" in theirs.read_text()
+    (tmp_path / "link").symlink_to(theirs)
+    with pytest.raises(UsageError, match="is not a hook that bftrain wrote, and is left unchanged"):
+        install("slurm", spool=tmp_path / "s", hook=tmp_path / "link")
+    (tmp_path / "file").symlink_to(tmp_path)
+    with pytest.raises(NotAvailable, match="no folder"):
+        install("slurm", spool=tmp_path / "file", hook=tmp_path / "h")
+
+
+@pytest.mark.parametrize("name", ["it's", 'a"b', "a\\b", "a\nb"])
+def test_names_that_would_need_quoting_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="plainer"):
+        hook_text("slurm", tmp_path / name)
+
+
+def test_the_command_installs_and_shows(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    done = bftrain("hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook")
+    assert done.code == 0
+    assert f"PrologSlurmctld={tmp_path / 'hook'}\nEpilogSlurmctld={tmp_path / 'hook'}" in done.out
+    assert "restart slurmctld" in done.out, "after scontrol reconfigure hooks are listed, and do not run"
+    assert f'spool = "{spool}"' in done.out
+    shown = bftrain("hooks", "show", "slurm", "--spool", spool)
+    assert shown.out == (tmp_path / "hook").read_text()
+    assert (
+        bftrain("hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook", "--writer", "no!").code == 3
+    )
