@@ -16,11 +16,8 @@ from unittest import mock
 
 import pytest
 
-from bftrain.live import process
-from bftrain.live.commands import demo_site
-from bftrain.live.model import site_config
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import Api, World, meet, parts, site_of
+from tests.helpers.live_inside import Api, LiveDaemon, SiteSettings, World, load, meet, parts, site_of
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d (?P<level>info|warning): (?P<text>.*)")
 ENDS = "SIGTERM: ending in order; once more to end at once"
@@ -74,7 +71,7 @@ def lives_in(world: World, home: Path) -> Any:  # noqa: ANN401 - a context
     """Let the demo meet this world instead of real trainings."""
     meet(world)
     site = site_of(home, world, api=Api(tcp="127.0.0.1:0"))
-    return mock.patch.multiple(demo_site, demo_site=lambda _: site, require_torch=lambda: None)
+    return mock.patch.multiple("bftrain.live.commands.demo_site", demo_site=lambda _: site, require_torch=lambda: None)
 
 
 def test_the_demo_tells_what_happens_and_what_was_harvested(bftrain: CommandLine, home: Path) -> None:
@@ -95,16 +92,6 @@ def test_the_demo_tells_what_happens_and_what_was_harvested(bftrain: CommandLine
     assert [(row[1], row[3], row[-3:]) for row in rows] == [("done", "192", ["2", "->", "0.5"])] * 3
 
 
-def test_the_demo_as_json(bftrain: CommandLine, home: Path) -> None:
-    with lives_in(Eager(), home), parts():
-        ended = bftrain("live", "--demo", "--json")
-    result = json.loads(ended.out)
-    assert {task["name"]: task["state"] for task in result["tasks"]} == dict.fromkeys(
-        ("pictures", "letters", "waves"), "done"
-    )
-    assert result["nodes"] > 0
-
-
 def test_the_demo_ends_when_its_time_is_up_with_figures_of_after_the_end(bftrain: CommandLine, home: Path) -> None:
     with lives_in(Eager(finishes=False), home), parts():
         ended = bftrain("live", "--demo", "--for", "0.2", "--json")
@@ -122,7 +109,7 @@ def test_a_site_is_run_until_a_signal(bftrain: CommandLine, home: Path) -> None:
     for loudness in ((), ("-v",)):
         world = Eager()
         meet(world)
-        with parts(), mock.patch.object(process, "notify_systemd", world.lend_and_end):
+        with parts(), mock.patch("bftrain.live.process.notify_systemd", world.lend_and_end):
             said[loudness] = bftrain("live", "--config", config, *loudness)
     quiet, loud = said.values()
     assert (quiet.code, quiet.out) == (0, "")
@@ -141,11 +128,11 @@ def test_the_log_says_which_runs_were_cut_off_as_json_too(bftrain: CommandLine, 
     for end in ("in order", "killed", "in order"):
         world = Eager()
         meet(world)
-        drain = mock.AsyncMock() if end == "killed" else process.LiveDaemon.drain
+        drain = mock.AsyncMock() if end == "killed" else LiveDaemon.drain
         with (
             parts(),
-            mock.patch.object(process, "notify_systemd", world.lend_and_end),
-            mock.patch.object(process.LiveDaemon, "drain", drain),
+            mock.patch("bftrain.live.process.notify_systemd", world.lend_and_end),
+            mock.patch.object(LiveDaemon, "drain", drain),
         ):
             ended = bftrain("live", "--config", config, "--log-format", "json")
         lines = [json.loads(line) for line in ended.err.splitlines()]
@@ -163,7 +150,7 @@ def test_without_settings_nothing_is_started_or_written(
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "usual"))
     monkeypatch.chdir(home)
     Path("shares.toml").write_text("[entities]\nada = { weight = 3 }\n")
-    with mock.patch.object(process, "run") as run:
+    with mock.patch("bftrain.live.process.run") as run:
         ended = bftrain("live", *words)
     assert (ended.code, ended.out) == (2, "")
     assert "--config: a live run needs the settings of a site" in ended.err
@@ -196,14 +183,13 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
     config.write_text('state = "state"\nlauncher = "inside"\n[scheduler]\nname = "inside"\n[agents]\nused = false\n')
     world = Eager()
     meet(world)
-    load = site_config.load
 
-    def loaded(path: Path, *, to_run: bool) -> site_config.SiteSettings:
+    def loaded(path: Path, *, to_run: bool) -> SiteSettings:
         # While it is still being imported; to this thread, for those of other tests would take it
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         return load(path, to_run=to_run)
 
-    with parts(), mock.patch.object(site_config, "load", loaded):
+    with parts(), mock.patch("bftrain.live.model.site_config.load", loaded):
         ended = bftrain("live", "--config", config)
     assert ended.code == 0
     assert f" info: {ENDS}\n" in ended.err

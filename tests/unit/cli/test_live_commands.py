@@ -15,7 +15,7 @@ import yaml
 
 from bftrain import Client
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import decided, ourselves, submit
+from tests.helpers.live_inside import ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
 
@@ -32,28 +32,6 @@ def lend(run: LiveThread, *nodes: str) -> None:
 
 def kept(run: LiveThread, name: str) -> Any:  # noqa: ANN401 - a Kept
     return run.do(lambda inside: inside.daemon.task_store.find(name))
-
-
-def test_what_survives_which_loss_is_reported(bftrain: CommandLine, run: LiveThread) -> None:
-    lend(run, "n1", "n2")
-    hand_in(run, "a", smallest=1, largest=2)
-
-    async def report(inside: Any) -> None:  # noqa: ANN401 - an Inside
-        for what, more in (
-            ("confirmed", {"size": 2, "step": 0}),
-            ("in_memory", {"step": 1200}),
-            ("on_disk", {"step": 900}),
-        ):
-            inside.world.tell("a", what, **more)
-        await decided(inside.daemon)
-
-    run.do(report)
-    out = bftrain("status", "a").out
-    assert "in memory" in out
-    assert "up to step 1,200" in out
-    assert "up to step 900" in out
-    view = json.loads(bftrain("status", "a", "--json").out)
-    assert (view["in_memory_step"], view["committed_step"]) == (1200, 900)
 
 
 def test_a_queue_lists_what_waits_and_with_all_what_is_over(bftrain: CommandLine, run: LiveThread) -> None:
@@ -159,14 +137,6 @@ def test_logs_are_printed_line_by_line_with_their_worker(bftrain: CommandLine, r
     lines = [json.loads(line) for line in bftrain("logs", "#1", "--json").out.splitlines()]
     assert lines[2] == {"worker": "n1", "line": "\x1b[31mred"}
     assert bftrain("logs", "a", "-n", "1").out == "n1: \ufffd[31mred\nn2: x\nn1: end\n"
-
-
-def test_long_logs_come_in_pieces(bftrain: CommandLine, run: LiveThread) -> None:
-    hand_in(run, "a")
-    text = "".join(f"line {number}\n" for number in range(60_000))
-    write_logs(run, n1=text)
-    assert bftrain("logs", "a").out == "".join(f"n1: {line}\n" for line in text.splitlines())
-    assert bftrain("logs", "a", "-n", "2").out == "n1: line 59998\nn1: line 59999\n"
 
 
 def test_of_a_log_of_many_megabytes_only_the_end_is_read(
@@ -379,23 +349,3 @@ def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandL
     assert warned <= exported | {"up"}, warned - exported
     unshown = {"bftrain_start_time_seconds", "bftrain_last_decision_timestamp_seconds", "process_open_fds"}
     assert exported - asked == unshown | {"bftrain_journal_steps"}
-
-
-def test_the_dashboard_is_whole(bftrain: CommandLine) -> None:
-    board = dashboard(bftrain)
-    panels = board["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    assert {variable["name"] for variable in board["templating"]["list"]} == {"datasource", "instance"}
-    cells = [
-        (x, y)
-        for panel in panels
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells)), "two panels in one place"
-    assert max(x for x, _ in cells) < 24
-    for panel in panels:
-        assert panel["title"]
-        if panel["type"] != "row":
-            assert panel["datasource"]["uid"] == "${datasource}"
-            assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,6 @@ import msgspec
 import pytest
 
 from bftrain import Client, NotAvailable
-from bftrain.live.commands import measure
-from bftrain.live.commands.probe_jobs import ProbeJobs, ProbeWait
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PLAYED", str(tmp_path))
     for name, value in (("_STEADY_S", 0.0), ("_ASK_S", 0.005), ("_SWITCH_S", 20.0), ("_GOLDEN", 0.0)):
-        monkeypatch.setattr(measure, name, value)
+        monkeypatch.setattr(f"bftrain.live.commands.measure.{name}", value)
     status = Client.status
     monkeypatch.setattr(Client, "status", lambda self: msgspec.structs.replace(status(self), scheduler="slurm"))
     with live_thread(tmp_path / "run") as found:
@@ -115,17 +115,23 @@ def test_a_pause_of_before_is_there_again_afterwards(bftrain: CommandLine, run: 
     assert not paused(run)
 
 
+def breaks_at(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
+    """Let the wait for a probe job with this number end with an error."""
+    jobs = importlib.import_module("bftrain.live.commands.probe_jobs").ProbeJobs
+    wait, numbers = jobs.wait, count()
+
+    def waits(*words: Any) -> Any:  # noqa: ANN401 - handed through
+        if next(numbers) == number:
+            raise error
+        return wait(*words)
+
+    monkeypatch.setattr(jobs, "wait", waits)
+
+
 def test_ctrl_c_restores_what_was_and_shows_what_is_measured(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe, number = measure._AlternatingBlocks._probe, iter(range(100))  # noqa: SLF001 - the moment matters
-
-    def pressed(self: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - handed through
-        if next(number) == 6:
-            raise KeyboardInterrupt
-        return probe(self, *args, **more)
-
-    monkeypatch.setattr(measure._AlternatingBlocks, "_probe", pressed)  # noqa: SLF001 - as above
+    breaks_at(monkeypatch, 6, KeyboardInterrupt())
     ended = bftrain(*WORDS, "--yes")
     assert (ended.code, "interrupted" in ended.err) == (0, True)
     assert "waits of 2 jobs without and 2 with harvesting" in ended.out
@@ -136,14 +142,8 @@ def test_ctrl_c_restores_what_was_and_shows_what_is_measured(
 def test_measuring_goes_on_where_it_ended(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record, wait, number = tmp_path / "waits.json", ProbeJobs.wait, iter(range(100))
-
-    def late(self: ProbeJobs, patience_s: float) -> ProbeWait:
-        if next(number) == 6:
-            raise NotAvailable("a probe job waits for ever")
-        return wait(self, patience_s)
-
-    monkeypatch.setattr(ProbeJobs, "wait", late)
+    record = tmp_path / "waits.json"
+    breaks_at(monkeypatch, 6, NotAvailable("a probe job waits for ever"))
     ended = bftrain(*WORDS, "--yes", "--record", record)
     assert (ended.code, "waits for ever" in ended.err, "block 2 of 4, with" in ended.err) == (4, True, True)
     assert "waits of 2 jobs without and 2 with harvesting" in ended.out, "what was measured is not lost"
@@ -199,10 +199,3 @@ def test_who_is_no_operator_is_refused_before_anything_else(
     assert (ended.code, "is no operator" in ended.err) == (3, True)
     assert not (tmp_path / "calls").exists()
     assert not paused(run)
-
-
-def test_it_is_for_slurm(bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    status = Client.status
-    monkeypatch.setattr(Client, "status", lambda self: msgspec.structs.replace(status(self), scheduler="pbs"))
-    ended = bftrain(*WORDS, "--yes")
-    assert (ended.code, "cannot measure beside pbs" in ended.err, run.socket != "") == (4, True, True)

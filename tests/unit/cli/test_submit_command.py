@@ -177,7 +177,7 @@ def test_a_launcher_for_python_rejects_other_programs(
         assert bftrain("submit", fixed, "--nodes", "1", "--launcher", "process").code == 0
 
 
-def kept_of_submit_several(run: LiveThread) -> dict[str, Any]:
+def unfinished(run: LiveThread) -> dict[str, Any]:
     return {one.name: one for one in run.do(lambda inside: inside.daemon.task_store.unfinished)}
 
 
@@ -193,19 +193,13 @@ def test_a_task_runs_after_others(bftrain: CommandLine, run: LiveThread, tmp_pat
     assert bftrain("submit", "two.toml").code == 0
     ended = bftrain("submit", "cnn.py", "--nodes", "1", "--name", "c", "--after", "a", "--after", "#2")
     assert ended.code == 0, ended.err
-    tasks = kept_of_submit_several(run)
+    tasks = unfinished(run)
     assert [tasks[name].after for name in "abc"] == [(), (1,), (1, 2)]
     assert "it runs after #1, #2" in bftrain("status", "c").out
     for wrong in ('"a"', "[1]"):
         (tmp_path / "bad.toml").write_text(f'script = "cnn.py"\nnodes = 1\nafter = {wrong}\n')
         ended = bftrain("submit", "bad.toml")
         assert (ended.code, "after" in ended.err) == (3, True), ended.err
-
-
-def test_speeds_are_given_by_nodes(bftrain: CommandLine, run: LiveThread) -> None:
-    assert bftrain("submit", "cnn.py", "--curve", "1:100,2:1.9e2").code == 0
-    spec = kept_of_submit_several(run)["cnn"].spec
-    assert (spec.curve.nodes, spec.curve.rate, spec.max_nodes) == ((1, 2), (100.0, 190.0), 2)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +215,7 @@ def test_what_is_no_curve_is_refused(bftrain: CommandLine, run: LiveThread, word
     ended = bftrain("submit", "cnn.py", "--nodes", "1", *words)
     assert ended.code in {2, 3}
     assert says in ended.err
-    assert kept_of_submit_several(run) == {}
+    assert unfinished(run) == {}
 
 
 def test_what_was_submitted_before_a_refusal_is_said(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
@@ -229,7 +223,7 @@ def test_what_was_submitted_before_a_refusal_is_said(bftrain: CommandLine, run: 
     write_tasks(tmp_path / "three.toml", "x-1", "x-2", "x-3")
     ended = bftrain("submit", "three.toml")
     assert (ended.code, "1 of 3 tasks were submitted: the last is 'x-1'" in ended.err) == (3, True)
-    assert list(kept_of_submit_several(run)) == ["x-2", "x-1"]
+    assert list(unfinished(run)) == ["x-2", "x-1"]
 
 
 def test_it_waits_until_all_are_over_and_says_how_they_ended(
@@ -241,7 +235,7 @@ def test_it_waits_until_all_are_over_and_says_how_they_ended(
     over = threading.Event()
 
     def finish() -> None:
-        while not over.is_set() and len(kept_of_submit_several(run)) < 2:
+        while not over.is_set() and len(unfinished(run)) < 2:
             over.wait(0.01)
         run.do(end)
         run.do(lambda inside: inside.world.tell("x-1", "done"))
@@ -268,7 +262,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_task(
     monkeypatch.undo()
     assert (ended.code, ended.out) == (130, "")
     assert "the tasks go on" in ended.err
-    assert list(kept_of_submit_several(run)) == ["cnn"]
+    assert list(unfinished(run)) == ["cnn"]
 
 
 def test_kinds_are_refused_where_nodes_have_none_and_where_a_name_is_empty(
@@ -284,4 +278,4 @@ def test_kinds_are_refused_where_nodes_have_none_and_where_a_name_is_empty(
     assert (ended.code, "kinds" in ended.err) == (3, True), ended
     both = bftrain(*words, "v100", "--curve", "v100=1:5")
     assert (both.code, "cannot be given together with curves" in both.err) == (3, True), both
-    assert kept_of_submit_several(run) == {}
+    assert unfinished(run) == {}

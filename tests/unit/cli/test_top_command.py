@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import signal
-import sys
 import termios
 import threading
 import time
@@ -22,7 +21,6 @@ from rich.console import Console
 
 from bftrain import Client
 from bftrain.live.commands import top
-from bftrain.live.commands.top import Keyboard
 from bftrain.live.commands.top_screen import TopView
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import (
@@ -197,21 +195,6 @@ def test_as_json_it_is_the_first_update(bftrain: CommandLine, live: ObservedRun)
     assert [row["name"] for row in output["tasks"]["changed"]] == ["cnn"]
 
 
-def test_no_live_run_is_an_error_and_no_screen(bftrain: CommandLine, tmp_path: Path) -> None:
-    ended = bftrain("top", "--live", tmp_path / "none")
-    assert ended.code == 4
-    assert "no live run answers" in ended.err
-    assert ended.out == ""
-
-
-def test_what_the_live_run_refuses_is_reported(bftrain: CommandLine, live: ObservedRun, tmp_path: Path) -> None:
-    wrong = tmp_path / "token"
-    wrong.write_text("x" * 40)
-    ended = bftrain("top", "--live", live.run.http, "--token-file", wrong)
-    assert ended.code == 3
-    assert "a token is needed" in ended.err
-
-
 class Terminal:
     """Our end of a pseudo-terminal, and what a program wrote there."""
 
@@ -259,7 +242,7 @@ def watched(live: ObservedRun, terminal: Terminal, script: Callable[[Callable[[s
     with ExitStack() as stack:
         client = Client(live.run.socket)
         stack.callback(client.close)
-        with Keyboard(terminal.theirs) as keyboard:
+        with top.Keyboard(terminal.theirs) as keyboard:
             top.watch(client, console, keyboard)
         player.join()
         if problems:
@@ -302,24 +285,9 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(
         os.write(terminal.ours, b"q")
 
     kill = os.kill
-    monkeypatch.setattr(top.os, "kill", lambda pid, n: stop(pid, n) if n == signal.SIGSTOP else kill(pid, n))
+    monkeypatch.setattr(os, "kill", lambda pid, n: stop(pid, n) if n == signal.SIGSTOP else kill(pid, n))
     with watched(live, terminal, script):
         assert stopped == [True]
-
-
-def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert top.own_keyboard() is None
-    closed = io.StringIO()
-    closed.close()
-    monkeypatch.setattr(sys, "stdin", closed)
-    assert top.own_keyboard() is None
-    with os.fdopen(os.dup(terminal.theirs)) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        assert top.own_keyboard() == stdin.fileno()
-    with Keyboard(None) as keyboard:
-        assert keyboard.wait(0.0) == ""
-    keyboard.wake()  # a late call wakes no reader, and writes into no file that came after
 
 
 def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live: ObservedRun) -> None:
@@ -342,17 +310,6 @@ def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
     assert opened == [file.as_uri()]
     assert file.stat().st_mode & 0o777 == 0o600
     assert f"url={live.address}#token={live.token}" in file.read_text()
-
-
-def test_without_a_browser_it_says_so(
-    bftrain: CommandLine, live: ObservedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda _: False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ended = bftrain("page", "--open", "--live", live.run.socket)
-    assert ended.code == 4
-    assert "no browser was found" in ended.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: ObservedRun) -> None:

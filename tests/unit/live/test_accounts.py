@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from tests.unit.live.test_task_progress import kept_task
 
 from bftrain import BadInput, Journal, Rerun, Run, Settings, SpeedCurve, build_harvester
-from bftrain.live.commands.wait_statistics import compare, spread
-from bftrain.live.tasks.usage_ledger import UsageLedger, usage
+from bftrain.live.commands.wait_statistics import compare
+from bftrain.live.tasks.usage_ledger import UsageLedger
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
@@ -26,7 +24,6 @@ from tests.helpers.live_inside import (
     KindView,
     NodeKinds,
     NodeRates,
-    Progress,
     SiteSettings,
     TaskStore,
     Usage,
@@ -139,18 +136,6 @@ def ledger(folder: Path) -> tuple[Journal, UsageLedger]:
     return journal, UsageLedger(journal, NodeRates())
 
 
-def test_hours_of_tasks_of_the_first_release_are_taken_over_once(tmp_path: Path) -> None:
-    journal, _ = ledger(tmp_path)
-    store = TaskStore(journal)
-    store.add(replace(kept_task(), ended_s=0.0, progress=Progress(samples=70.0, earlier_samples=20.0, node_s=5.0)))
-    store.record_fact("version of tables", "1")
-    store.write()
-    for _ in range(2):
-        TaskStore(journal).write()
-        (row,) = usage(journal, "task")
-        assert (row.of, row.samples, row.node_s) == ("#1", 50.0, 5.0)
-
-
 def test_tables_of_a_later_version_are_refused(tmp_path: Path) -> None:
     journal, _ = ledger(tmp_path)
     store = TaskStore(journal)
@@ -165,13 +150,6 @@ def test_rates_are_by_kind_and_else_those_of_all() -> None:
     rates = site.node_rates(NodeKinds(site.kind_of).of, lambda _: 8.0)
     assert [rates.of(node) for node in ("n1", "n3")] == [(4.0, 300.0), (0.0, 300.0)]
     assert SiteSettings().node_rates(lambda _: "", lambda _: 8.0).of("n1") == (8.0, 0.0), "for which pilots asked"
-
-
-def test_a_slot_is_one_gpu_with_its_part_of_the_watts_of_a_node() -> None:
-    site = SiteSettings(kinds=KINDS, usage=Usage(gpus={"v100": 4.0}, watts=1200.0))
-    rates = site.node_rates(NodeKinds(site.kind_of, unit="gpu").of, lambda _: 1.0)
-    assert rates.of("n1/gpu3") == (1.0, 300.0)
-    assert SiteSettings(usage=Usage(watts=300.0)).node_rates(lambda _: "", lambda _: 1.0).of("n1/gpu0") == (1.0, 300.0)
 
 
 DAY_S = 86_400.0
@@ -292,22 +270,6 @@ async def test_the_journal_is_cut_and_goes_on_and_old_parts_go_in_their_time(
 
 
 @in_a_loop
-async def test_runs_that_are_short_one_by_one_write_down_where_things_stand_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_limits(monkeypatch, snapshot_steps=10)
-    world = World()
-    for run in range(8):
-        async with live_inside(tmp_path, world) as inside:
-            for change in (world.take, world.lend):
-                change("n1")
-                await decided(inside.daemon)
-            stood_at = inside.daemon.opened.journal.stood_at
-            assert len(inside.daemon.opened.journal) < 4 * (run + 1)
-    assert stood_at >= 10
-
-
-@in_a_loop
 async def test_logs_of_pilots_that_grew_long_begin_again(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         folder = inside.daemon.site.tasks.parent / "pilots"
@@ -366,18 +328,6 @@ async def test_a_task_runs_on_nodes_of_the_kinds_that_it_has_curves_for(tmp_path
         await decided(daemon)
         assert world.held["any"] == {"k1", "k2"}
         assert remarks(daemon) == []
-
-
-@in_a_loop
-async def test_a_task_moves_to_a_faster_kind_when_that_is_idle(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, kinds=KINDS_LIVE_KINDS) as (daemon, service, _, world):
-        await submit(service, "both", 1, 2, curves={"k80": SLOW, "v100": FAST}, work_samples=1e9)
-        world.lend("k1", "k2")
-        await decided(daemon)
-        assert world.held["both"] == {"k1", "k2"}
-        world.lend("v1", "v2")
-        await decided(daemon)
-        assert world.held["both"] == {"v1", "v2"}
 
 
 @in_a_loop
@@ -503,14 +453,3 @@ def test_what_changes_for_both_sides_of_a_pair_widens_no_interval() -> None:
     after = [[wait + 0.25 for wait in block] for block in before]
     (median, *_) = compare(before, after)
     assert (median.low_s, median.high_s) == (pytest.approx(0.25), pytest.approx(0.25))
-
-
-def test_few_blocks_give_no_interval() -> None:
-    (median, *_) = compare([[1.0], [2.0], [3.0]], [[1.0], [2.0], [4.0]])
-    assert (median.without_s, median.with_s, median.low_s, median.high_s) == (2.0, 2.0, None, None)
-
-
-def test_how_long_something_took_is_summed_up() -> None:
-    found = spread("x", [0.1] * 98 + [0.2, 0.3])
-    assert (found.count, found.median_s, found.longest_s) == (100, 0.1, 0.3)
-    assert 0.1 < found.p99_s < 0.3

@@ -128,34 +128,6 @@ def test_a_change_is_never_asked_for_twice(tmp_path: Path) -> None:
     assert [one.split(b" ")[0] for one in heard if one] == [b"GET", b"POST"]
 
 
-def test_where_many_others_wait_to_be_let_in_a_client_waits_too(tmp_path: Path) -> None:
-    found: list[object] = []
-
-    def ask() -> None:
-        with closing(Client(str(tmp_path / "s"))) as client:
-            try:
-                found.append(client.nodes())
-            except NotAvailable as error:
-                found.append(error)
-
-    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as other:
-        server.settimeout(10)
-        server.bind(str(tmp_path / "s"))
-        server.listen(0)
-        other.connect(str(tmp_path / "s"))  # and there is no room for another one
-        thread = threading.Thread(target=ask)
-        thread.start()
-        thread.join(0.1)
-        other.close()
-        for _ in range(2):
-            connection, _ = server.accept()
-            with connection:
-                if connection.recv(65536):
-                    connection.sendall(OK)
-        thread.join(10)
-    assert found == [()]
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
 def test_a_call_waits_for_a_daemon_that_restarts(tmp_path: Path, *, killed: bool) -> None:
     path = tmp_path / "s"

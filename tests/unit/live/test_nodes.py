@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -64,22 +63,6 @@ async def test_gpus_of_one_node_go_to_one_task_and_are_drained_together(tmp_path
         await service.drain(ourselves(), ["g1"], end=True)
         await decided(daemon)
         assert world.held["two"] == {"g1/gpu0", "g1/gpu3"}
-
-
-@in_a_loop
-async def test_a_pilot_is_proof_enough_and_a_node_that_was_taken_is_ours_again_with_a_new_one(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, World(agents=True, agents_suffice=True)) as (daemon, service, _, world):
-        await submit(service, "a", 1, 4)
-        world.come("n1", "n2")
-        await decided(daemon)
-        assert daemon.harvester.pool == {"n1", "n2"}
-        world.post(Taken(nodes=("n1",)))
-        await decided(daemon)
-        assert daemon.harvester.pool == {"n2"}
-        world.go("n1")
-        world.come("n1")
-        await decided(daemon)
-        assert daemon.harvester.pool == {"n1", "n2"}
 
 
 @in_a_loop
@@ -355,23 +338,6 @@ async def test_an_end_in_order_does_not_wait_for_ever(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_an_agent_that_comes_or_goes_while_it_ends_does_no_harm(tmp_path: Path) -> None:
-    world: Any = World(agents=True, agents_suffice=True, vacates=False)
-    async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        await submit(service, "a", 2, 2)
-        world.come("n1", "n2")
-        await decided(daemon)
-        draining = asyncio.create_task(daemon.drain())
-        await until(lambda: daemon.launcher_pool.lingering == {"n1", "n2"})
-        world.go("n1")
-        world.come("n3")
-        await asyncio.sleep(0.01)
-        assert daemon.harvester.pool == set()
-        world.go("n2")
-        await draining
-
-
-@in_a_loop
 async def test_an_agent_that_calls_its_node_with_a_domain_is_remarked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,12 +436,3 @@ async def test_the_word_of_the_scheduler_does_not_cut_the_grace_short(tmp_path: 
         released = [order["nodes"] for order in world.orders() if order["action"] == "release"]
         assert released == [("n2",)]
         assert daemon.launcher_pool.lingering == {"n1"}
-
-
-@in_a_loop
-async def test_a_notice_of_an_agent_that_is_not_there_means_nothing(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, pilots()) as (daemon, _, _, world):
-        world.notice("n1", 60.0)
-        world.come("n1")
-        await decided(daemon)
-        assert daemon.harvester.pool == {"n1"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
 import os
 import socket
 import stat
@@ -222,17 +220,6 @@ def test_only_one_runs_on_the_same_folder(world: World, tmp_path: Path) -> None:
     assert "a folder of its own" in str(error.fix)
     first.close()
     open_site(other, lambda _: None).close()
-
-
-def test_a_state_on_a_file_system_without_locks_is_not_said_to_be_in_use(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
-    error = refused(site_of(tmp_path, world))
-    assert (error.what, error.fix) == ("cannot be locked: No locks available", "put state on a disk of this machine")
 
 
 def test_a_state_in_which_others_can_write_is_refused(world: World, tmp_path: Path) -> None:

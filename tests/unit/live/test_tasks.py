@@ -247,14 +247,6 @@ async def test_a_task_gets_another_name_and_keeps_its_number_its_place_and_what_
 
 
 @in_a_loop
-async def test_names_by_user_keep_their_ending(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, api=Api(names_by_user=True)) as (_, service, _, _):
-        await service.submit(BOB, submission("a", 2))
-        assert (await service.edit(BOB, "a", TaskEdit(name="b"))).name == "b@bob"
-        assert (await service.edit(CHIEF, "b@bob", TaskEdit(name="c"))).name == "c@bob"
-
-
-@in_a_loop
 async def test_a_running_task_is_paused_first(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, world):
         await service.submit(ANN, submission("a", 2, curve=FLAT))
@@ -514,12 +506,6 @@ def test_a_task_that_began_by_itself_has_harvested_all_of_it() -> None:
     assert (track.progress.samples, track.progress.harvested) == (600, 600)
 
 
-def test_an_end_may_tell_the_sum_too() -> None:
-    track = TaskProgressTrack(kept_task(), Progress(samples=400.0, step=40))
-    track.on_message({"type": "done", "task": "a", "t": 1.0, "step": 80, "total": 800})
-    assert (track.progress.samples, track.progress.step) == (800, 80)
-
-
 def test_progress_of_older_journals_still_reads() -> None:
     old = b'{"samples":120.0,"step":12,"loss":0.5,"node_s":3.0,"preemptions":2}'
     progress = wire.decode(old, Progress)
@@ -580,19 +566,6 @@ def test_samples_of_large_batches_count_for_the_work_as_much_as_they_help() -> N
     assert track.progress.done_samples == pytest.approx(150.0 + 200.0 * 450.0 / 600.0)
     assert replace(track.record, progress=track.progress).work_left == pytest.approx(700.0)
     assert wire.decode(wire.encode(track.progress), Progress) == track.progress
-
-
-def test_a_task_without_a_curve_that_names_kinds_is_measured_for_these() -> None:
-    guess = SpeedCurve(nodes=(4,), rate=(4.0,))
-    record = kept_task(Progress(speeds={1: 70.0}, settled=(1,)))
-    spec = replace(record.spec, curve=guess, curves={"v100": guess, "k80": guess})
-    track = TaskProgressTrack(replace(record, guessed=True, spec=spec), record.progress)
-    track.news = True
-    event = track.learn(spec, 1e9)
-    assert event is not None
-    assert event.curve is not None
-    assert event.curve.rate[0] == 70.0
-    assert event.curves == {"v100": event.curve, "k80": event.curve}
 
 
 def test_an_unfinished_start_costs_at_least_the_time_so_far() -> None:

@@ -16,8 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain import BadConfig, BadInput, BadValue, NotAllowed, NotAvailable, NotFound, NotNow, Settings
-from bftrain.live.model import callers
-from bftrain.live.model.callers import ApiToken
+from bftrain.live.model.callers import ApiToken, caller_at_socket
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
     Api,
@@ -161,25 +160,6 @@ async def test_a_task_pauses_resumes_and_ends_and_both_can_be_said_twice(tmp_pat
 
 
 @in_a_loop
-async def test_a_name_is_free_again_when_its_task_is_over(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (_, service, _, _):
-        await submit(service, "a")
-        await service.cancel(ourselves(), "a")
-        again = await submit(service, "a")
-        assert (again.number, service.task(ourselves(), "a").number) == (2, 2)
-        assert service.task(ourselves(), "#1").state == "cancelled"
-
-
-@in_a_loop
-async def test_only_operators_drain(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, _):
-        for end in (False, True):
-            with pytest.raises(NotAllowed, match="'ann' is no operator"):
-                await service.drain(ANN, ["n1"], end=end)
-        assert daemon.task_store.drained == frozenset()
-
-
-@in_a_loop
 async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, _):
         await service.submit(ANN, submission("a"))
@@ -247,8 +227,8 @@ async def test_a_task_says_why_it_waits(tmp_path: Path) -> None:
 def test_the_kernel_says_who_is_at_the_other_end() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        caller = callers.caller_at_socket(ours, ())
-    assert caller == callers.ourselves()
+        caller = caller_at_socket(ours, ())
+    assert caller == ourselves()
     assert (caller.uid, caller.operator) == (os.getuid(), True)
 
 
@@ -262,7 +242,7 @@ def test_operators_are_we_root_and_users_that_the_site_names(
     monkeypatch.setattr(socket.socket, "getsockopt", lambda *_: struct.pack("3i", 1, uid, 1))
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert callers.caller_at_socket(ours, operators).operator is operator
+        assert caller_at_socket(ours, operators).operator is operator
 
 
 def test_a_token_is_made_private_and_is_the_same_again(tmp_path: Path) -> None:

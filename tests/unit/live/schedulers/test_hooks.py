@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrain import BadInput, NotAvailable, UsageError
+from bftrain import NotAvailable, UsageError
 from bftrain.live.schedulers.hook_install import hook_text, install
 from tests.helpers.fake_pbs_module import EVENTS
 from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
@@ -162,16 +162,6 @@ def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: HookS
     assert reading.look(20.0) == []
     assert "never finished" in reading.odd
     assert names(folder) == {READER}
-
-
-def test_what_cannot_be_read_is_a_reason_to_look_once(folder: Path, reading: HookSpool) -> None:
-    put(folder, "start.1", "")  # the disk was full
-    assert (reading.look(0.0), reading.lost) == ([], True)
-    assert (reading.look(0.1), reading.lost) == ([], False)
-    assert (reading.look(4.0), reading.lost, names(folder)) == ([], True, {READER})
-    put(folder, "start.2", "bftrain1 start 2 0 n[ main 0 .\n")
-    assert (reading.look(5.0), reading.lost, names(folder)) == ([], True, {READER})
-    assert (reading.look(6.0), reading.lost) == ([], False)
 
 
 def test_what_came_before_we_read_is_old(folder: Path) -> None:
@@ -429,12 +419,6 @@ def test_a_spool_for_another_writer_gives_it_write_access_and_no_user_read_acces
     assert (stat.S_IMODE(about.st_mode), about.st_uid) == (0o700, 1)
 
 
-def test_for_pbs_the_commands_of_qmgr_are_shown(tmp_path: Path) -> None:
-    done = install("pbs", spool=tmp_path / "s", hook=tmp_path / "hook's.py")
-    assert "execjob_begin,execjob_epilogue,execjob_end" in done.for_scheduler
-    assert done.for_scheduler.splitlines()[-1].endswith("hook'\"'\"'s.py''")
-
-
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "epilog"
     theirs.write_text("#!/bin/sh\nprecious\n")
@@ -447,12 +431,6 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").symlink_to(tmp_path)
     with pytest.raises(NotAvailable, match="no folder"):
         install("slurm", spool=tmp_path / "file", hook=tmp_path / "h")
-
-
-@pytest.mark.parametrize("name", ["it's", 'a"b', "a\\b", "a\nb"])
-def test_names_that_would_need_quoting_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="plainer"):
-        hook_text("slurm", tmp_path / name)
 
 
 def test_the_command_installs_and_shows(tmp_path: Path) -> None:

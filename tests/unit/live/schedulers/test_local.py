@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.schedulers import local
-from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make
+from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make, with_own_gpus
 from tests.helpers.live_inside import Allowed, Remark, Taken, in_a_loop, until
 from tests.helpers.live_limits import set_limits
 from tests.helpers.schedulers import AgentOrder, News, Site
@@ -272,7 +271,7 @@ async def test_a_daemon_that_comes_back_does_not_cut_the_grace_of_an_agent_short
 
 def test_agents_of_slots_divide_the_gpus_of_the_machine() -> None:
     command = ["python", "-m", "bftrain_elastic.agent", "--slots", "2"]
-    assert local.with_own_gpus(command, 0)[-6:-2] == ["--slots", "2", "--first-gpu", "0"]
-    assert local.with_own_gpus(command, 3)[-6:-2] == ["--slots", "2", "--first-gpu", "6"]
-    assert local.with_own_gpus([*command[:-1], "0"], 3)[-6:-2] == ["--slots", "1", "--first-gpu", "3"]
-    assert local.with_own_gpus(["sleep", "1"], 3) == ["sleep", "1"]
+    assert with_own_gpus(command, 0)[-6:-2] == ["--slots", "2", "--first-gpu", "0"]
+    assert with_own_gpus(command, 3)[-6:-2] == ["--slots", "2", "--first-gpu", "6"]
+    assert with_own_gpus([*command[:-1], "0"], 3)[-6:-2] == ["--slots", "1", "--first-gpu", "3"]
+    assert with_own_gpus(["sleep", "1"], 3) == ["sleep", "1"]

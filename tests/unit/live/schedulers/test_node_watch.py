@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bftrain import Availability, BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission, registry
+from bftrain import Availability, BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from tests.helpers.live_inside import (
@@ -39,7 +39,6 @@ from tests.helpers.schedulers import (
     CommandRunner,
     News,
     PoolSettings,
-    Site,
     environment,
 )
 
@@ -351,14 +350,6 @@ def test_pools_that_cannot_be_are_refused(text: str, words: str, tmp_path: Path)
         load(tmp_path / "site.toml")
 
 
-@pytest.mark.parametrize(
-    ("key", "words"), [("untis", "did you mean 'unit'"), ("zzz", "kind, loop_s, name, nodes, pool, ")]
-)
-def test_an_unknown_key_of_a_scheduler_is_answered_with_the_keys_of_pools_too(key: str, words: str) -> None:
-    with pytest.raises(BadConfig, match=rf"\[scheduler\]: unknown key '{key}'.*{words}"):
-        registry.load("scheduler", "local")({key: 1}, Site(name="x", folder=Path()))
-
-
 @in_a_loop
 async def test_each_is_asked_for_what_the_others_do_not_have() -> None:
     left, right = World(), World()
@@ -386,13 +377,6 @@ async def test_a_pool_with_a_kind_is_asked_for_what_tasks_can_use_of_it() -> Non
     right_nodes.nodes = frozenset({"n8", "n9"})
     assert pools.node_kinds == {"n8": "k80", "n9": "k80"}
     task.cancel()
-
-
-@in_a_loop
-async def test_nodes_that_a_scheduler_drains_are_left() -> None:
-    left: Any = World()
-    left.to_leave = lambda: frozenset({"n1"})
-    assert SchedulerPools((pool(left), pool(World(), pool="right"))).to_leave() == {"n1"}
 
 
 @in_a_loop

@@ -130,22 +130,6 @@ def test_reserve_is_restored_from_the_youngest() -> None:
     assert look(stock, held[:1], 3, marks=(LONG,), idle=0).cancel == ("old",)
 
 
-def test_a_small_budget_goes_round_the_lengths() -> None:
-    stock = PilotPolicy(PilotPolicySettings(pending=4))
-    stock.want(1)
-    tried = []
-    pilots: list[Pilot] = []
-    for step in range(12):
-        moves = look(stock, pilots, step)
-        pilots = [one for one in pilots if one.id not in moves.cancel]
-        for mark, count in zip(BOTH, moves.submit, strict=True):
-            pilots += [pilot(f"{step}{mark}", mark=mark)] * count
-        assert len(pilots) <= 1
-        tried += [one.mark for one in pilots]
-    assert {LONG, SHORT} == set(tried)
-    assert tried[0] == LONG
-
-
 def test_lengths_change_less_and_less_often_where_no_pilot_starts() -> None:
     """As on a full cluster, for a member of a site that may hold one node more than it has."""
     stock = PilotPolicy(PilotPolicySettings(pending=4))
@@ -166,18 +150,6 @@ def test_lengths_change_less_and_less_often_where_no_pilot_starts() -> None:
     stock.want(2)
     assert look(stock, running(1), 3602).submit == (1, 0), "one was started: it begins with the longest again"
     assert not stock.takes_turns
-
-
-def test_while_no_pilot_is_needed_no_length_has_its_turn() -> None:
-    stock = PilotPolicy(PilotPolicySettings(pending=4))
-    stock.want(2)
-    for at in range(0, 3600, 10):
-        assert look(stock, running(2), at).submit == (0, 0)
-    assert look(stock, running(1), 3601).submit == (1, 0), "one was lost after an hour: it begins with the longest"
-    assert not stock.takes_turns, "nothing was tried in vain"
-    waits = [*running(1), *waiting(1)]
-    assert look(stock, waits, 3603).submit == (0, 0)
-    assert look(stock, waits, 3607).cancel, "and the other length has its turn as soon as at the start"
 
 
 def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:

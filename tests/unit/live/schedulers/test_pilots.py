@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,20 +27,6 @@ async def test_idle_nodes_are_filled_and_reported_and_so_is_their_end(tmp_path: 
         stage.toy.nodes.append("n2")
         await stage.until(lambda: "n2" in stage.idle_nodes(), "n2 came back")
     assert (tmp_path / "pilots").stat().st_mode & 0o777 == 0o700
-
-
-@in_a_loop
-async def test_pilots_are_counted_by_what_they_do(tmp_path: Path) -> None:
-    stage = PilotStage(tmp_path, "n1", "n2")
-    assert stage.scheduler.pilots == {"waiting": 0, "running": 0, "stopped": 0, "ending": 0}
-    async with stage:
-        await stage.until(lambda: stage.scheduler.pilots["running"] == 2, "both nodes are ours")
-        waiting = PilotState.WAITING
-        await stage.until(
-            lambda: stage.scheduler.pilots["waiting"] == stage.toy.count(waiting) >= 2, "a stock waits for more"
-        )
-        stage.toy.take("n2")
-        await stage.until(lambda: stage.scheduler.pilots["running"] == 1, "one was taken")
 
 
 @in_a_loop
@@ -98,17 +83,6 @@ async def test_pilots_of_another_state_are_left_alone(tmp_path: Path) -> None:
             assert await second.scheduler.look() == set()
         assert {id_ for id_, job in first.toy.jobs.items() if job.state in ALIVE} >= jobs
         assert second.remarks().startswith("jobs named bftrain-t are pilots of a live run with another state")
-
-
-@in_a_loop
-async def test_pilots_of_an_earlier_version_without_an_owner_are_ours(tmp_path: Path) -> None:
-    async with PilotStage(tmp_path, "n1", "n2") as before:
-        await before.until(lambda: len(before.idle_nodes()) == 2, "both nodes are ours")
-    async with PilotStage(tmp_path, toy=before.toy, owner="a") as now:
-        await now.until(lambda: len(now.idle_nodes()) == 2, "they still are")
-        await now.scheduler.leave()
-        assert now.toy.count(*ALIVE) == 0
-        assert now.remarks() == ""
 
 
 @in_a_loop
@@ -192,21 +166,6 @@ async def test_a_pilot_that_fails_after_the_one_with_a_notice_has_failed(tmp_pat
         stage.toy.nodes.append("n1")
         await stage.fail_all_pilots()
         assert len(stage.toy.jobs) < 12
-
-
-@in_a_loop
-async def test_the_scheduler_is_left_in_peace_while_a_job_starts_on_a_node_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_limits(monkeypatch, pilot_quiet_s=0.3)
-    async with PilotStage(tmp_path, "n1") as stage:
-        await stage.until(lambda: "n1" in stage.idle_nodes(), "it is ours")
-        began, asked = time.monotonic(), stage.toy.asked
-        stage.scheduler.noticed("n1")
-        stage.toy.take("n1")
-        stage.scheduler.hint()
-        await stage.until(lambda: stage.toy.asked > asked + 1, "one look may have begun before")
-        assert time.monotonic() - began >= 0.3
 
 
 @in_a_loop
