@@ -245,10 +245,10 @@ def parts() -> Any:  # noqa: ANN401 - what patches the registry, as a context
     return mock.patch.dict(found, {port: {**found[port], "inside": target} for port, target in own.items()})
 
 
-def full_disk(error: Exception | None = None) -> AbstractContextManager[object]:
-    """Let no journal be written; by default that may pass, as a full disk does."""
+def full_disk(error: Exception | None = None, what: str = "_insert") -> AbstractContextManager[object]:
+    """Let no journal be written, or no ``append_decision``; by default that may pass, as a full disk does."""
     error = error or JournalStalled("cannot be written: disk is full")
-    return mock.patch.object(Journal, "_insert", side_effect=error)
+    return mock.patch.object(Journal, what, side_effect=error)
 
 
 def remarks(daemon: LiveDaemon) -> list[str]:

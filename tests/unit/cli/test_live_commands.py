@@ -16,6 +16,7 @@ import yaml
 from bftrain import Client
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import ourselves, submit
+from tests.helpers.live_limits import set_limits
 from tests.helpers.live_thread import LiveThread, live_thread
 from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
 
@@ -144,7 +145,7 @@ def test_of_a_log_of_many_megabytes_only_the_end_is_read(
 ) -> None:
     monkeypatch.setattr("bftrain.live.commands.tasks._LAST_BYTES", 35)
     hand_in(run, "a")
-    text = "".join(f"line {number:06}\n" for number in range(100_000))
+    text = "".join(f"line {number:06}\n" for number in range(20_000))
     write_logs(run, n1=text, n2="short\n")
     offsets: list[int] = []
     read = Client.log
@@ -155,11 +156,11 @@ def test_of_a_log_of_many_megabytes_only_the_end_is_read(
 
     monkeypatch.setattr(Client, "log", noted)
     ended = bftrain("logs", "a")
-    assert ended.out == "n1: line 099998\nn1: line 099999\nn2: short\n", "in whole lines"
-    assert ended.err == "warning: n1.log: the last of 1.2 MB; --all prints all of it\n"
+    assert ended.out == "n1: line 019998\nn1: line 019999\nn2: short\n", "in whole lines"
+    assert ended.err == "warning: n1.log: the last of 0.2 MB; --all prints all of it\n"
     assert offsets == [len(text) - 35, 0]
     whole = bftrain("logs", "a", "--all")
-    assert (whole.out.count("\n"), whole.err) == (100_001, "")
+    assert (whole.out.count("\n"), whole.err) == (20_001, "")
 
 
 def test_following_goes_on_when_the_middle_of_a_log_was_cut_out(
@@ -236,6 +237,7 @@ def test_it_is_found_over_tcp_with_the_token(
 
 
 def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limits(monkeypatch, client_restart_s=0.1)
     monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("bftrain.live.client.client.SYSTEM_SOCKET", tmp_path / "system.sock")

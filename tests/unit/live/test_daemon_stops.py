@@ -151,7 +151,7 @@ async def test_a_decision_that_a_full_disk_kept_is_carried_out_as_far_as_its_nod
         await decided(daemon)
         orders = len(world.orders())
         append = Journal.append_decision
-        with full_disk():
+        with full_disk(what="append_decision"):
             world.lend("n2", "n3")
             await until(lambda: daemon.decision_loop.stalled is not None)
             assert world.orders()[orders:] == []
