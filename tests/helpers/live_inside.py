@@ -52,8 +52,8 @@ from bftrain.live.tasks.task_store import TaskStore, all_kept, last_cluster
 from bftrain.values import wire
 
 __all__ = [
-    "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView", "KeepSettings",
-    "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState", "LiveView",
+    "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView",
+    "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState", "LiveView",
     "MemberReport", "MemberShare", "NodeChanges", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
     "SiteSettings", "Span", "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update",
     "Usage", "all_kept", "last_cluster", "load", "open_site", "ourselves", "wire",

@@ -29,7 +29,8 @@ from bftrain.live.schedulers.slurm_settings import SlurmSettings
 __all__ = [
     "ALIVE", "LATER", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
     "HookSpool", "HookTally", "News", "Pilot", "PilotLimits", "PilotOrder", "PilotState", "PoolSettings", "Run",
-    "Scheduler", "Site", "SlurmSettings", "Trouble", "blocked", "environment", "flux", "pbs", "pools_of", "read_line", "slurm",
+    "Scheduler", "Site", "SlurmSettings", "Trouble", "blocked", "environment",
+    "flux", "pbs", "pools_of", "read_line", "slurm",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
 SITE: Final = Site(name="t", folder=Path("/nowhere"))

@@ -22,6 +22,7 @@ from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout.try_script import TASK, ScriptTrial
 from tests.helpers.in_process import CommandLine
 
+HERE: Any = lambda: Availability(ok=True)  # noqa: E731 - as a launcher says it
 Play = Callable[["Played", int], None]
 
 
@@ -84,9 +85,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "cnn.py"
     path.write_text("from bftrain_elastic import run\n")
     monkeypatch.setattr("bftrain_elastic.tryout.try_script.ScriptTrial", Played)
-    monkeypatch.setattr(
-        launchers, "native", replace(launchers.native, available=lambda: Availability(ok=True))
-    )  # nothing needs torch
+    monkeypatch.setattr(launchers, "native", replace(launchers.native, available=HERE))  # nothing needs torch
     monkeypatch.setattr(Played, "play", staticmethod(well), raising=False)
     monkeypatch.setattr(Played, "warm", True)
     monkeypatch.setattr("bftrain.live.commands.train._REST_S", 0.05)
@@ -214,7 +213,7 @@ def test_what_cannot_be_tried_is_refused(
 def test_a_backend_that_is_not_here_is_reported(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    missing = Availability(ok=False, reason="torch is not installed", fix="pip install it")
+    missing: Any = Availability(ok=False, reason="torch is not installed", fix="pip install it")
     with monkeypatch.context() as without:
         without.setattr(launchers, "native", replace(launchers.native, available=lambda: missing))
         ended = bftrain("train", script)

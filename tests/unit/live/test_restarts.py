@@ -58,8 +58,11 @@ async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path) -
         hub = type(daemon.opened.hub)
         calls: list[str] = []
         real = {name: getattr(hub, name) for name in ("hold_workers", "open", "start_workers")}
-        noted = {name: lambda own, name=name: (calls.append(name), real[name](own)) for name in real}
-        with mock.patch.multiple(hub, **noted):
+
+        def noted(name: str) -> Any:  # noqa: ANN401 - a method
+            return lambda own: calls.append(name) or real[name](own)
+
+        with mock.patch.multiple(hub, **{name: noted(name) for name in real}):
             beginning = asyncio.create_task(daemon.begin())
             await until(lambda: daemon.state == "reuniting")
             world.come("n1")

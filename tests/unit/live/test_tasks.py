@@ -115,12 +115,13 @@ async def test_a_refused_task_leaves_nothing_behind(tmp_path: Path) -> None:
         ({"name": "a"}, NotNow, "'a' already"),
         ({"run": own}, NotNow, "this folder already"),
         ({"launcher": "insid"}, UnknownName, "'inside'"),
+        ({"launcher": "native"}, UnknownName, "native"),
         ({"weight": -1.0}, BadInput, "at least 0"),
         ({"work_samples": 0.0}, BadInput, "above 0"),
     ]
     async with live_inside(tmp_path, launchers=("inside",)) as (_, service, _, world):
         await service.submit(ANN, submission("a", run=own))
-        for given, kind, words in (*refused, ({"launcher": "native"}, UnknownName, "native")):
+        for given, kind, words in refused:
             with pytest.raises(kind, match=words):
                 await service.submit(ANN, submission(**{"name": "b", **given}))
         assert [task.name for task in service.tasks(ANN, over=True)] == ["a"]

@@ -44,7 +44,7 @@ def test_sbatch_takes_one_whole_node_and_reads_the_script() -> None:
         "--exclusive --no-requeue --output=/dev/null --input=/dev/null --time=1440 --nice=10000"
     )
     order = replace(ORDER, seconds=601.0, rank=2, avoid=("nid0001", "nid0002", "gpu7"))
-    wanted = {"qos": "scavenger", "account": "a", "options": ("--gres=gpu:4",)}
+    wanted: dict[str, Any] = {"qos": "scavenger", "account": "a", "options": ("--gres=gpu:4",)}
     assert asyncio.run(of_slurm(**wanted).submit(said, order, 5)) == 5
     words = said.asked[-1]
     assert {"--qos=scavenger", "--account=a", "--time=11", "--nice=20000", "--array=1-5"} < set(words)
@@ -295,7 +295,7 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 def looks(scheduler: Scheduler) -> frozenset[str] | None:
-    return asyncio.run(scheduler.look())  # type: ignore[arg-type]  # it is a coroutine
+    return asyncio.run(scheduler.look())
 
 
 def test_nodes_that_slurm_or_pbs_calls_idle_are_ours(put: Put, tmp_path: Path) -> None:

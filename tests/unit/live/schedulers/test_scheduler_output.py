@@ -13,7 +13,7 @@ import pytest
 from bftrain import NotAvailable
 from tests.helpers.schedulers import CommandFailed, PilotState, Said, Trouble, failed, of_flux, of_pbs, of_slurm
 
-MAKE: Final = {"slurm": of_slurm, "pbs": of_pbs, "flux": of_flux}
+MAKE: Final[dict[str, Any]] = {"slurm": of_slurm, "pbs": of_pbs, "flux": of_flux}
 FILES: Final = Path(__file__).parents[3] / "cases" / "schedulers"
 TABLES: Final[dict[str, Any]] = {name: tomllib.loads((FILES / f"{name}.toml").read_text()) for name in MAKE}
 CASES: Final = [(name, case) for name, table in TABLES.items() for case in table["case"]]
