@@ -32,7 +32,6 @@ from bftrain.live.model.schemas import (
     Cell,
     Happening,
     HistoryView,
-    NodeChanges,
     Nodes,
     Span,
     StatusView,
@@ -53,8 +52,8 @@ from bftrain.values import wire
 
 __all__ = [
     "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView",
-    "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState", "LiveView",
-    "MemberReport", "MemberShare", "NodeChanges", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
+    "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState",
+    "LiveView", "MemberReport", "MemberShare", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
     "SiteSettings", "Span", "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update",
     "Usage", "all_kept", "last_cluster", "load", "open_site", "ourselves", "wire",
 ]  # fmt: skip  # product names for tests, which import them from here alone

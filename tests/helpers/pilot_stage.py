@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -190,8 +190,3 @@ class PilotStage:
 
     def remarks(self) -> str:
         return "\n".join(one.text for one in self.news if isinstance(one, Remark))
-
-
-def play(test: Callable[[], Coroutine[Any, Any, None]] | Awaitable[None]) -> None:
-    assert asyncio.iscoroutine(test)
-    asyncio.run(asyncio.wait_for(test, 120))

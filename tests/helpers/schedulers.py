@@ -9,7 +9,6 @@ from bftrain.live.schedulers import flux, pbs, slurm
 from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, HookTally, read_line
 from bftrain.live.schedulers.pilot_backend import (
     ALIVE,
-    LATER,
     Command,
     CommandFailed,
     CommandRunner,
@@ -27,9 +26,9 @@ from bftrain.live.schedulers.port import AgentOrder, News, Scheduler, Site
 from bftrain.live.schedulers.slurm_settings import SlurmSettings
 
 __all__ = [
-    "ALIVE", "LATER", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
-    "HookSpool", "HookTally", "News", "Pilot", "PilotLimits", "PilotOrder", "PilotState", "PoolSettings", "Run",
-    "Scheduler", "Site", "SlurmSettings", "Trouble", "blocked", "environment",
+    "ALIVE", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
+    "HookSpool", "HookTally", "News", "Pilot", "PilotLimits", "PilotState", "PoolSettings", "Run",
+    "Scheduler", "Site", "Trouble", "blocked", "environment",
     "flux", "pbs", "pools_of", "read_line", "slurm",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
