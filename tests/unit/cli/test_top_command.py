@@ -151,12 +151,6 @@ def test_where_there_is_little_room_tasks_come_before_what_happened(height: int)
     assert events_shown == max(0, min(8, height - 10))
 
 
-def test_an_ascii_terminal_gets_ascii() -> None:
-    text = "\n".join(drawn(TopView(scene(task(1, "cnn"))), 80, encoding="ascii"))
-    assert "pool ####" in text
-    assert "?" not in text
-
-
 def test_tasks_that_run_come_first_and_those_long_over_are_gone() -> None:
     rows = (
         task(1, "old", state="done", ended_s=NOW - 5000),

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -258,9 +259,9 @@ class Hanging:
     def __call__(self, _: object, table: ValueTable, limits: Limits) -> Solution:
         self.asked += 1
         assert self.let.acquire(timeout=60)
-        return self.solve(exact, table, limits)
+        return self.solve(table, limits)
 
-    solve = staticmethod(type(exact).solve)
+    solve: Callable[[ValueTable, Limits], Solution] = staticmethod(exact.solve)
 
 
 @in_a_loop

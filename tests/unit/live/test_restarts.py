@@ -60,7 +60,11 @@ async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path) -
         real = {name: getattr(hub, name) for name in ("hold_workers", "open", "start_workers")}
 
         def noted(name: str) -> Any:  # noqa: ANN401 - a method
-            return lambda own: calls.append(name) or real[name](own)
+            def method(own: object) -> None:
+                calls.append(name)
+                real[name](own)
+
+            return method
 
         with mock.patch.multiple(hub, **{name: noted(name) for name in real}):
             beginning = asyncio.create_task(daemon.begin())
