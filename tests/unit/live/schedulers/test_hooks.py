@@ -18,8 +18,8 @@ from bftrain import NotAvailable, UsageError
 from bftrain.live.schedulers.hook_install import hook_text, install
 from tests.helpers.fake_pbs_module import EVENTS
 from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
+from tests.helpers.in_process import CommandLine
 from tests.helpers.live_limits import set_limits
-from tests.helpers.program import bftrain
 from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, HookTally, read_line
 from tests.helpers.site_data import site_data
 
@@ -433,7 +433,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
         install("slurm", spool=tmp_path / "file", hook=tmp_path / "h")
 
 
-def test_the_command_installs_and_shows(tmp_path: Path) -> None:
+def test_the_command_installs_and_shows(tmp_path: Path, bftrain: CommandLine) -> None:
     spool = tmp_path / "spool"
     done = bftrain("hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook")
     assert done.code == 0
