@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from bftrain_replay.assessing import assess_page
-from bftrain_replay.assessing.assessment import LogAssessment
-from bftrain_replay.drawing.html_page import html
 from tests.e2e.test_report_in_browser import STICKING_OUT
 from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
@@ -59,31 +54,3 @@ def test_it_is_two_screens_with_all_its_pictures(browser: Chromium, assessed: Pa
     text = page.evaluate("document.body.innerText")
     assert "node-hours a week can be harvested" in text
     assert "bftrain assess log.npz -o out" in text
-
-
-def test_it_is_two_screens_if_everything_is_asked_and_known(browser: Chromium, assessed: Path) -> None:
-    data = json.loads(assessed.with_name("assess.json").read_text())
-    amount, share = {"median": 13_031.0, "low": 10_540.0, "high": 15_436.0}, {"median": 0.1, "low": 0.064, "high": 0.13}
-    data["sure"] = amount
-    data["groups_by"] = "partition"
-    data["groups"] = [{"name": f"gpu_long_{n}", "nodes": 666, "idle": amount, "harvest": amount} for n in range(12)]
-    data["doubtful"]["caveats"] = ["20,110 idle node-hours, of which 12,203 are sure; 7,907 after the last record"]
-    resimulated = {"wait_mean_s": 9e3, "delayed_wait_mean_s": 9.9e3, "extra_mean_s": 9e2, "extra_s": {}, "later": 0.5}
-    data["handback"] |= {
-        "jobs": 17_896,
-        "extra_s": {50: 379.0, 90: 598.0, 99: 648.0},
-        "own_wait_median_s": 13_200.0,
-        "worst_user": {"name": "user3", "jobs": 90, "extra_h": 6.0, "mean_s": 245.0},
-        "distribution": [{"over_s": 60.0 * times, "jobs": 286, "share": 0.646} for times in (0, 0.5, 1, 2, 5, 10)],
-        "resimulated": {"policy": "easy", "jobs": 17_896, **resimulated},
-        **dict.fromkeys(("taking", "delayed", "mean_s"), share),
-    }
-    file = assessed.with_name("everything.html")
-    file.write_text(html(assess_page.page(msgspec.convert(data, LogAssessment))))
-    page = browser.open(file.as_uri(), width=1440, height=960)
-    page.wait_until('document.documentElement.dataset.drawn === "yes"')
-    assert page.evaluate("document.documentElement.scrollHeight") <= TWO_SCREENS
-    page.screenshot(PICTURES / "assess-everything.png")
-    text = page.evaluate("document.body.innerText")
-    assert "5 others" in text
-    assert "most affected: user user3" in text

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
 from tests.e2e.test_report_in_browser import STICKING_OUT
 from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
@@ -130,22 +128,3 @@ def test_the_pointer_shows_what_lies_under_it(page: Page) -> None:
     assert lines[0].endswith(" UTC")
     assert [line.split(":")[0] for line in lines[1:]] == list(SOLVERS)
     assert all("samples " in line for line in lines[1:])
-
-
-def test_a_key_of_long_names_takes_several_rows(browser: Chromium, tmp_path: Path) -> None:
-    names = [f"a-replay-with-a-long-name-{number}" for number in range(9)]
-    colour = {"field": "name", "type": "nominal", "legend": {"title": None}}
-    spec = {
-        "data": {"values": [{"name": name} for name in names]},
-        "mark": "point",
-        "encoding": {"x": {"field": "name", "type": "nominal", "axis": None}, "color": colour},
-    }
-    chart = ChartFigure(name="names", title="Names", alt="Names", spec=spec, height=100)
-    file = tmp_path / "names.html"
-    file.write_text(html(HtmlPage(title="Names", sections=[PageSection(heading="All", parts=[chart])])))
-    page = browser.open(file.as_uri(), width=1024)
-    page.evaluate(ALL_DRAWN)
-    key = "[...document.querySelectorAll('.role-legend-label text')].map(each => each.getBoundingClientRect())"
-    assert page.evaluate(f"{key}.length") == len(names)
-    assert page.evaluate(f"Math.max(...{key}.map(each => each.right)) <= innerWidth")
-    assert page.evaluate(f"new Set({key}.map(each => each.top)).size") > 1

@@ -14,7 +14,7 @@ import pytest
 
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.worker import checkpoint_file
+from tests.helpers.saved import saved_step, saved_tensors
 from tests.helpers.storms import NODES, lose_first_workers, planned_change_s
 
 pytestmark = pytest.mark.torch
@@ -97,7 +97,7 @@ def test_fifty_random_resizes_with_random_kills(stage: conformance.LocalStage) -
     assert reported[-1]["loss"] < reported[0]["loss"] / 100
     assert not stage.messages.of("failed", task)
     folder = stage.folder / task
-    assert checkpoint_file.step_of(folder) == reported[-1]["step"]
+    assert saved_step(folder) == reported[-1]["step"]
     assert {path.name for path in folder.iterdir()} == {"state", "logs"}, "nothing half written is left"
     stage.end(task)  # nor a process, and when the stage ends no port
 
@@ -113,12 +113,9 @@ def test_resized_or_not_the_model_is_the_same(stage: conformance.LocalStage) -> 
     stage.messages.until(lambda: bool(stage.messages.of("done", moved)), "it is done")
     stage.do("start", quiet, "n4")
     stage.messages.until(lambda: bool(stage.messages.of("done", quiet)), "it is done")
-    one, other = (checkpoint_file.load(stage.folder / task) for task in (quiet, moved))
-    assert one is not None
-    assert other is not None
-    assert one[1] == other[1] == 150
-    assert len(one[0].tensors) == 4  # weight, bias, and the momentum of each
-    for here, there in zip(one[0].tensors, other[0].tensors, strict=True):
+    one, other = (saved_tensors(stage.folder / task) for task in (quiet, moved))
+    assert len(one) == 4  # weight, bias, and the momentum of each
+    for here, there in zip(one, other, strict=True):
         assert (here - there).abs().max().item() < 1e-5
     assert [line["step"] for line in lines(stage, moved)] == list(range(1, 151))
     stage.end(quiet)

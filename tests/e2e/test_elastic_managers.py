@@ -17,8 +17,8 @@ import pytest
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.tryout import sample_script, sample_script_horovod
 from bftrain_elastic.wire.authenticated_stream import make_secret
-from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.manager import TASK, Manager
+from tests.helpers.saved import saved_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
@@ -115,8 +115,7 @@ def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site, 
         agent.kill()
         agent.wait(10)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "nothing outlives its agent")
-    safe = checkpoint_file.step_of(site.folder / "task")
-    assert safe is not None
+    safe = saved_step(site.folder / "task")
     assert safe > 0
     site.agent("n3")
     second = site.manager(launcher, script, "n3")
@@ -174,7 +173,7 @@ def test_without_a_manager_workers_train_on_for_as_long_as_their_agent_has_patie
     agent = site.agents.pop("n1")
     agent.wait(30)
     assert not list(descendants(agent.pid))
-    assert (checkpoint_file.step_of(site.folder / "task") or 0) > last_step, "it went on meanwhile"
+    assert saved_step(site.folder / "task") > last_step, "it went on meanwhile"
 
 
 def test_workers_that_only_a_manager_may_keep_end_with_it_and_their_agent_stays(site: Site) -> None:

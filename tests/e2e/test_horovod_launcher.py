@@ -10,8 +10,8 @@ import pytest
 from bftrain import registry
 from bftrain_elastic import conformance
 from bftrain_elastic.tryout import sample_script_horovod
-from bftrain_elastic.worker import checkpoint_file
 from tests.helpers.pace import busy_s
+from tests.helpers.saved import saved_tensors
 from tests.helpers.storms import (
     NODES,
     assert_never_behind_a_commit,
@@ -88,19 +88,12 @@ def test_the_model_is_what_it_would_be_without_resizing(stage: conformance.Local
     stage.do("start", still, "n4")
     stage.messages.until(lambda: bool(stage.messages.of("done", still)), "it is done")
     assert [one["step"] for one in stage.messages.of("report", moved)] == list(range(1, 121))
-    one, other = (final(stage.folder / task) for task in (still, moved))
+    one, other = (saved_tensors(stage.folder / task) for task in (still, moved))
     assert len(one) == len(other) >= 4  # weight, bias, and the momentum of both
     for mine, its in zip(one, other, strict=True):
         assert (mine - its).abs().max().item() < 1e-5
     stage.end(still)
     stage.end(moved)
-
-
-def final(folder: Path) -> list:  # type: ignore[type-arg] # of tensors
-    found = checkpoint_file.load(folder)
-    assert found is not None
-    assert found[1] == 120
-    return list(found[0].tensors)
 
 
 def test_random_sizes_and_deaths(stage: conformance.LocalStage) -> None:

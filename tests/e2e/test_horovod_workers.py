@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic.tryout.local_agents import listening
-from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.horovod_group import wait_for_members
+from tests.helpers.saved import saved_step
 from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
 
 pytestmark = [pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
@@ -133,7 +133,7 @@ def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) 
         first.tell(type="abort")
         assert first.ends() == os.EX_TEMPFAIL
         assert "the group did not form" in first.log.read_text()
-        assert checkpoint_file.step_of(workers.folder) == first.of("ready")[-1]["step"]
+        assert saved_step(workers.folder) == first.of("ready")[-1]["step"]
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["the other works", "the other does not answer"])

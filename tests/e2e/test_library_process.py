@@ -11,12 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from time import perf_counter, sleep
-from typing import Any
 
 import numpy as np
 import pytest
-
-from bftrain_solvers.worker_loop import WorkerReply
 
 pytest.importorskip("mip", reason="needs: pip install '.[cbc]'")
 
@@ -35,9 +32,8 @@ from bftrain import (
 )
 from bftrain.deciding.objectives import throughput
 from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain_solvers import exact, library_process
+from bftrain_solvers import exact
 from bftrain_solvers.cbc import CbcSolver
-from bftrain_solvers.library_process import LibraryProcess
 from tests.helpers.tables import table_of
 
 EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
@@ -97,23 +93,6 @@ def struck(solver: CbcSolver, with_signal: int, after_s: float = 0.5) -> Iterato
         thread.join()
 
 
-def test_the_worker_is_kept_warm(cbc: CbcSolver) -> None:
-    pid = cbc.worker.pid
-    started = perf_counter()
-    for _ in range(5):
-        assert dict(cbc.solve(EASY, PATIENT).sizes) == {"t0": 1, "t1": 2}
-    warm_s = perf_counter() - started
-    assert cbc.worker.pid == pid
-    cbc.worker.close()
-    started = perf_counter()
-    assert cbc.solve(EASY, PATIENT).value == 14.0
-    assert warm_s < perf_counter() - started, "five answers come sooner than one of a worker that has to start"
-
-
-def test_the_worker_has_one_thread_so_that_a_crash_in_an_allocation_ends_it(cbc: CbcSolver) -> None:
-    assert len(os.listdir(f"/proc/{cbc.worker.pid}/task")) == 1  # noqa: PTH208 - /proc is no ordinary path
-
-
 # CBC catches SIGABRT, as abort() sends it, and prints a stack trace. It dies of the signal, or of a second one that
 # the printing raises where the first came in the middle of an allocation.
 @pytest.mark.parametrize(("how", "ends"), [(signal.SIGKILL, {"SIGKILL"}), (signal.SIGABRT, {"SIGABRT", "SIGSEGV"})])
@@ -161,30 +140,6 @@ def test_the_incumbent_is_kept_at_the_deadline(cbc: CbcSolver) -> None:
     assert solution.wall_s < deadline_s + 1.5
 
 
-def test_a_worker_that_is_still_starting_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    running, frozen = LibraryProcess._running, Event()  # noqa: SLF001 - it is to take long
-
-    def frozen_first(self: LibraryProcess) -> subprocess.Popen[bytes]:
-        process = running(self)
-        if not frozen.is_set():
-            frozen.set()
-            process.send_signal(signal.SIGSTOP)
-        return process
-
-    monkeypatch.setattr(LibraryProcess, "_running", frozen_first)
-    monkeypatch.setattr(library_process, "_GRACE_S", 0.0)
-    solver = CbcSolver()
-    late = solver.solve(EASY, Limits(deadline_s=0.5))
-    assert (late.termination, late.quality) == (Termination.TIME_LIMIT, Quality.NONE)
-    assert late.solver_words == "the worker is still starting"
-    pid = solver.worker.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGCONT)
-    assert solver.solve(EASY, PATIENT).value == 14.0
-    assert solver.worker.pid == pid
-    solver.worker.close()
-
-
 def test_a_caller_that_waits_until_the_deadline_does_not_stop_a_busy_worker(cbc: CbcSolver) -> None:
     pid = cbc.worker.pid
     with ThreadPoolExecutor(1) as pool:
@@ -197,28 +152,6 @@ def test_a_caller_that_waits_until_the_deadline_does_not_stop_a_busy_worker(cbc:
     assert waited.wall_s < 1.0
     assert cbc.solve(EASY, PATIENT).value == 14.0
     assert cbc.worker.pid == pid
-
-
-def test_a_worker_that_took_too_long_to_start_is_kept_for_the_next_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive, passed_s = LibraryProcess._receive, [0.0]  # noqa: SLF001 - it is to take long
-
-    def slowly(self: LibraryProcess, *arguments: Any) -> WorkerReply:  # noqa: ANN401 - as it is given
-        reply = receive(self, *arguments)
-        if reply.words == "ready":
-            passed_s.append(60.0)
-        return reply
-
-    monkeypatch.setattr(LibraryProcess, "_receive", slowly)
-    monkeypatch.setattr(library_process, "perf_counter", lambda: perf_counter() + sum(passed_s))
-    monkeypatch.setattr(library_process, "_GRACE_S", 60.0)
-    solver = CbcSolver()
-    late = solver.solve(EASY, Limits(deadline_s=0.01))
-    assert late.solver_words == "the worker had no time left before the deadline"
-    pid = solver.worker.pid
-    assert pid is not None
-    assert solver.solve(EASY, PATIENT).value == 14.0
-    assert solver.worker.pid == pid
-    solver.worker.close()
 
 
 def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve() -> None:
@@ -234,27 +167,6 @@ def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve(
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=180.0)
     assert done.stdout.splitlines() == ["14.0 True", "14.0 True"], done.stderr
-
-
-def test_a_worker_that_never_comes_back_ends_by_itself() -> None:
-    code = (
-        "import time; from bftrain_solvers import worker_loop; from bftrain.values.solution import Limits;"
-        "worker_loop._OVERRUN_S = 0.2; worker_loop.unpacked = lambda _: time.sleep(60.0);"
-        "worker_loop._answer(worker_loop.WorkerRequest(fields={}, limits=Limits(deadline_s=0.1)), None)"
-    )
-    started = perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], check=False)
-    assert done.returncode == -signal.SIGALRM
-    assert perf_counter() - started < 30.0
-
-
-def test_closing_ends_the_worker_and_the_next_solve_starts_another(cbc: CbcSolver) -> None:
-    pid = cbc.worker.pid
-    assert pid is not None
-    cbc.worker.close()
-    assert cbc.worker.pid is None
-    assert not alive(pid)
-    assert cbc.solve(EASY, PATIENT).value == 14.0
 
 
 def test_the_worker_ends_with_a_program_that_is_killed() -> None:

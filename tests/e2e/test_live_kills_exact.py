@@ -13,5 +13,5 @@ pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 
 def test_kills_of_the_daemon_run_nothing_twice_and_lose_no_sample(tmp_path: Path, figures: Figures) -> None:
-    for what, number in kill_daemon(tmp_path, 8, seed=3).items():
+    for what, number in kill_daemon(tmp_path, 3, seed=3).items():
         figures.add(what, number)

@@ -1,4 +1,4 @@
-"""The whole of it: three tasks train beside a busy Slurm, while any process may be killed."""
+"""The whole of it: two tasks train beside a busy Slurm, while any process may be killed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
 
-STEPS: Final = 400
-JOBS: Final = 9
+STEPS: Final = 200
+JOBS: Final = 5
 
 SITE: Final = """\
 name = "e2e"
@@ -46,7 +46,7 @@ preload = []
 drain_s = 20
 """
 
-# A step takes a while, without need for a processor that eight nodes share here
+# A step takes a while, without need for a processor that five nodes share here
 NATIVE: Final = """\
 import time
 
@@ -144,9 +144,9 @@ def kill_one(live: LiveRun, what: Callable[[LiveRun], list[int]], there: str) ->
     live.until(killed, there)
 
 
-def test_three_tasks_train_beside_a_busy_slurm_while_processes_die(tmp_path: Path, figures: Figures) -> None:
+def test_two_tasks_train_beside_a_busy_slurm_while_processes_die(tmp_path: Path, figures: Figures) -> None:
     began = time.monotonic()
-    with Slurm(nodes=8) as cluster:
+    with Slurm(nodes=5) as cluster:
         stream = Stream(cluster, tmp_path / "jobs", jobs=JOBS, seed=3, gap_s=3.0)
         main_jobs = threading.Thread(target=stream.run, daemon=True)
         with LiveRun(cluster, SITE) as live:
@@ -154,7 +154,7 @@ def test_three_tasks_train_beside_a_busy_slurm_while_processes_die(tmp_path: Pat
             live.until(lambda: max(steps(live).values()) > 5, "the first trains")
             main_jobs.start()
 
-            live.until(lambda: min(steps(live).values()) > 0, "all three train")
+            live.until(lambda: min(steps(live).values()) > 0, "both train")
             before = steps(live)
             live.kill()
             live.start()
@@ -165,15 +165,13 @@ def test_three_tasks_train_beside_a_busy_slurm_while_processes_die(tmp_path: Pat
             cluster.start_controller()
             live.until(
                 lambda: all(now > before[name] or now == STEPS for name, now in steps(live).items()),
-                "all go on after that, or are done",
+                "both go on after that, or are done",
             )
 
             main_jobs.join(120)
             assert len(stream.submitted) == JOBS
             assert stream.all_ran(), "every main job ran"
-            live.until(
-                lambda: {task["state"] for task in live.tasks().values()} == {"done"}, "all three are trained", 240
-            )
+            live.until(lambda: {task["state"] for task in live.tasks().values()} == {"done"}, "both are trained", 240)
             for name, task in live.tasks().items():
                 assert task["step"] == STEPS, task
                 # Rank 0 may lose its node between its last line and its exit: then another member runs the end again
@@ -198,12 +196,6 @@ name = "first"
 script = "plain.py"
 nodes = "1:3"
 curve = {nodes = [1, 2, 3], rate = [100, 190, 270]}
-
-[[task]]
-name = "second"
-script = "plain.py"
-nodes = "1:2"
-curve = {nodes = [1, 2], rate = [100, 190]}
 
 [[task]]
 name = "ring"

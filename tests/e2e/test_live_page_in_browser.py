@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bftrain import SpeedCurve
 from tests.helpers.chromium import Chromium, Page
 from tests.helpers.live_seen import ObservedRun
 
@@ -160,23 +155,6 @@ def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, 
     assert page.complaints() == []
 
 
-def test_where_single_gpus_are_handed_out_it_calls_them_gpus(browser: Chromium, tmp_path: Path) -> None:
-    live = ObservedRun(tmp_path, scheduler={"name": "inside", "unit": "gpu"})
-    live.world.unit = "gpu"
-    with live:
-        live.submit("alone", largest=8)
-        live.lend("g1/gpu0", "g1/gpu1", "g1/gpu2")
-        page = opened(browser, live)
-        page.wait_until("document.getElementById('card-nodes').textContent === '3 of 3'")
-        page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('3 GPUs: 3 used')")
-        page.wait_until("document.querySelector('#feed li.joined')?.textContent.includes('became idle: 3 GPUs ours')")
-        words = text(page, "shown").replace("--nodes", "")
-        assert "who holds how many gpus" in words.lower()
-        assert "node" not in words.lower()
-        assert page.evaluate("document.title").startswith("3/3 GPUs, ")
-        assert page.complaints() == []
-
-
 def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chromium, busy: ObservedRun) -> None:
     page = opened(browser, busy)
     page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")
@@ -212,46 +190,6 @@ def test_part_of_the_time_is_looked_at_closer_and_others_further_back(browser: C
     assert page.complaints() == ["not loaded: net::ERR_ABORTED"]  # the stream of before, which the page ended itself
 
 
-def test_arrow_keys_tell_of_each_node_and_moment(browser: Chromium, busy: ObservedRun) -> None:
-    page = opened(browser, busy)
-    page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('12 nodes')")
-    press = "document.getElementById('%s').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
-    page.evaluate(press % ("nodes", "ArrowRight"))
-    assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00001, used by ")
-    page.evaluate(press % ("nodes", "ArrowRight"))
-    assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00002, ")
-    page.evaluate(press % ("sizes", "ArrowLeft"))
-    assert "nodes used" in page.evaluate("document.getElementById('spoken').textContent")
-
-
-@pytest.mark.parametrize("width", [500, 1400])
-def test_kinds_of_nodes_are_shown(browser: Chromium, tmp_path: Path, width: int) -> None:
-    with ObservedRun(tmp_path, kinds={"v100": "nid[00001-00003]", "k80": "nid[00004-00012]"}) as live:
-        live.submit("picky", largest=2, curves={"v100": SpeedCurve(nodes=(1, 2), rate=(10.0, 19.0))})
-        live.lend(*NODES)
-        page = opened(browser, live, width)
-        page.wait_until("document.getElementById('nodes').ariaLabel?.startsWith('12 nodes')")
-        page.wait_until(
-            "document.getElementById('note-nodes').textContent.startsWith('2 of 3 v100, 0 of 9 k80, 10 unused')"
-        )
-        press = "document.getElementById('nodes').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))"
-        page.evaluate(press)
-        assert page.evaluate("document.getElementById('spoken').textContent").startswith("nid00001 (v100), ")
-        assert page.complaints() == []
-        assert page.evaluate(STICKING_OUT) == []
-        page.screenshot(PICTURES / f"live-page-kinds-{width}.png")
-
-
-def test_with_neither_node_nor_task_it_says_so(browser: Chromium, live: ObservedRun) -> None:
-    page = opened(browser, live, 390)
-    page.wait_until("!document.getElementById('shown').hidden")
-    page.frames()
-    assert "None yet. Hand one in" in text(page, "shown")
-    assert "None is ours now" in text(page, "shown")
-    page.screenshot(PICTURES / "live-page-empty.png")
-    assert page.complaints() == []
-
-
 def test_thousands_of_nodes_fit_and_cost_the_browser_little(browser: Chromium, live: ObservedRun) -> None:
     names = tuple(f"h{number:02d}n{node:02d}" for number in range(1, 49) for node in range(96))
     live.submit("wide", largest=4000)
@@ -266,29 +204,3 @@ def test_thousands_of_nodes_fit_and_cost_the_browser_little(browser: Chromium, l
     before = page.busy_s()
     page.evaluate("new Promise((done) => setTimeout(done, 3000))")
     assert page.busy_s() - before < 1.0
-
-
-@pytest.mark.torch
-def test_the_demo_says_where_its_page_is_and_shows_itself_there(browser: Chromium, tmp_path: Path) -> None:
-    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    words = [sys.executable, "-m", "bftrain", "live", "--demo", "--for", "600"]
-    with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
-        try:
-            assert demo.stderr is not None
-            line_ = next(line for line in demo.stderr if "#token=" in line)
-            page = browser.open(line_.split()[-1], width=1400)
-            page.wait_until("document.getElementById('tasks').children.length === 3")
-            page.wait_until("document.querySelectorAll('#tasks tr:not(.over) .speed:not(:empty)').length > 0")
-            page.screenshot(PICTURES / "live-page-demo.png")
-            assert text(page, "site") == "demo"
-            assert "slot" in text(page, "feed")
-            assert page.complaints() == []
-            # The token is in no list of processes
-            assert (
-                line_.rpartition("=")[2].strip()
-                not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-            )
-        finally:
-            demo.send_signal(signal.SIGTERM)
-            demo.communicate(timeout=180)
-    page.wait_until("!document.getElementById('lost').hidden")

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -64,12 +63,6 @@ def test_help_is_what_make_alone_gives_and_names_every_target(checkout: Path) ->
         assert f"make {target} " in done.stdout
 
 
-def test_versions_of_python_are_the_same_everywhere() -> None:
-    supported = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
-    assert supported == ">=3.11,<3.14"
-    assert "oldest=3.11 newest=3.13 " in (ROOT / "tools/lib.sh").read_text()
-
-
 def test_an_old_python_is_named_with_what_to_install(checkout: Path, tmp_path: Path) -> None:
     fake_python(tmp_path / "old", "python3", 'case "$1" in -c) echo 3.9.2 ;; *) cat >/dev/null; exit 1 ;; esac')
     path = f"{tmp_path / 'old'}:{path_without_python(tmp_path)}"
@@ -79,20 +72,6 @@ def test_an_old_python_is_named_with_what_to_install(checkout: Path, tmp_path: P
     assert "needs Python 3.11 to 3.13" in done.stderr
     assert "apt-get install python3 python3-venv" in done.stderr
     assert not (checkout / ".venv").exists()
-
-
-def test_no_python_at_all(checkout: Path, tmp_path: Path) -> None:
-    done = run(checkout, "tools/venv.sh", "base", PATH=path_without_python(tmp_path), PYTHON="")
-    assert done.returncode != 0
-    assert "there is no python3 at all" in done.stderr
-
-
-def test_a_python_that_fits_is_found_behind_an_old_python3(checkout: Path, tmp_path: Path) -> None:
-    fake_python(tmp_path / "old", "python3", 'case "$1" in -c) echo 3.9.2 ;; *) cat >/dev/null; exit 1 ;; esac')
-    fake_python(tmp_path / "old", "python3.12", f'exec "{sys.executable}" "$@"')
-    path = f"{tmp_path / 'old'}:{path_without_python(tmp_path)}"
-    done = run(checkout, "tools/find-python.sh", PATH=path, PYTHON="")
-    assert done.stdout == f"{tmp_path / 'old' / 'python3.12'}\n"
 
 
 @pytest.mark.parametrize(
@@ -106,15 +85,6 @@ def test_the_python_asked_for_does_not_do(checkout: Path, tmp_path: Path, named:
     assert words in done.stderr
 
 
-def test_a_python_without_venv_is_sent_to_its_debian_package(checkout: Path, tmp_path: Path) -> None:
-    script = f'case "$*" in *ensurepip*) exit 1 ;; *) exec "{sys.executable}" "$@" ;; esac'
-    fake_python(tmp_path / "bare", "python3", script)
-    path = f"{tmp_path / 'bare'}:{path_without_python(tmp_path)}"
-    done = run(checkout, "tools/venv.sh", "base", PATH=path, PYTHON="")
-    assert done.returncode != 0
-    assert "apt-get install python3-venv\n" in done.stderr
-
-
 def test_no_network_is_said_in_words_and_the_next_run_does_not_trust_what_is_there(checkout: Path) -> None:
     first = run(checkout, "make", "demo")
     assert first.returncode != 0
@@ -123,13 +93,6 @@ def test_no_network_is_said_in_words_and_the_next_run_does_not_trust_what_is_the
     assert (checkout / ".venv/.bftrain/install.log").is_file()
     second = run(checkout, "make", "demo")
     assert "Making .venv again: an earlier installation did not end." in second.stdout
-
-
-def test_no_network_is_said_in_seconds(checkout: Path) -> None:
-    run(checkout, "tools/venv.sh", "base", PIP_RETRIES="")
-    log = (checkout / ".venv/.bftrain/install.log").read_text()
-    assert "Retry(total=1" in log
-    assert "Retry(total=4" not in log, "pip's own five tries take more than a minute"
 
 
 @pytest.mark.parametrize("half", ["empty", pytest.param("dead python", marks=pytest.mark.soak), "no pip"])
@@ -263,33 +226,3 @@ def test_horovod_is_built_beside_the_tests_that_do_not_need_it(
         "tools/run_pytest.py -m not bench and not soak and horovod -q tests/unit",
     ]
     assert calls.index("built") < calls.index(tests[1])
-
-
-@pytest.mark.parametrize("horovod", ["", "yes"])
-def test_with_a_kept_wheel_or_without_horovod_all_tests_run_together(checkout: Path, horovod: str) -> None:
-    (checkout / "venv").mkdir()
-    fake_python(checkout / "venv" / "bin", "python", FAKE_TEST_PYTHON)
-    (checkout / "kept").touch()
-    assert run(checkout, "tools/run-tests.sh", "-x", VENV="venv", HOROVOD=horovod).returncode == 0
-    tests = [call for call in (checkout / "calls").read_text().splitlines() if "pytest" in call]
-    assert tests == ["tools/run_pytest.py -m not bench and not soak -x"]
-
-
-def test_the_lowest_versions_are_those_of_the_project_file(checkout: Path) -> None:
-    done = run(checkout, sys.executable, "tools/lowest_versions.py", "gurobi", "cbc")
-    assert done.returncode == 0, done.stderr
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    printed = done.stdout.split()
-    assert len(printed) == len([*project["dependencies"], *extras["gurobi"], *extras["cbc"]])
-    assert "click==8.4" in printed
-    assert "mip==1.17" in printed
-
-
-@pytest.mark.parametrize(("one", "other", "code"), [(0, 0, 0), (3, 0, 3), (0, 4, 4), (3, 4, 4)])
-def test_two_commands_run_beside_each_other_and_either_may_fail(
-    tmp_path: Path, one: int, other: int, code: int
-) -> None:
-    fake_python(tmp_path, "one", f"echo of $1; exit {one}")
-    ended = run(ROOT, "tools/beside.sh", f"{tmp_path / 'one'} one", "sh", "-c", f"echo of other; exit {other}")
-    assert (ended.returncode, ended.stdout) == (code, "of other\nof one\n")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic.agent.process_tree import descendants
-from bftrain_elastic.worker import checkpoint_file
-from tests.helpers.workers import SOON_S, Workers
+from tests.helpers.saved import saved_step
+from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
@@ -64,6 +64,9 @@ note(position=state.position, evals=state.evals, best=best, table=state.table.to
 def test_what_only_the_first_worker_counts_survives_it(tmp_path: Path, *, planned: bool) -> None:
     with Workers(tmp_path, script(EVALUATES)) as workers:
         alone = workers.go_on_without_first(planned=planned)
+        first, second = workers.all
+        assert first.of("in_memory"), "two nodes have it in memory"
+        assert second.of("on_disk")[0]["step"] <= alone[0]["position"], "the other node's copy is gone"
     assert alone[0]["position"] >= 20
     for one in alone:
         assert one["evals"] == one["position"], "nothing of it was lost, and it goes on"
@@ -85,38 +88,6 @@ def test_the_script_sees_the_batch_that_was_decided_for_its_group(tmp_path: Path
     assert (seen[0], seen[-1]) == (None, 640)
 
 
-FIRST_WRITES_NOTHING = """
-from bftrain_elastic.worker.state_values import inner
-if os.environ["BFTRAIN_WORKER"] == "w0":
-    def train_there(state):
-        inner(state).save_at = 1e12
-        return train_and_save(state)
-    train, train_and_save = train_there, train
-"""
-
-
-def test_two_nodes_have_it_in_memory_and_one_node_has_it_on_disk(tmp_path: Path) -> None:
-    with Workers(tmp_path, script(before=FIRST_WRITES_NOTHING)) as workers:
-        first, second = workers.all
-        workers.ready()
-        workers.go(1)
-        assert first.hear("in_memory")["step"] == 0, "both hold the same from the start"
-        for _ in range(8):
-            first.hear("in_memory")
-        steps = [one["step"] for one in first.of("report")]
-        assert len(first.of("in_memory")) < 0.2 * steps[-1] + 5, "not more than five a second"
-        ready = workers.gather(2)
-        first.tell(type="leave", save=False)
-        workers.go(2, [second], sync=False)
-        # The copy of the other node is gone: what was committed is written before anything else
-        assert second.hear("on_disk")["step"] == ready[1]["step"] > 0
-        assert second.of("report") == []
-        second.hear("report", lambda one: one["step"] > ready[1]["step"] + 30)
-        assert second.of("in_memory") == []
-        on_disk = second.hear("on_disk", lambda one: one["step"] > ready[1]["step"])["step"]
-        assert (checkpoint_file.step_of(workers.folder) or 0) >= on_disk
-
-
 def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
     with Workers(tmp_path, script()) as workers:
         workers.ready()
@@ -126,82 +97,65 @@ def test_two_workers_of_one_node_do_not_save_each_other(tmp_path: Path) -> None:
         assert workers.all[0].of("on_disk")
 
 
-LARGE = """
-import threading
-from bftrain_elastic.worker import checkpoint_file
-model = torch.nn.Linear(2_000_000, 1, bias=False)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-as_bytes, saves = checkpoint_file.as_bytes, []
-
-def stuck(tensor):
-    "Write one state and no other."
-    saves.append(1)
-    if tensor.numel() > 1000 and len(saves) > 2 and os.environ["BFTRAIN_WORKER"] != "w2":
-        threading.Event().wait()
-    return as_bytes(tensor)
-
-checkpoint_file.as_bytes = stuck
-from bftrain_elastic.worker.state_values import inner
-
-def train(state):
-    while True:
-        time.sleep(0.02)
-        with torch.no_grad():
-            state.model.weight.fill_(state.step + 1)
-        state.position += 1
-        report(samples=1)
-        if len(saves) == 2:
-            inner(state).save_at = 0.0
-        state.commit()
-        note(position=state.position, first=state.model.weight[0, 0].item(), saves=len(saves))
-"""
-
-
-def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_state_before_it(tmp_path: Path) -> None:
-    with Workers(tmp_path, script(before=LARGE), count=3) as workers:
-        first, _, third = workers.all
+def test_a_worker_killed_in_the_middle_of_a_save_leaves_a_whole_commit(tmp_path: Path) -> None:
+    """Its state is large, and it is stopped while a file is there that was not before."""
+    body = "state.table.fill_(state.position)\nnote(position=state.position, table=state.table.unique().tolist())"
+    text = script(body).replace("torch.zeros(3)", "torch.zeros(2_000_000)")
+    noted = "note(begins=state.position, table=state.table.unique().tolist())\n    while"
+    with Workers(tmp_path, text.replace("while", noted, 1)) as workers:
+        first, second = workers.all
         workers.ready()
         workers.go(1, [first], size=1)
         on_disk = first.hear("on_disk")["step"]
-        first.hear("report", lambda one: one["step"] > on_disk + 20)
-        while not list(workers.folder.glob("state.*")):
-            first.hear("report")
-        half = first.of("report")[-1]["step"]
-        first.hear("report", lambda one: one["step"] > half + 20)  # the training goes on meanwhile
+        before = {path.name for path in workers.folder.iterdir()}
+        deadline = time.monotonic() + PATIENCE_S
+        while {path.name for path in workers.folder.iterdir()} <= before and time.monotonic() < deadline:
+            time.sleep(0.001)
         first.process.kill()
         first.process.wait()
-        assert checkpoint_file.step_of(workers.folder) == on_disk
-        workers.go(2, [third], size=1)
-        third.hear("report", lambda one: one["step"] > on_disk + 2)
-        assert third.lines()[0]["position"] == on_disk + 1, "it goes on from there"
-        assert [path.name for path in workers.folder.glob("state.*") if str(first.process.pid) in path.name] == []
+        workers.go(2, [second], size=1)
+        second.hear("report")
+        begins = next(one for one in second.lines() if "begins" in one)
+        assert begins["begins"] >= on_disk > 0
+        assert begins["table"] == [begins["begins"]], "all of it is of one commit"
 
 
 FULL = """
-from bftrain_elastic.worker import checkpoint_file
-from bftrain_elastic.worker.state_values import inner
-if state.position == 10:
-    inner(state).save_at = 0
-    def full(*_):
-        raise OSError(28, "No space left on device")
-    checkpoint_file._write, kept = full, checkpoint_file._write
-if state.position == 20:
-    checkpoint_file._write = kept
-    inner(state).save_at = 0
+full = os.path.exists(os.environ["BFTRAIN_FOLDER"] + "/../full")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000 if full else resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """
 
 
 def test_a_full_disk_is_remarked_on_and_ends_nothing(tmp_path: Path) -> None:
-    with Workers(
-        tmp_path, script("if 1:\n    global kept, full, checkpoint_file" + FULL.replace("\n", "\n    "))
-    ) as workers:
-        first = workers.all[0]
+    text = script(FULL, before="import resource").replace("torch.zeros(3)", "torch.zeros(500_000)")
+    with Workers(tmp_path, text, count=1) as workers:
+        (worker,) = workers.all
         workers.ready()
         workers.go(1)
-        first.hear("on_disk", lambda one: one["step"] >= 20)  # it is written when there is room
-        on_disk = [one["step"] for one in first.of("on_disk")]
-        assert not [step for step in on_disk if 10 <= step < 20]
-        assert "is not on disk: [Errno 28] No space left on device" in first.log.read_text()
+        worker.hear("on_disk")
+        (tmp_path / "full").touch()
+        failed = worker.hear("not_on_disk")
+        assert "File too large" in failed["reason"]
+        (tmp_path / "full").unlink()
+        worker.hear("on_disk", lambda one: one["step"] > failed["step"])  # it is written when there is room
+
+
+def test_a_cut_off_worker_writes_down_what_it_has_and_ends(tmp_path: Path) -> None:
+    """It does not notice that the others are gone: its own step takes for ever."""
+    body = "if state.position == 8 and state.rank == 1:\n    wait_for_ever()"
+    with Workers(tmp_path, script(body, before="def wait_for_ever():\n    time.sleep(1000)")) as workers:
+        first, second = workers.all
+        workers.ready()
+        workers.go(1)
+        first.hear("report", lambda one: one["step"] >= 7)
+        second.is_at(lambda one: "wait_for_ever" in one["line"])
+        first.process.kill()
+        first.process.wait()
+        for path in workers.folder.iterdir():  # as if it had been written long ago
+            path.unlink()
+        second.tell(type="abort")
+        assert second.ends() == os.EX_TEMPFAIL
+        assert saved_step(workers.folder) == 7
 
 
 SIGTERM = """
@@ -224,6 +178,7 @@ def test_a_worker_survives_sigterm_while_it_trains_and_its_children_do_not(tmp_p
         worker.process.send_signal(signal.SIGTERM)
         worker.hear("report", lambda one: one["step"] >= 30)
         worker.hear("done")
+        assert [one["type"] for one in worker.said][-2:] == ["on_disk", "done"], "what is done is on disk"
         deadline = time.monotonic() + 20
         while not [one for one in worker.lines() if "default" in one] and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -331,66 +286,11 @@ def test_an_error_ends_a_worker_though_another_does_not_answer(tmp_path: Path) -
         assert second.log.read_text().rstrip().endswith("ValueError: no such picture")
 
 
-def test_done_is_said_when_the_last_state_is_on_disk_or_others_go_on(tmp_path: Path) -> None:
-    before = """
-from bftrain_elastic.worker import checkpoint_file
-def dies(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-if os.environ["BFTRAIN_WORKER"] == "w0":
-    checkpoint_file.save = dies
-    from bftrain_elastic.worker.state_values import inner
-    before_train = train
-    def train(state):
-        inner(state).save_at = 1e12
-        before_train(state)
-"""
-    with Workers(tmp_path, script(steps=10, before=before)) as workers:
-        first, second = workers.all
-        workers.ready()
-        workers.go(1)
-        assert first.ends() == -signal.SIGKILL
-        assert workers.ready([second])[0]["step"] == 10
-        assert second.of("done") == []
-        workers.go(2, [second], sync=False)
-        assert second.hear("done")["step"] == 10
-        assert second.ends() == 0
-        assert checkpoint_file.step_of(workers.folder) == 10
-        assert [one["type"] for one in second.said][-2:] == ["on_disk", "done"]
-
-
-WRITES_NO_MORE = """
-from bftrain_elastic.worker import checkpoint_file
-def broken(*_):
-    raise RuntimeError("CUDA error: an illegal memory access was encountered")
-if os.environ["BFTRAIN_WORKER"] == "w1":
-    checkpoint_file.save = broken
-"""
-
-
-@pytest.mark.parametrize("writes", [True, False], ids=["it can write", "its GPU is broken"])
-def test_a_cut_off_worker_writes_down_what_it_has_and_ends(tmp_path: Path, *, writes: bool) -> None:
-    """It does not notice that the others are gone: its own step takes for ever."""
-    body = "if state.position == 8 and state.rank == 1:\n    wait_for_ever()"
-    before = FIRST_WRITES_NOTHING + ("" if writes else WRITES_NO_MORE) + "def wait_for_ever():\n    time.sleep(1000)"
-    with Workers(tmp_path, script(body, before=before)) as workers:
-        first, second = workers.all
-        workers.ready()
-        workers.go(1)
-        first.hear("report", lambda one: one["step"] >= 7)
-        second.is_at(lambda one: "wait_for_ever" in one["line"])
-        first.process.kill()
-        second.tell(type="abort")
-        assert second.ends() == os.EX_TEMPFAIL
-        assert not writes or checkpoint_file.step_of(workers.folder) == 7
-
-
 LOADER = """
 import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 from bftrain_elastic import State, report, run
-from bftrain_elastic.worker import state_saving
-state_saving._SAVING_SHARE = 1e-4  # a large state is written seldom
 torch.set_num_threads(1)
 
 class Data(Dataset):
@@ -426,7 +326,7 @@ def test_a_sigterm_that_ends_the_processes_of_a_loader_loses_nothing(tmp_path: P
             worker.tell(type="leave", save=True, grace_s=5.0)
         assert worker.ends() == 0
         last = worker.of("report")[-1]["step"]
-        assert (checkpoint_file.step_of(workers.folder) or 0) >= last - 1 >= 29
+        assert saved_step(workers.folder) >= last - 1 >= 29
         assert worker.of("on_disk")[-1]["step"] >= last - 1
         assert launcher == "native" or worker.of("stopped")
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-import numpy as np
 import pytest
 
 from bftrain import Settings
-from bftrain_replay.drawing.figure import ChartFigure, StateRaster, in_order
-from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
-from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import LIGHT
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import over_time, report
-from bftrain_replay.reporting.report_data import ReportData, RunPageData, of_study
+from bftrain_replay.reporting import report
+from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.study import study
 from tests.helpers.chromium import Chromium, Page
 from tests.unit.replay.cases import log_of, task
@@ -133,18 +126,6 @@ def test_a_user_is_followed_with_all_their_tasks(page: Page) -> None:
     assert page.evaluate("document.querySelector('[data-rows=user] tr.followed th').textContent") == "bo <b>"
 
 
-def test_a_click_on_a_raster_or_on_a_name_follows_a_task(page: Page, material: ReportData) -> None:
-    left, top, height = page.evaluate(
-        "(() => { const canvas = document.querySelector('#sizes canvas');"
-        "canvas.scrollIntoView({block: 'center', behavior: 'instant'});"
-        "const box = canvas.getBoundingClientRect(); return [box.left, box.top, box.height] })()"
-    )
-    page.drag((left + 3, top + height * 0.5 / len(material.holdings.tasks)), (left + 4, top + 2))
-    page.wait_until(f"{SAID}.startsWith('task {material.holdings.tasks[0]}')")
-    page.evaluate("[...document.querySelectorAll('#tasks th a')].find(one => one.textContent === 'net-05').click()")
-    page.wait_until(f"{SAID}.startsWith('task net-05')")
-
-
 def shown_rows(page: Page) -> list[str]:
     rows: list[str] = page.evaluate(
         "[...document.querySelectorAll('#tasks tbody tr:not([hidden]) th')].map(one => one.textContent)"
@@ -171,25 +152,6 @@ def test_a_table_is_filtered_by_words_and_by_comparing_a_column(page: Page, mate
     assert page.evaluate("document.querySelector('#tasks .filter output').textContent").endswith(" of 12 rows")
 
 
-def test_a_closer_look_at_the_waterfall_shows_its_small_steps(page: Page) -> None:
-    wide = (
-        "Object.fromEntries([...document.querySelectorAll('#draw-waterfall .mark-rect path')]"
-        ".map((bar, i) => [i, bar.getBoundingClientRect().width]))"
-    )
-    before = page.evaluate(wide)
-    page.evaluate("document.querySelector('#waterfall > .zoom').click()")
-    page.wait_until("location.hash === '#closer=waterfall'")
-    page.wait_until(f"({wide})[1] !== {before['1']}")
-    after = page.evaluate(wide)
-    steps = list(before)[1:-2]
-    assert steps
-    assert all(after[step] > 1.5 * before[step] for step in steps)
-    title = "[...document.querySelectorAll('#draw-waterfall text')].map(text => text.textContent).join()"
-    assert "node-hours, from" in page.evaluate(title)
-    page.evaluate("document.querySelector('#waterfall > .zoom').click()")
-    page.wait_until(f"({wide})[1] === {before['1']}")
-
-
 def test_it_prints_on_a4_with_what_is_followed(page: Page) -> None:
     search(page, "net-03")
     page.key("Enter", "\r")
@@ -209,52 +171,6 @@ def test_it_prints_on_a4_with_what_is_followed(page: Page) -> None:
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.prefer("light")
     page.resize(1200)
-
-
-def test_a_raster_with_more_changes_than_pixels_is_a_density(browser: Chromium, tmp_path: Path) -> None:
-    rows, changes = 4, 3000  # each of two tasks for a third of each stretch, and neither for a third
-    since_s = np.tile(np.arange(changes, dtype=np.float64), rows)
-    row, state = np.repeat(np.arange(rows), changes), np.tile(np.resize((2, 3, 0), changes), rows)
-    drawn = StateRaster(
-        changes=in_order(row, since_s, state, rows=rows, end_s=changes),
-        rows=[f"n{number}" for number in range(rows)],
-        labels=["the batch queue's", "idle", "one", "two"],
-        colours=["@busy", "@idle", "@used"],
-        thing="node",
-        tasks_are="labels",
-        groups=[("k80", 0), ("v100", 2)],
-    )
-    moments = TimeAxis(1.6e9, changes)
-    spec = over_time.rows(moments, "nodes", {"the batch queue": "@busy"})
-    figure = ChartFigure(name="holders", title="", alt="4 nodes", moments=moments, raster=drawn, spec=spec)
-    nodes = StepSeries(times_s=np.zeros(1), end_s=changes, columns={"idle": np.ones(1), "used": np.ones(1)})
-    strip = over_time.strip(cast("RunPageData", SimpleNamespace(moments=moments, nodes_over_time=nodes)))
-    path = tmp_path / "dense.html"
-    page = HtmlPage(title="dense", sections=[PageSection(heading="Over time", parts=[strip, figure])])
-    path.write_text(html(page), encoding="utf-8")
-    assert drawn.dense
-    opened = browser.open(path.as_uri(), width=1000)
-    opened.wait_until("document.documentElement.dataset.drawn")
-    colours = (
-        "(() => { const canvas = document.querySelector('#holders canvas');"
-        "const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
-        "return [canvas.width, new Set(new Uint32Array(data.buffer)).size] })()"
-    )
-    width, found = opened.evaluate(colours)
-    assert width < 250  # cells of several pixels
-    assert found < 30  # shades of one colour, not three thousand changes
-    assert opened.evaluate("document.querySelectorAll('#holders > .key a').length") == 0
-    lines = opened.evaluate(
-        "[...document.querySelectorAll('#holders .groups div')].map(one => [one.textContent, one.style.top])"
-    )
-    assert lines == [["k80", "0%"], ["v100", "50%"]]
-    for _ in range(5):
-        opened.evaluate("document.querySelector('[data-look=in]').click()")
-        opened.frames()
-    opened.wait_until("document.querySelectorAll('#holders > .key a').length === 2")
-    named = opened.evaluate("[...document.querySelectorAll('#holders > .key a')].map(one => one.textContent)")
-    assert sorted(named) == ["one", "two"]
-    assert opened.evaluate(colours)[0] > 800
 
 
 def test_a_link_keeps_what_is_shown(page: Page) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.worker import checkpoint_file
+from tests.helpers.saved import saved_step
 from tests.helpers.workers import Worker
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
@@ -75,7 +75,7 @@ def test_asked_to_stop_it_saves_and_says_so(tmp_path: Path, count: int) -> None:
             assert not worker.of("in_memory"), "all are started again from what is on disk"
             assert "after run" not in worker.log.read_text()
         assert workers[0].of("on_disk")[-1]["step"] == workers[0].of("stopped")[0]["step"]
-        assert checkpoint_file.step_of(tmp_path / "task") == workers[0].of("stopped")[0]["step"] >= 5
+        assert saved_step(tmp_path / "task") == workers[0].of("stopped")[0]["step"] >= 5
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -85,7 +85,7 @@ def test_when_it_has_trained_all_it_says_so(tmp_path: Path, count: int) -> None:
             assert worker.ends() == 0, worker.log.read_text()
             assert worker.said[-1] == {"type": "done", "step": 8}
             assert worker.log.read_text().endswith("after run\n")
-        assert checkpoint_file.step_of(tmp_path / "task") == 8
+        assert saved_step(tmp_path / "task") == 8
 
 
 CHILD = """
@@ -103,15 +103,13 @@ def test_processes_that_it_forks_end_of_sigterm_as_ever(tmp_path: Path) -> None:
 
 
 def test_without_the_first_worker_the_others_write_what_all_committed(tmp_path: Path) -> None:
-    before = "from bftrain_elastic.worker.state_values import inner\ntrain_and_save = train\ndef train(state):\n    "
-    before += "inner(state).save_at = 1e12\n    train_and_save(state)"  # it writes only at its end
-    with group(tmp_path, script(before=before), 2) as (first, second):
+    with group(tmp_path, script(), 2) as (first, second):
         first.hear("report", lambda one: one["step"] >= 10)
         first.process.kill()
         assert second.ends() == os.EX_TEMPFAIL
         assert second.log.read_text().splitlines()[-1].startswith("bftrain: the other workers are lost: ")
-        assert (checkpoint_file.step_of(tmp_path / "task") or 0) >= 9
-        assert second.said[-1] == {"type": "on_disk", "step": checkpoint_file.step_of(tmp_path / "task")}
+        assert saved_step(tmp_path / "task") >= 9
+        assert second.said[-1] == {"type": "on_disk", "step": saved_step(tmp_path / "task")}
 
 
 def test_it_says_where_it_is(tmp_path: Path) -> None:

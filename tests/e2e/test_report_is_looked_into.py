@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bftrain import Settings
-from bftrain_replay.drawing.theme import DARK, LIGHT
+from bftrain_replay.drawing.theme import LIGHT
 from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import ReportData, of_study
@@ -125,30 +125,6 @@ def test_the_pointer_shows_node_task_and_time(page: Page, material: ReportData, 
     assert said(to_s)[-8:] in lines[2]
 
 
-def test_idle_nodes_and_the_batch_queue_are_shown_too(page: Page, material: ReportData) -> None:
-    names = material.log.node_names
-    row = (names.index("g") + 0.5) / len(names)
-    shown = ["node g", "the batch queue's", f"{said(0)} to {said(39_900.0)[-8:]} UTC (11.1 h)"]
-    assert point(page, "holders", 0.5, row) == shown
-    page.mouse("move", 2, 2)
-    page.frames()
-    assert page.evaluate("document.getElementById('tip').hidden")
-
-
-def test_a_task_tells_its_size(page: Page, material: ReportData) -> None:
-    held = material.holdings.table()
-    rows = held.tasks[:3]
-    for row, name in enumerate(rows):
-        lines = point(page, "sizes", 12_500.0 / SPAN_S, (row + 0.5) / len(rows))
-        at = [
-            (from_s, to_s)
-            for number, from_s, to_s in zip(held.task, held.from_s, held.to_s, strict=True)
-            if held.tasks[number] == name and from_s <= 12_500.0 < to_s
-        ]
-        size = {0: "no node", 1: "1 node"}.get(len(at), f"{len(at)} nodes")
-        assert lines[:2] == [f"task {name}", size]
-
-
 def test_the_curve_tells_how_many_were_idle_and_used(page: Page, material: ReportData) -> None:
     left, _, width, _ = box(page, "#holders canvas")  # all figures over time stand in line
     _, top, _, height = box(page, "#draw-nodes svg")
@@ -217,22 +193,6 @@ def test_dragging_over_the_strip_moves_all_figures_over_time(page: Page, materia
         page.wait_until(f"{TICKS.replace('FIGURE', name)} === {before[name]!r}")
 
 
-def test_dragging_over_a_picture_looks_closer_and_a_double_click_shows_all(page: Page) -> None:
-    left, top, width, height = box(page, "#holders canvas")
-    page.drag((left + width * 0.2, top + height * 0.1), (left + width * 0.3, top + height * 0.4))
-    page.wait_until("document.getElementById('shown-time').textContent !== 'all of the time'")
-    page.frames()
-    assert [point(page, "holders", 0.5, at)[0] for at in (0.05, 0.95)] == ["node a", "node c"]  # of some nodes only
-    assert len({point(page, "sizes", 0.5, (row + 0.5) / 3)[0] for row in range(3)}) == 3
-    left, top, width, height = box(page, "#holders canvas")
-    for clicks in (1, 2):
-        page.mouse("press", left + width / 2, top + height / 2, clickCount=clicks)
-        page.mouse("release", left + width / 2, top + height / 2, clickCount=clicks)
-    page.wait_until("document.getElementById('shown-time').textContent === 'all of the time'")
-    page.frames()
-    assert [point(page, "holders", 0.5, at)[0] for at in (0.05, 0.95)] == ["node a", "node g"]
-
-
 def test_buttons_work_from_the_keyboard(page: Page) -> None:
     def press(move: str) -> str:
         page.evaluate(f"document.querySelector('[data-look={move}]').focus()")
@@ -287,23 +247,6 @@ def test_a_heading_sorts_numbers_texts_and_what_is_missing(page: Page) -> None:
     hours = [float(cell) for cell in column(page, "node-hours")]
     assert hours == sorted(hours)
     assert page.evaluate("document.querySelectorAll('#tasks [aria-sort]').length") == 1
-
-
-def test_light_and_dark_follow_the_reader_without_loading_again(page: Page, material: ReportData) -> None:
-    ground = "getComputedStyle(document.body).backgroundColor"
-    row = (material.log.node_names.index("g") + 0.5) / 7
-    light = page.evaluate(ground), pixel(page, 0.1, row)
-    page.prefer("dark")
-    page.wait_until(f"{ground} !== {light[0]!r}")
-    page.frames()
-    red, green, blue = pixel(page, 0.1, row)
-    assert f"#{red:02x}{green:02x}{blue:02x}" == DARK["busy"]
-    used = page.evaluate("getComputedStyle(document.querySelector('#draw-nodes [fill=\"var(--used)\"]')).fill")
-    assert used == f"rgb({', '.join(str(part) for part in bytes.fromhex(DARK['used'][1:]))})"
-    page.prefer("light")
-    page.wait_until(f"{ground} === {light[0]!r}")
-    page.frames()
-    assert pixel(page, 0.1, row) == light[1]
 
 
 ALIGNED = """

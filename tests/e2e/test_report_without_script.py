@@ -102,17 +102,6 @@ def test_all_pictures_are_there_without_javascript(browser: Chromium, address: P
     assert page.complaints() == []
 
 
-def test_pictures_follow_a_dark_reader_without_javascript(browser: Chromium, pages: dict[str, Path]) -> None:
-    page = without_script(browser, pages["report"], 800, dark=True)
-    colours = page.evaluate(
-        """['#nodes', '#holders'].map(name => {
-            const words = document.querySelector(`${name} .static text`), colour = getComputedStyle(words).fill;
-            return colour.match(/[0-9]+/g).map(Number).reduce((a, b) => a + b) > 384;
-        })"""
-    )
-    assert colours == [True, False]  # words are light; on the picture of nodes, whose ground is light, they are dark
-
-
 @pytest.mark.parametrize("scripts", [True, False])
 def test_all_pictures_are_on_paper(browser: Chromium, address: Path, *, scripts: bool) -> None:
     page = browser.open(address.as_uri(), width=1200, scripts=scripts)
@@ -137,26 +126,3 @@ def test_a_program_prints_all_pictures(pages: dict[str, Path], tmp_path: Path) -
     shutil.copyfile(printed, PICTURES / "report-by-program.pdf")
     content = printed.read_bytes()
     assert len(re.findall(rb"/Subtype */Image", content)) >= 2  # both pictures of rows over time
-
-
-def test_what_is_looked_at_closer_is_printed_so(browser: Chromium, pages: dict[str, Path]) -> None:
-    page = browser.open(pages["report"].as_uri(), width=1200)
-    page.wait_until("document.documentElement.dataset.drawn")
-    page.evaluate("document.querySelector('[data-look=in]').click()")
-    page.frames()
-    page.prefer("light", "print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.frames()
-    shown = "['.draw', '.static'].map(one => !!document.querySelector('#nodes ' + one).clientHeight)"
-    assert page.evaluate(shown) == [True, False]
-
-
-def test_on_a_screen_the_script_takes_their_place(browser: Chromium, address: Path) -> None:
-    page = browser.open(address.as_uri(), width=1200)
-    page.wait_until("document.documentElement.dataset.drawn")
-    heights = page.evaluate(
-        """[...document.querySelectorAll('figure:not(.chooser)')].map(figure =>
-            ['.draw', '.static'].map(one => figure.querySelector(one).clientHeight))"""
-    )
-    assert all(drawn and not static for drawn, static in heights)
-    assert page.complaints() == []

@@ -113,13 +113,6 @@ def test_a_page_is_quiet_fits_and_can_be_read(name: str, look: tuple[str, bool],
     assert page.evaluate("[...document.images].filter(image => !image.complete || !image.naturalWidth).length") == 0
 
 
-def test_the_home_page_says_on_one_screen_what_it_is(browser: Chromium, site: Path) -> None:
-    page = browser.open((site / "index.html").as_uri(), width=1280, height=800)
-    below = "[...document.querySelectorAll('h1, .home pre, .home-picture img, .uses h2')]"
-    assert page.evaluate(f"{below}.length") == 6
-    assert page.evaluate(f"Math.max(...{below}.map(item => item.getBoundingClientRect().bottom))") <= 800
-
-
 @pytest.mark.parametrize(
     ("begin", "words", "page"),
     [
@@ -134,16 +127,6 @@ def test_the_search_finds_without_a_server(begin: str, words: str, page: str, br
     assert any(unquote(address).partition("?")[0].endswith(f"/{page}") for address in found)
     assert_quiet(opened, site)
     opened.screenshot(PICTURES / f"site-search-{words}.png")
-
-
-def test_the_search_ranks_titles_first(browser: Chromium, site: Path) -> None:
-    for words in ("glossary", "sweeps", "performance", "objectives", "security"):
-        opened = browser.open((site / "index.html").as_uri(), width=1280)
-        found = opened.evaluate(f"({SEARCH})({words!r})")
-        assert unquote(found[0]).partition("?")[0].endswith(f"/{words}.html")
-    opened = browser.open((site / "index.html").as_uri(), width=1280)
-    first = opened.evaluate(f"({SEARCH})('energy')")[:2]  # a page and its section that have it as a title
-    assert any("/assess.html" in unquote(address) for address in first)
 
 
 def test_a_reader_can_choose_light_or_dark(browser: Chromium, site: Path) -> None:

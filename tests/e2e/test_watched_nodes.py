@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 
 
 def test_main_jobs_share_no_node_with_a_worker(tmp_path: Path, figures: Figures) -> None:
-    measured = shared(tmp_path, 4, kills=1)
+    measured = shared(tmp_path, 4, kills=1, nodes=4)
     for what, number in measured.items():
         figures.add(what, number)
     # Other agents keep workers for 30 s without a daemon, and looks come every 2 s. The soak test has a sharper bound

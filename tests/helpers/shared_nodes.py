@@ -32,29 +32,15 @@ python = "{{python}}"
 preload = []
 port = {port}
 """
+# Needs no torch: which launcher it is does not matter here
 SCRIPT: Final = """\
 import time
 
-import torch
+from bftrain_elastic import report
 
-from bftrain_elastic import State, report, run
-
-
-def train(state):
-    model = state.parallel()
-    while state.position < 100_000:
-        loss = model(torch.ones(4, 8)).square().mean()
-        loss.backward()
-        state.optimizer.step()
-        state.position += 1
-        time.sleep(0.05)
-        report(samples=4, loss=loss)
-        state.commit()
-
-
-torch.set_num_threads(1)
-model = torch.nn.Linear(8, 8)
-run(State(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), position=0), train)
+while True:
+    time.sleep(0.05)
+    report(samples=4)
 """
 _LOOK_S: Final = 0.01
 
@@ -98,7 +84,8 @@ class WatchedNodes:
     def train(self) -> None:
         """Hand in a task for all nodes, and wait until it has them."""
         (self.live.folder / "train.py").write_text(SCRIPT)
-        self.live.call("submit", "train.py", "--name", "train", "--nodes", f"1:{len(self.cluster.nodes)}")
+        words = ("--name", "train", "--nodes", f"1:{len(self.cluster.nodes)}", "--launcher", "process")
+        self.live.call("submit", "train.py", *words)
         self.trains()
 
     def trains(self) -> None:
@@ -173,10 +160,10 @@ class WatchedNodes:
                         self._seen[node].append(time.time())
 
 
-def shared(folder: Path, jobs: int, kills: int) -> dict[str, float]:
+def shared(folder: Path, jobs: int, kills: int, *, nodes: int) -> dict[str, float]:
     """Run main jobs of 1 to 8 s beside a training, half of them after kills of the daemon; give what was measured."""
     chance = random.Random(1)  # noqa: S311 - jobs of a test
-    with WatchedNodes(8, folder) as watched:
+    with WatchedNodes(nodes, folder) as watched:
         watched.train()
         watched.run(jobs - jobs // 2, chance)
         alive_s = watched.shared_s()

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 
 
 def test_two_hundred_main_jobs_share_no_node_with_a_worker(tmp_path: Path, soak_log: Log) -> None:
-    figures = shared(tmp_path, 200, kills=10)
+    figures = shared(tmp_path, 200, kills=10, nodes=8)
     soak_log(figures)
     assert figures["the same with kills of the daemon, s"] <= 0.2
     assert figures["remarks"] == 0
