@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bftrain import registry
+from bftrain_elastic.conformance import LocalStage
 from tests.helpers.one_node import OneNode
+from tests.helpers.stages import NODES
 
 
 @pytest.fixture
@@ -16,3 +19,10 @@ def one_node(tmp_path: Path) -> Iterator[OneNode]:
     running = OneNode(tmp_path)
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def torch_stage() -> Iterator[LocalStage]:
+    """Yield four agents that import torch once for all tests of this process; see :func:`launched`."""
+    with LocalStage(registry.load("launcher", "native"), nodes=NODES) as running:
+        yield running

@@ -33,8 +33,8 @@ class Stalled:
         self.limit_s = limit_s
         self.records = stage.folder / f"records-{fault}-{time.monotonic_ns()}"
         self.records.mkdir()
-        words = ("--record", str(self.records), "--fault", "none" if fault == "stop" else fault)
-        self.task = stage.new(*words, stall_limit_s=limit_s, stop_grace_s=2.0)
+        argv = [str(PROGRAMS / "faulty.py"), "--record", str(self.records), "--fault", fault.replace("stop", "none")]
+        self.task = stage.new(argv=argv, stall_limit_s=limit_s, stop_grace_s=2.0)
 
     def __enter__(self) -> Self:
         stage, fault = self.stage, self.fault
@@ -68,12 +68,9 @@ class Stalled:
 
     def demand_it_is_named(self, pattern: str) -> float:
         """Demand that the mistake is reported in words, soon; return after how many seconds it was."""
-        within_s = busy_s(SOON_S)
-        what = f"/{pattern}/ is reported within {within_s:g} s"
-        self.stage.messages.until(lambda: bool(self.said(pattern)), what, within_s + 5)
-        after_s = self.said(pattern)[0][0] - self.at
-        assert after_s <= within_s, f"{what}, not after {after_s:.1f} s: {self.said(pattern)}"
-        return after_s
+        within_s = busy_s(2 * SOON_S)
+        self.stage.messages.until(lambda: bool(self.said(pattern)), f"/{pattern}/ is reported", within_s)
+        return self.said(pattern)[0][0] - self.at
 
     def demand_stacks(self, pattern: str) -> None:
         """Demand that the logs of the task have the stacks of its ranks: they are being written when it is named."""
@@ -82,7 +79,7 @@ class Stalled:
         def logs() -> str:
             return "\n".join(log.read_text(errors="replace") for log in folder.iterdir())
 
-        deadline = time.monotonic() + busy_s(SOON_S)
+        deadline = time.monotonic() + busy_s(2 * SOON_S)
         while not re.search(pattern, logs()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert re.search(pattern, logs()), f"no stack with /{pattern}/ in its logs:\n{logs()[-3000:]}"
@@ -91,11 +88,12 @@ class Stalled:
         """Demand that its nodes are free by the set time; return after how many seconds they were."""
         messages, task = self.stage.messages, self.task
         messages.until(
-            lambda: bool(messages.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + busy_s(40)
+            lambda: bool(messages.of("failed", task)), "it is given up by the set time", 3 * self.limit_s + busy_s(60)
         )
         messages.until(
             lambda: {node for one in messages.of("vacated", task) for node in one["nodes"]} >= {"n1", "n2"},
             "its nodes are free",
+            busy_s(60),
         )
-        messages.until(lambda: not self.stage.leftovers(), "no process of it is left", busy_s(10))
+        messages.until(lambda: not self.stage.leftovers(), "no process of it is left", busy_s(60))
         return float(messages.of("failed", task)[0]["t"]) - self.at

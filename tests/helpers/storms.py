@@ -14,12 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain import registry
 from bftrain_elastic.agent.process_tree import descendants, kill
 from bftrain_elastic.tryout.local_stage import PATIENCE_S, LocalStage
+from tests.helpers.stages import NODES
 from tests.helpers.storm_site import StormSite
-
-NODES = ("n1", "n2", "n3", "n4")
 
 
 def storm(stage: LocalStage, task: str, *, rounds: int) -> int:
@@ -221,40 +219,38 @@ def demand_nothing_is_lost(site: StormSite, limit: int) -> None:
     assert not lost, f"(on disk, went on from): {lost}; {story}"
 
 
-def lose_first_workers(record: Path, launcher: str, writes: str, losses: int, *, grace_s: float = 0.0) -> int:
+def lose_first_workers(stage: LocalStage, record: Path, writes: str, losses: int) -> int:
     """Take the first of two workers so often in its first step, and return how many values were lost by that.
 
     It is killed and replaced, or its node is preempted: then the other goes on alone, or with another at once.
     """
     program = str(Path(__file__).parent / "programs" / "first_values.py")
-    make = registry.load("launcher", launcher)
-    with LocalStage(make, (program, str(record), writes), nodes=NODES[:3], grace_s=grace_s) as stage:
-        task, held = stage.new(), ["n1", "n2"]
-        stage.do("start", task, "n1")
-        stage.messages.steps(task, 1, 2)
-        stage.do("grow", task, "n2")
-        seen = 0
-        for number in range(losses):
-            first, pid = _wait_for_first_step(record, seen)
-            seen = first
-            free = next(node for node in NODES[:3] if node not in held)
-            if number % 3 == 0 and writes != "sharded":  # where steps are repeated, kills count as failed growth
-                os.kill(pid, signal.SIGKILL)
-                held.reverse()
-                continue
-            stage.lose(held[0])
-            shrinks = {"action": "shrink", "task": task, "nodes": held[:1], "cause": "preempted"}
-            grows = {"action": "grow", "task": task, "nodes": [free]}
-            if number % 3 == 1:
-                stage.apply(shrinks)
-                stage.messages.steps(task, 1, 2)
-                stage.apply(grows)
-            else:
-                stage.apply(shrinks, grows)
-            stage.find(held[0])
-            held = [held[1], free]
-        _wait_for_first_step(record, seen)
-        stage.end(task)
+    task, held = stage.new(argv=[program, str(record), writes]), ["n1", "n2"]
+    stage.do("start", task, "n1")
+    stage.messages.steps(task, 1, 2)
+    stage.do("grow", task, "n2")
+    seen = 0
+    for number in range(losses):
+        first, pid = _wait_for_first_step(record, seen)
+        seen = first
+        free = next(node for node in NODES[:3] if node not in held)
+        if number % 3 == 0 and writes != "sharded":  # where steps are repeated, kills count as failed growth
+            os.kill(pid, signal.SIGKILL)
+            held.reverse()
+            continue
+        stage.lose(held[0])
+        shrinks = {"action": "shrink", "task": task, "nodes": held[:1], "cause": "preempted"}
+        grows = {"action": "grow", "task": task, "nodes": [free]}
+        if number % 3 == 1:
+            stage.apply(shrinks)
+            stage.messages.steps(task, 1, 2)
+            stage.apply(grows)
+        else:
+            stage.apply(shrinks, grows)
+        stage.find(held[0])
+        held = [held[1], free]
+    _wait_for_first_step(record, seen)
+    stage.end(task)
     return sum(_count_lost(line) for line in _lines(record))
 
 

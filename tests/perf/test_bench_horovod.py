@@ -14,7 +14,8 @@ from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import descendants, kill
 from bftrain_elastic.tryout import sample_script_horovod
 from tests.helpers.figures import Figures
-from tests.helpers.storms import NODES, assert_never_behind_a_commit, storm
+from tests.helpers.stages import NODES
+from tests.helpers.storms import assert_never_behind_a_commit, storm
 
 pytestmark = [pytest.mark.bench, pytest.mark.horovod]
 

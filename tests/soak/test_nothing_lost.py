@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.manager import launchers
-from bftrain_elastic.tryout.local_stage import LocalStage
+from bftrain import registry
+from bftrain_elastic.conformance import LocalStage
 from tests.helpers.daemon_kills import kill_daemon
 from tests.helpers.preemptions import survive
-from tests.helpers.stalled import PROGRAMS, WORDS, Stalled
+from tests.helpers.stages import NODES
+from tests.helpers.stalled import WORDS, Stalled
 from tests.helpers.storms import lose_first_workers, survive_faults
 from tests.soak.conftest import Log
 
@@ -39,7 +40,8 @@ def test_fifty_first_workers_lost_in_their_first_step(
 ) -> None:
     if (launcher, writes) == ("horovod", "sharded"):
         pytest.skip("Horovod does not divide models")
-    lost = lose_first_workers(tmp_path / "record", launcher, writes, 50)
+    with LocalStage(registry.load("launcher", launcher), nodes=NODES[:3]) as stage:
+        lost = lose_first_workers(stage, tmp_path / "record", writes, 50)
     soak_log({"values lost": float(lost)})
     assert lost == 0
 
@@ -50,7 +52,7 @@ def test_five_hundred_kills_of_the_daemon(tmp_path: Path, soak_log: Log) -> None
 
 @pytest.mark.parametrize("fault", sorted(WORDS))
 def test_faults_are_named_within_the_time_that_users_have(fault: str, soak_log: Log) -> None:
-    with LocalStage(launchers.native, (str(PROGRAMS / "faulty.py"),), nodes=("n1", "n2")) as stage:
+    with LocalStage(registry.load("launcher", "native"), nodes=("n1", "n2")) as stage:
         with Stalled(stage, fault, limit_s=180.0) as stalled:
             named_s = stalled.demand_it_is_named(WORDS[fault])
             freed_s = 0.0 if fault == "stop" else stalled.demand_it_lets_go()
