@@ -148,7 +148,7 @@ def test_a_task_of_unknown_speed_is_measured_on_all_it_was_given_then_on_less_an
             measuring.on_message(message)
     assert sizes == [4, 2, 1, 4]
     confirmed = [one["nodes"] for one in stage.messages.of("confirmed", task)]
-    assert confirmed == [list(NODES), ["n1", "n2"], ["n1"], list(NODES)]
+    assert confirmed[-4:] == [list(NODES), ["n1", "n2"], ["n1"], list(NODES)]
     steps = [one["step"] for one in stage.messages.of("report", task)]
     assert all(later == earlier + 1 for earlier, later in pairwise(steps)), "measuring redoes nothing"
     stage.end(task)

@@ -31,8 +31,12 @@ def needs(found: Page) -> list[str]:
 ALL = [found for found in map(page, PAGES) if has_something_to_do(found) and not {"slurm", "pbs"} & {*needs(found)}]
 
 
+# Each takes a minute of CPU time. Other pages type the same commands, and tests/golden compares their outputs
+LONG = {"docs/sweeps.md", "docs/tutorials/your-policy.md"}
+
+
 def marks(found: Page) -> list[pytest.MarkDecorator]:
-    return [getattr(pytest.mark, name) for name in needs(found)]
+    return [getattr(pytest.mark, name) for name in [*needs(found), *(["soak"] if found.name in LONG else [])]]
 
 
 @pytest.mark.parametrize("found", [pytest.param(found, id=found.name, marks=marks(found)) for found in ALL])

@@ -121,24 +121,6 @@ def test_who_stops_workers_that_wait_hears_of_their_end_later(hub: AgentHub, com
     assert ended == ["asked for b", "asked for b", "heard of b", "heard of b"]
 
 
-def test_an_end_that_comes_before_the_wakening_does_no_harm(
-    inbox: MessageInbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread may see that it is to end, and be gone, before the thread that asked for it has written to wake it."""
-    running = AgentHub(inbox, SECRET)
-    write = os.write
-
-    def late(file: int, data: bytes) -> int:
-        running._thread.join(PATIENCE_S)  # noqa: SLF001 - the moment matters
-        return write(file, data)
-
-    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs.os.write", late)
-    running.close()
-    running.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        running.call(lambda: None)
-
-
 def test_a_job_that_cannot_be_is_refused_when_it_is_added(launcher: AgentLauncher) -> None:
     with pytest.raises(BadJob, match="is there already"):
         launcher.add("t", {"argv": ["x.py"], "folder": "f"})
@@ -155,26 +137,6 @@ def test_an_agent_that_falls_silent_is_lost(
     gone = inbox.until("gone")
     assert (gone["node"], gone["reason"].startswith("nothing heard for")) == ("n1", True)
     assert hub.nodes() == {}
-
-
-def test_silent_connections_keep_no_agent_out(
-    comes: Comes, inbox: MessageInbox, hub: AgentHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs._STRANGERS", 4)
-    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs._STRANGER_S", 600.0)
-    silent = [socket.create_connection(hub.address, timeout=PATIENCE_S) for _ in range(20)]
-    comes("n1")
-    assert inbox.until("registered")["node"] == "n1"
-    for connection in silent:
-        connection.close()
-
-
-def test_agents_that_all_come_at_once_are_all_taken(comes: Comes, inbox: MessageInbox, hub: AgentHub) -> None:
-    """As all agents of a site do after a restart, none of which has spoken before the last one is connected."""
-    connections = [socket.create_connection(hub.address, timeout=PATIENCE_S) for _ in range(300)]
-    for number, connection in enumerate(connections):
-        comes(f"n{number}", connection=connection)
-    inbox.until("registered", len(connections))
 
 
 def test_an_agent_that_spoke_while_the_hub_stood_still_is_not_silent(

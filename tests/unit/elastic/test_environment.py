@@ -10,8 +10,7 @@ import pytest
 
 from bftrain_elastic.agent.prefork_server import LAUNCHER
 from bftrain_elastic.manager.environment import command
-from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.starters import torchrun
+from tests.helpers.lifecycles import LauncherJob
 
 SCRIPT = ("train.py", "--x", "1")
 
@@ -28,24 +27,6 @@ def ran(*setup: str, argv: Sequence[str] = ("printf", "%s|"), **more: Any) -> su
     found, warm = words(argv, setup=setup, **more)
     assert not warm
     return subprocess.run(found, capture_output=True, text=True, check=False)
-
-
-def test_without_an_environment_a_fork_runs_it() -> None:
-    assert words() == (SCRIPT, True)
-    assert words(("make", "all")) == (("make", "all"), False)
-
-
-def test_a_script_is_run_by_the_python_of_the_task() -> None:
-    assert words(python="/v/bin/python") == (("/v/bin/python", *SCRIPT), False)
-    assert words(prefix=("apptainer", "exec", "i.sif")) == (("apptainer", "exec", "i.sif", "python3", *SCRIPT), False)
-    assert words(("make",), python="/v/bin/python", prefix=("nice",)) == (("nice", "make"), False), "it needs none"
-
-
-def test_launchers_that_prepare_a_script_do_so_in_its_python() -> None:
-    started, _ = words(launcher="horovod", python="p")
-    assert started == ("p", "-m", "bftrain_elastic.starters.script", *SCRIPT)
-    started, _ = words((str(torchrun.__file__), "2", *SCRIPT), launcher="torchrun", python="p")
-    assert started == ("p", "-m", "bftrain_elastic.starters.torchrun", "2", *SCRIPT)
 
 
 def test_lines_run_in_their_order_in_one_shell_and_nothing_needs_quotes() -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.stalls import LEAST_LOADING_S, LOADING_S, LOADS, MEETING_S, FormationWatch
-from tests.unit.elastic.lifecycle_cases import NativeCase as Play
-from tests.unit.elastic.recorded_context import RecordedContext
+from tests.helpers.lifecycles import LOADING_S, LONGEST_RETRY_S, MEETING_S, LauncherJob, NativeLifecycle, WorkerExit
+from tests.helpers.lifecycles import NativeCase as Play
 
 
 def joined(case: Play, worker: str, generation: int) -> None:
@@ -72,33 +68,3 @@ def test_one_that_is_alone_and_never_gets_its_state_is_ended_and_started_again()
     case.tick(case.context.settle_s + 1)
     assert len(case.context.spawned) == 1
     assert case.context.notes() == []
-
-
-def test_how_long_a_state_takes_is_learned() -> None:
-    watch = FormationWatch(10_000.0)
-    watch.began(0.0)
-    watch.met(1.0)
-    watch.confirmed(1.5, learn=True)
-    watch.began(10.0)
-    watch.met(10.0)
-    assert not watch.overdue(10.0 + LEAST_LOADING_S)
-    assert watch.overdue(10.1 + LEAST_LOADING_S)
-    watch.confirmed(110.0, learn=True)
-    watch.began(200.0)
-    watch.met(200.0)
-    assert not watch.overdue(200.0 + LOADS * 99)
-
-
-def test_groups_that_nodes_leave_do_not_count() -> None:
-    floor_s, watch = RecordedContext().settle_s, FormationWatch(120.0)
-    for second in range(0, 1000, 10):
-        assert watch.began(float(second)) == ""
-        assert watch.given_up(second + floor_s) == ""
-
-
-def test_without_a_limit_it_is_tried_for_ever() -> None:
-    watch = FormationWatch(0.0)
-    for second in range(0, 100_000, 100):
-        watch.began(float(second))
-        watch.lost("Connection refused")
-    assert watch.given_up(1e9) == ""

@@ -6,12 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.growth_retry import FIRST_S, LONGEST_S, GrowthRetry
-from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S
-from bftrain_elastic.manager.task_lifecycles.native_group import SURVIVED
-from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S
-from tests.unit.elastic.lifecycle_cases import NativeCase, at
+from tests.helpers.lifecycles import (
+    FIRST_S,
+    LOADING_S,
+    LONGEST_RETRY_S,
+    LONGEST_S,
+    SURVIVED,
+    NativeCase,
+    WorkerExit,
+    at,
+)
 
 
 def failed(case: NativeCase, step: int) -> None:
@@ -106,15 +110,6 @@ def test_other_new_nodes_need_not_wait_for_those_set_aside() -> None:
     assert [worker for worker, _ in case.context.take_sent("gather")] == [old]
     case.ready(old, step + 1, 3)
     assert list(map(at, case.go(step + 1))) == ["a", "c"]
-
-
-def test_a_first_start_that_fails_is_no_growth() -> None:
-    case = NativeCase("a", "b")
-    case.set_nodes("a", "b")
-    case.all_new_ready()
-    failed(case, -1)
-    case.tick(LONGEST_RETRY_S)
-    assert len(case.go(0)) == 2
 
 
 def test_a_growth_is_not_cut_while_the_state_moves_and_is_when_it_stands_still() -> None:
@@ -286,12 +281,3 @@ def test_workers_that_crash_as_they_join_together_are_one_failure() -> None:
     case.go(1)
     assert seconds_to_restart(case, old, 2) == pytest.approx(FIRST_S, abs=1.0)
     assert list(map(at, case.context.spawned)) == ["b", "c"]
-
-
-def test_who_was_not_set_aside_is_not() -> None:
-    retry = GrowthRetry()
-    assert not retry.waits("x", 0.0)
-    retry.failed({"x"}, {"b"}, 0.0, "lost")
-    assert retry.waits("x", 1.0)
-    assert not retry.waits("y", 1.0)
-    assert not retry.waits("x", FIRST_S)

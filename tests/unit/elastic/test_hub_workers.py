@@ -8,7 +8,7 @@ import pytest
 
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
+from tests.helpers.lifecycles import WorkerExit
 from tests.helpers.scripted_agents import SECRET, Agent, Comes, MessageInbox, Simple, exit_, left, start, started
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.tryout.local_stage import LocalStage
 from bftrain_elastic.tryout.try_script import ScriptTrial
+from tests.helpers.lifecycles import LauncherJob
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.native import LONGEST_RETRY_S, REPEAT_S
-from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, HANG_S
-from tests.unit.elastic.lifecycle_cases import NativeCase as Play
-from tests.unit.elastic.lifecycle_cases import at
+from tests.helpers.lifecycles import ABORT_S, COMPANY_S, HANG_S, LONGEST_RETRY_S, REPEAT_S, WorkerExit, at
+from tests.helpers.lifecycles import NativeCase as Play
 
 
 def test_a_start_waits_for_all_that_are_coming_but_not_for_ever() -> None:

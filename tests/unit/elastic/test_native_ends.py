@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, UNHEEDED
-from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
-from tests.unit.elastic.lifecycle_cases import NativeCase as Play
-from tests.unit.elastic.lifecycle_cases import at
+from tests.helpers.lifecycles import (
+    ABORT_S,
+    ASTRAY,
+    COMPANY_S,
+    FAREWELL_S,
+    UNHEEDED,
+    LauncherJob,
+    NativeLifecycle,
+    WorkerExit,
+    at,
+)
+from tests.helpers.lifecycles import NativeCase as Play
 
 
 def test_three_deaths_without_a_step_further_are_a_failure() -> None:

@@ -6,14 +6,17 @@ import dataclasses
 
 import pytest
 
-from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.manager.task_lifecycles.native import NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.native_group import COMPANY_S
-from bftrain_elastic.manager.task_lifecycles.stalls import MEETING_S
-from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
 from bftrain_elastic.wire.messages import Message
-from tests.unit.elastic.recorded_context import RecordedContext
+from tests.helpers.lifecycles import (
+    ABSENCE_S,
+    COMPANY_S,
+    MEETING_S,
+    LauncherJob,
+    LeftWorker,
+    NativeLifecycle,
+    RecordedContext,
+    WorkerExit,
+)
 
 
 class Play:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 
-from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S, LONGEST_RETRY_S, SILENT_S
-from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
-from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
-from tests.unit.elastic.lifecycle_cases import ProcessCase as Play
-from tests.unit.elastic.recorded_context import RecordedContext
+from tests.helpers.lifecycles import ABSENCE_S, SILENT_S, LauncherJob, RecordedContext, TorchrunLifecycle, WorkerExit
+from tests.helpers.lifecycles import PROCESS_COMPANY_S as COMPANY_S
+from tests.helpers.lifecycles import PROCESS_RETRY_S as LONGEST_RETRY_S
+from tests.helpers.lifecycles import ProcessCase as Play
 
 
 def test_the_others_start_when_rank_0_has_a_port_and_all_know_the_group() -> None:
@@ -128,7 +125,7 @@ def test_crashes_of_others_because_a_node_was_taken_are_no_failure_however_often
         case.tick(LONGEST_RETRY_S)
         case.find("b")
         case.set_nodes("a", "b")
-        for worker in list(case.lifecycle._running):  # noqa: SLF001 - the workers of one node
+        for worker in list(case.context.spawned):  # the workers of one node
             case.lifecycle.exited(worker, WorkerExit(0, stopped=True))
         case.context.spawned = case.context.spawned[-1:]
     assert not {"failed", "note", "done"} & set(case.context.kinds())

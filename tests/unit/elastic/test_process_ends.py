@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
-from tests.unit.elastic.lifecycle_cases import ProcessCase as Play
+from tests.helpers.lifecycles import ProcessCase as Play
+from tests.helpers.lifecycles import WorkerExit
 
 
 def test_it_is_done_when_all_ended_well_and_the_nodes_stay() -> None:
@@ -236,3 +236,44 @@ def test_a_program_that_dies_at_once_waits_between_its_starts_though_a_node_left
             case.started()
             case.lifecycle.exited(worker, WorkerExit(1))
     assert 1 <= starts <= 10
+
+
+def test_a_loss_that_is_no_number_is_reported_and_given_up_after_the_limit() -> None:
+    case = Play("a", stall_limit_s=100.0)
+    case.set_nodes("a")
+    (only,) = case.started()
+    case.report(only, 1, loss=1.0)
+    for step in range(2, 200):
+        case.report(only, step, nan=True)
+        case.tick(1.0)
+        if case.context.stopped:
+            break
+    assert 95 < step < 110
+    assert case.context.notes()[0] == "its loss is not a number (NaN or infinite) since step 2"
+    case.lifecycle.exited(only, WorkerExit(-9))
+    assert "since step 2" in case.context.messages[-1]["reason"]
+
+
+def test_a_task_that_never_had_a_loss_may_go_on() -> None:
+    case = Play("a", stall_limit_s=10.0)
+    case.set_nodes("a")
+    (only,) = case.started()
+    for step in range(1, 100):
+        case.report(only, step, nan=True)
+        case.tick(1.0)
+    assert case.context.stopped == []
+
+
+def test_ranks_that_hang_are_asked_where_they_are_and_a_stopped_one_is_named() -> None:
+    case = Play("a", "b")
+    case.set_nodes("a", "b")
+    first, second = case.started()
+    for step in range(1, 4):
+        case.report(first, step)
+        case.tick(1.0)
+    case.tick(31.0)
+    assert set(case.context.inspected) == {first, second}
+    case.lifecycle.on_worker_message(first, {"type": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
+    case.lifecycle.inspected(second, "T")
+    case.tick(0.1)
+    assert any("rank 1 on b is stopped (SIGSTOP)" in note for note in case.context.notes())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S
-from tests.unit.elastic.lifecycle_cases import ProcessCase as Play
+from tests.helpers.lifecycles import PROCESS_COMPANY_S as COMPANY_S
+from tests.helpers.lifecycles import LeftWorker, WorkerExit
+from tests.helpers.lifecycles import ProcessCase as Play
 
 
 def left(node: str, rank: int, workers: int = 2, *, generation: int = 7, exit: WorkerExit | None = None) -> LeftWorker:  # noqa: A002 - the field's word

@@ -2,20 +2,17 @@
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from bftrain_elastic import Reporter, State
-from bftrain_elastic.wire.messages import checked
-from bftrain_elastic.worker.process_groups import GroupRank
-from bftrain_elastic.worker.progress_report import REPORT_FILE, SIZE, GroupReport
+from bftrain_elastic import Reporter, finish
+from bftrain_elastic.worker.progress_report import REPORT_FILE, SIZE
 
 SCRIPT = "from bftrain_elastic import report; [report(samples=32, loss=1 / step) for step in range(1, 4)]"
 
@@ -49,14 +46,6 @@ def test_a_script_may_count_its_steps_itself_and_counting_goes_on_from_there(tmp
     reporter(samples=1)
     reporter.close()
     assert [line["step"] for line in lines(tmp_path / "lines")] == [100, 101]
-
-
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_diverged_loss_keeps_the_line_valid(tmp_path: Path, loss: float) -> None:
-    reporter = Reporter(str(tmp_path / "lines"), size=1)
-    reporter(samples=1, loss=loss)
-    reporter.close()
-    assert lines(tmp_path / "lines")[0]["loss"] is None
 
 
 def test_only_the_owner_can_read_the_lines(tmp_path: Path) -> None:
@@ -97,44 +86,19 @@ def test_training_goes_on_when_nothing_can_be_written(environment: dict[str, str
     assert words in done.stderr
 
 
-def test_in_a_group_the_mean_loss_of_all_workers_is_reported_at_the_commit() -> None:
-    said: list[dict[str, object]] = []
-    channel = SimpleNamespace(mention=lambda _kind, text: said.append(json.loads(text)))
-    report = GroupReport(channel, State(), GroupRank(1, 0, 2, 2))  # type: ignore[arg-type]  # a stand-in
-
-    def other_lost_seven(mine: Sequence[float]) -> list[float]:
-        return [mine[0] + 7.0, mine[1] + 1]
-
-    report(8, 1.0, None)
-    assert said == [], "it waits for what the other has lost"
-    report.average(other_lost_seven)
-    report(8, 2.0, None)
-    report(8, 3.0, None)
-    report.average(other_lost_seven)
-    report.average(lambda mine: mine)
-    report(8, float("nan"), None)
-    report.average(other_lost_seven)
-    report(8, 5.0, None)
-    report.flush()
-    report.flush()
-    assert [(one["step"], one["loss"], one["nan"], one["total"]) for one in said] == [
-        (1, 4.0, False, 8),
-        (2, None, False, 16),
-        (3, 4.0, False, 24),
-        (4, None, True, 32),
-        (5, None, False, 40),
-    ]
-
-
-def test_a_noise_scale_is_reported_if_it_is_one(tmp_path: Path) -> None:
-    said: list[dict[str, object]] = []
-    channel = SimpleNamespace(mention=lambda _kind, text: said.append(json.loads(text)))
-    report = GroupReport(channel, State(), GroupRank())  # type: ignore[arg-type]  # a stand-in
-    for noise in (120.5, None, float("nan"), -1.0):
-        report(8, 1.0, None, noise)
-    assert [one.get("noise", "none") for one in said] == [120.5, "none", "none", "none"]
-    checked_lines = [checked(one) for one in said]
-    assert [one and one.get("noise") for one in checked_lines] == [120.5, None, None, None]
-    reporter = Reporter(str(tmp_path / "lines"), size=1)
-    reporter(samples=8, noise_scale=7)
-    assert json.loads((tmp_path / "lines").read_text())["noise"] == 7.0
+def test_a_program_says_that_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BFTRAIN_SOCKET", raising=False)
+    finish()  # without an agent nothing happens
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(str(tmp_path / "agent"))
+        door.listen()
+        monkeypatch.setenv("BFTRAIN_SOCKET", str(tmp_path / "agent"))
+        monkeypatch.setenv("BFTRAIN_WORKER", "t/n1/0/1-1")
+        finish()
+        guest, _ = door.accept()
+        with guest:
+            assert json.loads(guest.recv(1000)) == {"type": "hello", "worker": "t/n1/0/1-1"}
+            assert json.loads(guest.recv(1000)) == {"type": "finished"}
+            assert guest.recv(1000) == b""
+    with pytest.warns(RuntimeWarning, match="the end of the work could not be reported"):
+        finish()

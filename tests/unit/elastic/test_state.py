@@ -1,29 +1,88 @@
-"""States: taken apart, copied, written, read, and put together again."""
+"""States of scripts that run alone: what is committed comes back, whole and once; what cannot be kept is named."""
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import threading
-import time
+import pickle
+import re
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bftrain_elastic import State, run
-from bftrain_elastic.errors import BadCommit, BadScript, Superseded
-from bftrain_elastic.worker import checkpoint_file, progress_report, run_loop, state_saving, state_values
-from bftrain_elastic.worker.process_groups import GroupRank
-from bftrain_elastic.worker.state_tree import fold
+from bftrain_elastic.errors import BadScript
 
-pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
+pytest.importorskip("torch._dynamo")  # for seconds, by an optimizer's first step: forks have it then
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
+
+FORK = multiprocessing.get_context("fork")
+
+
+def alone(script: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the script returns
+    """Run a script in a process of its own, as ``run`` demands; return its result."""
+    error, found = _ended(script)
+    assert not error, error
+    return found
+
+
+def error_of(script: Callable[[], Any]) -> str:
+    """Return the error with which a script ends: its type and words."""
+    error, _ = _ended(script)
+    return error.splitlines()[-1] if error else "none"
+
+
+def _ended(script: Callable[[], Any]) -> tuple[str, Any]:
+    ours, theirs = multiprocessing.Pipe()
+    child = FORK.Process(target=_tell, args=(script, theirs))
+    child.start()
+    theirs.close()
+    ended: tuple[str, Any] = pickle.loads(ours.recv_bytes())  # noqa: S301 - of our own process
+    child.join()
+    return ended
+
+
+def _tell(script: Callable[[], Any], other: Connection) -> None:
+    try:
+        other.send_bytes(pickle.dumps(("", script())))
+    except Exception:  # noqa: BLE001 - the test looks at any error
+        other.send_bytes(pickle.dumps((traceback.format_exc(), None)))
+    os._exit(0)  # without what the tests' own process does at its end
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a task; scripts commit to it."""
+    place = tmp_path / "task"
+    place.mkdir()
+    monkeypatch.setenv("BFTRAIN_FOLDER", str(place))
+    return place
+
+
+def keep(**values: Any) -> None:  # noqa: ANN401 - any values
+    """Run a script that commits these values once."""
+    alone(lambda: run(State(**values), State.commit))
+
+
+def kept(**values: Any) -> State:  # noqa: ANN401 - any values
+    """Return a state that began with these values and took up what its folder has; in this process only."""
+    state = State(**values)
+    seen: dict[str, Any] = {}
+
+    def script() -> dict[str, Any]:
+        run(state, lambda now: seen.update({name: getattr(now, name) for name in values}))
+        return seen
+
+    return State(**alone(script))
 
 
 def tensors() -> dict[str, Any]:
-    import torch
-
     return {
         "float": torch.arange(6.0).reshape(2, 3),
         "half": torch.ones(3, dtype=torch.bfloat16),
@@ -34,101 +93,96 @@ def tensors() -> dict[str, Any]:
     }
 
 
-def test_a_state_comes_back_from_its_folder_as_it_was(tmp_path: Path) -> None:
-    import torch
-
+def test_a_state_comes_back_from_its_folder_as_it_was(folder: Path) -> None:
     value = {"a": [1, 2.5, None, True, "x"], "t": (1, (2,)), 3: {"deep": tensors()}}
-    checkpoint_file.save(tmp_path, fold(value), 12)
-    assert checkpoint_file.step_of(tmp_path) == 12
-    found = checkpoint_file.load(tmp_path)
-    assert found is not None
-    tree, step, _ = found
-    back = tree.unfolded()
-    assert step == 12
-    assert (back["a"], back["t"]) == (value["a"], value["t"])
+    keep(value=value, position=12)
+    back = kept(value=0, position=0)
+    assert (back.value["a"], back.value["t"], back.position) == (value["a"], value["t"], 12)
     for name, tensor in tensors().items():
-        other = back[3]["deep"][name]
+        other = back.value[3]["deep"][name]
         assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(other, tensor)
-    assert [path.name for path in tmp_path.iterdir()] == ["state"]
-    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.rglob("*")), "it is for its owner alone"
 
 
-def test_a_folder_without_a_state_has_none(tmp_path: Path) -> None:
-    assert checkpoint_file.load(tmp_path) is None
-    assert checkpoint_file.step_of(tmp_path) is None
+@pytest.mark.parametrize("keep_bytes", [0, 5, 12, 40, -1])
+def test_a_damaged_state_is_refused_and_says_where(folder: Path, keep_bytes: int) -> None:
+    keep(**tensors())
+    (file,) = (path for path in folder.rglob("*") if path.is_file())
+    file.write_bytes(file.read_bytes()[:keep_bytes])
+    found = error_of(lambda: run(State(**tensors()), State.commit))
+    assert re.search(f"BadCommit: .*{file.name}: is damaged", found), found
 
 
-@pytest.mark.parametrize("keep", [0, 5, 12, 40, -1])
-def test_a_damaged_state_is_refused_and_says_where(tmp_path: Path, keep: int) -> None:
-    checkpoint_file.save(tmp_path, fold(tensors()), 1)
-    whole = (tmp_path / "state").read_bytes()
-    (tmp_path / "state").write_bytes(whole[:keep])
-    with pytest.raises(BadCommit, match="state: is damaged"):
-        checkpoint_file.load(tmp_path)
+def test_what_cannot_be_kept_is_named(folder: Path) -> None:
+    found = error_of(lambda: run(State(a=[1, object()]), State.commit))
+    assert "BadScript: state['a'][1]: is of type object" in found
+    assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_what_cannot_be_kept_is_named() -> None:
-    with pytest.raises(BadScript, match=r"state\['a'\]\[1\]: is of type object"):
-        fold({"a": [1, object()]})
-
-
-def test_which_parameters_are_trained_comes_back_with_the_state(tmp_path: Path) -> None:
-    import torch
-
-    state, fresh = (State(model=torch.nn.Linear(2, 1), position=0) for _ in range(2))
-    state.model.weight.requires_grad = fresh.model.bias.requires_grad = False
-    checkpoint_file.save(tmp_path, state_values.capture(state), 1)
-    found = checkpoint_file.load(tmp_path)
-    assert found is not None
-    state_values.restore(fresh, found.tree)
-    assert {name: one.requires_grad for name, one in fresh.model.named_parameters()} == {"weight": False, "bias": True}
-    assert vars(fresh).keys() == vars(state).keys()
-
-
-def test_an_optimizer_keeps_the_precision_of_its_values() -> None:
-    import torch
-
+def test_an_optimizer_keeps_its_precision_and_a_model_which_parameters_are_trained(folder: Path) -> None:
     class Master(torch.optim.SGD):  # keeps a copy of 32 bits of each parameter
         def step(self) -> None:  # type: ignore[override]
             for one in self.param_groups[0]["params"]:
                 self.state[one]["master"] = torch.full(one.shape, 1 / 3)
 
     def made() -> State:
-        return State(optimizer=Master(torch.nn.Linear(2, 1, dtype=torch.bfloat16).parameters()))
+        model = torch.nn.Linear(2, 1, dtype=torch.bfloat16)
+        return State(model=model, optimizer=Master(model.parameters()))
 
-    state, fresh = made(), made()
-    state.optimizer.step()
-    state_values.restore(fresh, state_values.capture(state))
-    assert all(one["master"].eq(torch.tensor(1 / 3)).all() for one in fresh.optimizer.state.values())
-    assert len(fresh.optimizer.state) == 2
+    def first() -> None:
+        state = made()
+        state.optimizer.step()
+        state.model.weight.requires_grad = False
+        run(state, State.commit)
+
+    def second() -> tuple[list[Any], dict[str, bool]]:
+        state = made()
+        run(state, lambda _: None)
+        masters = [one["master"].tolist() for one in state.optimizer.state.values()]
+        return masters, {name: one.requires_grad for name, one in state.model.named_parameters()}
+
+    alone(first)
+    third = torch.tensor(1 / 3).item()
+    assert alone(second) == ([[[third, third]], [third]], {"weight": False, "bias": True})
+    assert folder.exists()
 
 
+@pytest.mark.usefixtures("folder")
 def test_an_object_that_cannot_take_its_values_is_named() -> None:
-    import torch
-
     def grown(count: int) -> State:
         model = torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(2))
         return State(optimizer=torch.optim.Adam([{"params": one.parameters()} for one in model[:count]]))
 
-    with pytest.raises(BadScript, match=r"state\['optimizer'\]: .*different number of parameter groups.*frozen"):
-        state_values.restore(grown(1), state_values.capture(grown(2)))
+    alone(lambda: run(grown(2), State.commit))
+    found = error_of(lambda: run(grown(1), State.commit))
+    assert re.search(r"BadScript: state\['optimizer'\]: .*different number of parameter groups.*frozen", found), found
 
 
-def test_a_name_that_the_state_needs_itself_is_refused() -> None:
+def test_names_that_no_state_has_are_refused() -> None:
     with pytest.raises(BadScript, match="'rank' is taken"):
         State(rank=3)
     with pytest.raises(AttributeError, match="holds no 'positon'"):
         _ = State(position=0).positon
 
 
-def test_alone_a_script_trains_and_commits_to_the_folder_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
+def test_alone_a_model_offers_what_it_offers_in_a_group() -> None:
+    state = State(model=torch.nn.Linear(2, 1).eval())
+    parallel = state.parallel()
+    with parallel.no_sync():
+        parallel(torch.ones(1, 2)).sum().backward()
+    assert parallel.module is state.model
+    assert state.model.weight.grad is not None
+    assert (parallel.in_features, parallel.training) == (2, False)
+    with pytest.raises(AttributeError, match="out_feature"):
+        _ = parallel.out_feature
 
-    monkeypatch.setenv("BFTRAIN_FOLDER", str(tmp_path))
-    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+def trained(limit: int) -> tuple[int, int, list[float]]:
+    """Train up to a position, from where the folder is; return position, step and weights."""
+    torch.manual_seed(3)
+    model = torch.nn.Linear(2, 1)
+    state = State(model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.1), position=0)
 
     def train(state: State) -> None:
         while state.position < limit:
@@ -139,208 +193,85 @@ def test_alone_a_script_trains_and_commits_to_the_folder_it_is_given(
             state.position += 1
             state.commit()
 
-    def fresh() -> State:
-        torch.manual_seed(3)
-        model = torch.nn.Linear(2, 1)
-        return State(model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.1), position=0)
-
-    limit = 10
-    run(fresh(), train)
-    limit = 20
-    again = fresh()
-    with pytest.raises(BadScript, match="only once under a launcher"):
-        run(again, train)
-    run_loop.trained.clear()  # in another process
-    run(again, train)
-    assert (again.position, again.step) == (20, 20)
-    monkeypatch.delenv("BFTRAIN_FOLDER")
-    straight = fresh()
-    run(straight, train)
-    for here, there in zip(again.model.parameters(), straight.model.parameters(), strict=True):
-        assert torch.equal(here, there)
+    run(state, train)
+    return state.position, state.step, [one.tolist() for one in model.parameters()]
 
 
-def test_an_abandoned_worker_cannot_undo_what_others_did_since(tmp_path: Path) -> None:
-    """A node is lost to its manager but goes on training; meanwhile the task is started elsewhere."""
-
-    def at(position: int) -> State:
-        state = State(position=position)
-        state_values.inner(state).folder = tmp_path
-        return state
-
-    lost = at(7)
-    state_saving.save(lost)
-    other = at(0)
-    assert state_saving.load(other)
-    assert other.position == 7
-    state_saving.save(lost)  # as long as the others have done nothing, nothing is undone
-    other.position = 8
-    state_saving.save(other)
-    lost.position = 9
-    with pytest.raises(Superseded, match="went on from here"):
-        state_saving.save(lost)
-    assert checkpoint_file.load(tmp_path).tree.unfolded()["position"] == 8
-    again = at(0)
-    state_values.restore(again, state_values.capture(other))  # as a worker gets it that joins later
-    state_saving.save(again)
-
-
-def test_what_is_reported_on_disk_has_its_place_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that was renamed is found after a loss of power only if its folder was written too."""
-    synced: list[str] = []
-    real = os.fsync
-
-    def fsync(number: int) -> None:
-        synced.append(str(Path(f"/proc/self/fd/{number}").readlink()))
-        real(number)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    checkpoint_file.save(tmp_path, fold({"a": 1}), 3)
-    assert [Path(name).name.split(".")[0] for name in synced] == ["state", tmp_path.name]
-
-
-def test_a_worker_that_is_superseded_while_it_writes_undoes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_training_goes_on_from_its_folder_as_if_it_had_never_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.fsync
-
-    def others_go_on(number: int) -> None:
-        monkeypatch.setattr(os, "fsync", real)
-        checkpoint_file.save(tmp_path, fold({"a": 2}), 4, lineage=1)
-        real(number)
-
-    monkeypatch.setattr(os, "fsync", others_go_on)
-    with pytest.raises(Superseded):
-        checkpoint_file.save(tmp_path, fold({"a": 1}), 3)
-    assert checkpoint_file.step_of(tmp_path) == 4
-    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert alone(lambda: trained(10))[:2] == (10, 10)
+    again = alone(lambda: trained(20))
+    assert again[:2] == (20, 20)
+    assert "only once under a launcher" in error_of(lambda: [trained(21), trained(22)])
+    monkeypatch.delenv("BFTRAIN_FOLDER")
+    assert alone(lambda: trained(20)) == again
+    assert folder.exists()
 
 
-def test_numbers_of_a_state_are_found_by_their_names(tmp_path: Path) -> None:
-    assert checkpoint_file.numbers_of(tmp_path) == {}
-    checkpoint_file.save(tmp_path, state_values.capture(State(evals=3, best=0.5, name="x", on=True, rows=[1])), 3)
-    assert checkpoint_file.numbers_of(tmp_path) == {"bftrain.step": 0, "bftrain.lineage": 0, "evals": 3, "best": 0.5}
+@pytest.mark.usefixtures("folder")
+def test_an_abandoned_worker_cannot_undo_what_others_did_since() -> None:
+    """A node is lost to its manager but goes on training; meanwhile the task is started elsewhere."""
+    committed, superseded = FORK.Event(), FORK.Event()
+
+    def lost() -> None:
+        def train(state: State) -> None:
+            state.position = 7
+            state.commit()
+            committed.set()
+            superseded.wait(60)
+            state.position = 9
+
+        run(State(position=0), train)
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(error_of, lost)
+        assert committed.wait(60)
+        alone(lambda: run(State(position=0), lambda state: [setattr(state, "position", 8), state.commit()]))
+        superseded.set()
+    assert re.search("Superseded: .*went on from here", ended.result())
+    assert kept(position=0).position == 8
 
 
-def test_values_are_compared_but_not_models_nor_what_is_large() -> None:
-    import torch
+def test_what_is_reported_on_disk_has_its_place_there(folder: Path) -> None:
+    """A file that was renamed is found after a loss of power only if its folder was written too."""
 
-    state = State(model=torch.nn.Linear(2, 1), best={"loss": 1.0}, small=torch.zeros(3), large=torch.zeros(20_000))
+    def script() -> list[str]:
+        synced: list[str] = []
+        real, rename = os.fsync, os.replace
+        os.fsync = lambda number: (synced.append(str(Path(f"/proc/self/fd/{number}").readlink())), real(number))[1]
+        os.replace = lambda *names, **more: (synced.append("renamed"), rename(*names, **more))[1]  # type: ignore[assignment]
+        run(State(position=1), State.commit)
+        return synced
 
-    def digest() -> int:
-        return state_values.compared_values(state).digest()
-
-    before = digest()
-    assert 0 <= before < 2**63
-    with torch.no_grad():
-        state.model.weight.add_(1)
-        state.large.add_(1)
-    assert digest() == before
-    for change in (lambda: state.best.update(loss=2.0), lambda: state.small[1].add_(1), lambda: setattr(state, "n", 1)):
-        change()
-        assert digest() != before
-        before = digest()
-    again = State(model=torch.nn.Linear(2, 1), best=0, small=torch.ones(3), large=torch.ones(20_000), n=7)
-    state_values.restore(again, state_values.capture(state))
-    assert (again.best, again.n, again.small.tolist()) == ({"loss": 2.0}, 1, [0, 1, 0])
-    assert again.large.sum() == 20_000
-    assert state_values.compared_values(again).digest() == before
+    synced = alone(script)
+    assert synced[-1] == str(folder)
+    file = next(name for name in synced if name.startswith(f"{folder}/"))
+    assert synced.index(file) < len(synced) - 1
 
 
-def test_a_state_of_an_earlier_version_counts_its_samples_from_where_it_is() -> None:
-    state = State(position=0)
-    state_values.restore(state, fold({"bftrain.step": 40, "bftrain.lineage": 2, "position": 40}))
-    own = state_values.inner(state)
-    assert (state.position, own.samples, own.samples_since) == (40, 0, 40)
+@pytest.mark.usefixtures("folder")
+def test_a_save_that_fails_is_remarked_on_and_the_training_goes_on() -> None:
+    def script() -> int:
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        real, os.fsync = os.fsync, full
+        state = State(position=0)
+
+        def train(state: State) -> None:
+            with pytest.warns(RuntimeWarning, match="the state of step 1 is not on disk: .*No space left"):
+                state.commit()
+            os.fsync = real
+            state.position = 5
+
+        run(state, train)
+        return int(state.position)
+
+    assert alone(script) == 5
+    assert kept(position=0).position == 5
 
 
-def test_a_save_that_fails_is_noted_and_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = State(position=0)
-    calls: list[dict[str, Any]] = []
-    own = state_values.inner(state)
-    own.folder, own.report = tmp_path, calls.append
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.warns(RuntimeWarning, match="the state of step 1 is not on disk: .*No space left"):
-        state.commit()
-    assert calls == [{"type": "not_on_disk", "step": 1, "reason": "[Errno 28] No space left on device"}]
-    state.commit()  # it is not tried at once
-    monkeypatch.undo()
-    own.save_at = 0.0
-    state.commit()
-    assert [(one["type"], one["step"]) for one in calls[1:]] == [("on_disk", 3)]
-
-
-def test_small_states_that_are_written_often_are_reported_five_times_a_second(tmp_path: Path) -> None:
-    state = State(position=0)
-    calls: list[dict[str, Any]] = []
-    own = state_values.inner(state)
-    own.folder, own.report = tmp_path, calls.append
-    begun = time.monotonic()
-    for _ in range(50):
-        own.save_at = 0.0
-        state.commit()
-    assert len(calls) <= 2 + 5 * (time.monotonic() - begun)
-    state_saving.report_on_disk(own)
-    assert calls[-1]["step"] == 50, "the last one is reported before a worker leaves its group"
-    state_saving.report_on_disk(own)
-    assert [one["step"] for one in calls].count(50) == 1
-
-
-def test_a_rescue_waits_for_a_copy_that_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = State(position=0)
-    own = state_values.inner(state)
-    own.folder, own.step = tmp_path, 1
-    state_values.keep(state)
-    copying, rescued = threading.Event(), threading.Event()
-    copied = state_values.copied
-
-    def slowly(*words: Any) -> Any:  # noqa: ANN401 - as the original
-        copying.set()
-        assert not rescued.wait(0.3), "it waits"
-        return copied(*words)
-
-    def rescue() -> None:
-        copying.wait(10)
-        state_saving.rescue(state)
-        rescued.set()
-
-    monkeypatch.setattr(state_values, "copied", slowly)
-    own.step, state.position = 2, 2
-    thread = threading.Thread(target=rescue)
-    thread.start()
-    state_values.keep(state)
-    thread.join(10)
-    assert checkpoint_file.step_of(tmp_path) == 2
-
-
-def test_a_rescue_and_a_save_write_to_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names: set[str] = set()
-    kept = os.fsync
-
-    def seen(number: int) -> None:
-        names.update(path.name for path in tmp_path.glob("state.*"))
-        kept(number)
-
-    monkeypatch.setattr(os, "fsync", seen)
-    state = State(position=0)
-    state_values.inner(state).folder = tmp_path
-    for _ in range(2):
-        thread = threading.Thread(target=lambda: state_saving.save(state))
-        thread.start()
-        state_saving.save(state)
-        thread.join(10)
-    assert len(names) >= 2
-
-
-def test_a_number_that_a_script_counts_in_its_own_way_never_goes_back() -> None:
-    said: list[bytes] = []
-    channel = SimpleNamespace(mention=lambda _kind, text: said.append(text))
-    state = State(position=0)
-    report = progress_report.GroupReport(channel, state, GroupRank())
-    for epoch in (1, 1, 1, 2, 2, 40):
-        report(1, None, epoch)
-    assert [json.loads(text)["step"] for text in said] == [1, 2, 3, 4, 5, 40]
+def test_the_batch_that_was_decided_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BFTRAIN_BATCH", "0")
+    assert State().decided_batch is None
