@@ -9,10 +9,19 @@ from contextlib import suppress
 
 import pytest
 
-from bftrain_elastic.agent.process_tree import children
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.tryout.local_agents import alive
-from tests.helpers.one_node import PATIENCE_S, SAVES, SAVES_ONCE, SLEEPS, SPEAKS, OneNode, tree, until
+from tests.helpers.one_node import (
+    PATIENCE_S,
+    SAVES,
+    SAVES_ONCE,
+    SLEEPS,
+    SPEAKS,
+    LeftWorker,
+    OneNode,
+    WorkerExit,
+    tree,
+    until,
+)
+from tests.helpers.processes import alive
 
 
 @pytest.mark.parametrize("order", ["agent first", "worker first", "prefork server first"])
@@ -26,7 +35,7 @@ def test_a_preemption_that_reaches_all_processes_at_once_is_reported_as_an_end_a
     for pid in sorted(pids, key=lambda pid: pid != first):
         with suppress(ProcessLookupError):  # the first ones may have ended it already
             os.kill(pid, signal.SIGTERM)
-    assert one_node.agent.wait(10) == 0
+    assert one_node.agent.wait(PATIENCE_S) == 0
     one_node.watched.until("down")
     ends = one_node.watched.all("exited")
     assert len(ends) == 1
@@ -37,34 +46,35 @@ def test_a_preemption_that_reaches_all_processes_at_once_is_reported_as_an_end_a
 
 
 def test_with_a_grace_a_worker_that_saves_ends_well_and_then_its_agent_leaves(one_node: OneNode) -> None:
-    one_node.start(grace_s=20)
+    one_node.start(grace_s=60)
     one_node.started(SAVES, "0.7")
     pids = tree(one_node)
     begun = time.monotonic()
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
-    assert one_node.watched.until("notice")[2] == pytest.approx(20, abs=1)
-    assert one_node.watched.until("noticed")[1:] == ("n1", pytest.approx(20, abs=1))
-    assert one_node.agent.wait(10) == 0
-    assert 0.7 < time.monotonic() - begun < 10, "it leaves when no worker is left"
+    assert one_node.watched.until("notice")[2] == pytest.approx(60, abs=10)
+    assert one_node.watched.until("noticed")[1:] == ("n1", pytest.approx(60, abs=10))
+    assert one_node.agent.wait(PATIENCE_S) == 0
+    assert 0.7 < time.monotonic() - begun < 20, "it leaves when no worker is left, long before the grace is over"
     assert one_node.watched.until("exited")[2] == WorkerExit(0)
     assert one_node.watched.until("gone")[2] == "it left: SIGTERM"
     until(lambda: not alive(pids), "no process is left")
 
 
 def test_a_worker_that_saves_since_the_schedulers_sigterm_gets_no_second_one(one_node: OneNode) -> None:
-    one_node.start(grace_s=20)
+    one_node.start(grace_s=60)
     one_node.started(SAVES_ONCE)
     for pid in tree(one_node):
         os.kill(pid, signal.SIGTERM)
     until((one_node.folder / "saving").exists, "it saves")
     one_node.watched.until("noticed")
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))  # as the process launcher does
-    assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
+    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 60.0))  # as the process launcher does
+    end = one_node.watched.until("exited")[2]
+    assert (end.code, end.stopped) == (0, True)
 
 
 def test_a_worker_gets_no_second_sigterm_when_the_prefork_server_learns_last_of_the_first(one_node: OneNode) -> None:
-    one_node.start(grace_s=20)
+    one_node.start(grace_s=60)
     worker = one_node.started(SAVES_ONCE)
     agent, prefork = one_node.agent.pid, one_node.prefork
     os.kill(prefork, signal.SIGSTOP)  # as on a machine that is busy
@@ -72,10 +82,12 @@ def test_a_worker_gets_no_second_sigterm_when_the_prefork_server_learns_last_of_
         os.kill(pid, signal.SIGTERM)
     until((one_node.folder / "saving").exists, "it saves")
     one_node.watched.until("noticed")
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
-    time.sleep(0.3)  # the agent has given its order to the prefork server
+    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 60.0))
+    one_node.hub.ask(lambda: one_node.hub.inspect(one_node.ordered))  # an agent takes orders one after the other
+    one_node.watched.until("inspected")
     os.kill(prefork, signal.SIGCONT)
-    assert one_node.watched.until("exited")[2] == WorkerExit(0, stopped=True)
+    end = one_node.watched.until("exited")[2]
+    assert (end.code, end.stopped) == (0, True)
 
 
 def test_when_the_grace_is_over_the_agent_leaves(one_node: OneNode) -> None:
@@ -85,8 +97,8 @@ def test_when_the_grace_is_over_the_agent_leaves(one_node: OneNode) -> None:
     begun = time.monotonic()
     one_node.agent.send_signal(signal.SIGUSR1)
     one_node.watched.until("notice")
-    assert one_node.agent.wait(10) == 0
-    assert 0.8 <= time.monotonic() - begun < 5
+    assert one_node.agent.wait(PATIENCE_S) == 0
+    assert time.monotonic() - begun >= 0.8
     until(lambda: not alive(pids), "no process is left")
 
 
@@ -100,10 +112,8 @@ def test_a_second_sigterm_ends_an_agent_at_once(one_node: OneNode) -> None:
     one_node.agent.terminate()
     time.sleep(1.1)
     assert alive(pids) == set(pids), "two at once are one: that of Slurm, and the one that srun passes on"
-    begun = time.monotonic()
     one_node.agent.terminate()
-    assert one_node.agent.wait(10) == 0
-    assert time.monotonic() - begun < 5
+    assert one_node.agent.wait(PATIENCE_S) == 0
     until(lambda: not alive(pids), "no process is left")
 
 
@@ -130,7 +140,7 @@ def test_without_a_manager_the_agent_itself_asks_its_workers_to_save(one_node: O
     else:
         one_node.hub.abandon()
         one_node.agent.terminate()
-    assert one_node.agent.wait(20) == 0
+    assert one_node.agent.wait(PATIENCE_S) == 0
 
 
 def test_what_a_worker_says_last_is_heard_before_its_end(one_node: OneNode) -> None:
@@ -196,36 +206,3 @@ def test_the_end_of_a_worker_that_no_manager_saw_is_reported_and_a_refused_one_n
     assert (left.exit.code, left.exit.finished, left.report) == (0, False, None)
     one_node.manager().until("registered")
     assert not one_node.watched.all("left")
-
-
-def test_an_end_is_forgotten_when_another_worker_starts_on_its_slot(one_node: OneNode) -> None:
-    one_node.start()
-    one_node.spawn(SPEAKS)
-    one_node.watched.until("exited")
-    one_node.started(SLEEPS)
-    lives = one_node.ordered
-    one_node.manager().until("registered")
-    assert [one[1].worker for one in one_node.watched.all("left")] == [lives]
-
-
-def test_a_dropped_task_leaves_no_end_behind(one_node: OneNode) -> None:
-    one_node.start()
-    one_node.started(SLEEPS)
-    one_node.hub.ask(lambda: one_node.hub.drop_task(one_node.watched, "t"))
-    one_node.watched.until("exited")
-    one_node.manager().until("registered")
-    assert not one_node.watched.all("left")
-
-
-def test_a_worker_that_is_stopped_before_the_prefork_server_is_there_never_starts(one_node: OneNode) -> None:
-    one_node.start()
-    os.kill(one_node.prefork, signal.SIGKILL)
-    until(lambda: children(one_node.agent.pid) not in ([], [one_node.prefork]), "another prefork server")
-    for slot in range(8):
-        one_node.spawn(SLEEPS, slot=slot)
-    for worker in [f"t/n1/{slot}/1-{slot + 1}" for slot in range(8)]:
-        one_node.hub.call(lambda worker=worker: one_node.hub.stop(worker, 0.0))
-    one_node.watched.until("exited", 8)
-    assert {one[2].code for one in one_node.watched.all("exited")} == {-9}
-    one_node.prefork = children(one_node.agent.pid)[0]
-    assert not children(one_node.prefork)

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.agent.process_tree import children, state_of
-from bftrain_elastic.tryout.local_agents import LocalAgents, alive
-from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret, read_secret
 from tests.helpers.one_node import PATIENCE_S, SAVES, SLEEPS, SPEAKS, THREADED, WAITS_FOR_SIGNAL, OneNode, tree, until
+from tests.helpers.processes import LocalAgents, alive, children, state_of
 
 
 def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
@@ -33,14 +31,6 @@ def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
     assert newer.until("left")[1].worker == "t/n1/0/2-1"
     newer.until("up")
     assert alive([worker])
-
-
-def test_imports_and_workers_yield_and_the_agent_does_not(one_node: OneNode) -> None:
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    one_node.start(words=("--nice", "3"))
-    worker = one_node.started(SLEEPS)
-    found = [os.getpriority(os.PRIO_PROCESS, pid) - before for pid in (one_node.agent.pid, one_node.prefork, worker)]
-    assert found == [0, 3, 3]
 
 
 # Stands for torch: writes which process imports it, which takes until the file ``wait`` is gone
@@ -75,19 +65,6 @@ def test_a_command_starts_while_modules_are_imported_for_scripts(one_node: OneNo
     (one_node.folder / "wait").unlink()
     assert one_node.watched.until("exited", 2)[2].finished
     assert len(imports.read_text().splitlines()) == 1
-
-
-def test_commands_never_cause_an_import(one_node: OneNode, imports: Path) -> None:
-    (one_node.folder / "wait").unlink()
-    one_node.start(preload=("slow",))
-    for number in range(3):
-        one_node.spawn("", warm=False, argv=["true"], slot=number)
-    one_node.watched.until("exited", 3)
-    assert not imports.exists()
-    assert children(one_node.agent.pid) == [one_node.prefork]
-    one_node.spawn(SPEAKS, slot=3)  # the first script causes it
-    assert one_node.watched.until("exited", 4)[2].finished
-    assert imports.exists()
 
 
 def session_nice(pid: int) -> int:
@@ -164,15 +141,6 @@ def test_a_worker_shows_its_stacks_and_the_state_of_its_process(one_node: OneNod
     assert alive([pid])
 
 
-def test_a_command_that_is_no_python_survives_being_inspected(one_node: OneNode) -> None:
-    one_node.start()
-    worker = one_node.spawn("", warm=False, argv=[sys.executable, "-c", SLEEPS])
-    until((one_node.folder / "started").exists, "it is there")
-    one_node.hub.ask(lambda: one_node.hub.inspect(worker))
-    assert one_node.watched.until("inspected")[2] in {"S", "R"}
-    assert alive(children(one_node.prefork))
-
-
 def test_a_stopped_prefork_server_is_replaced_when_it_is_needed(one_node: OneNode) -> None:
     one_node.start()
     worker = one_node.started(SLEEPS)
@@ -192,17 +160,6 @@ def await_another_prefork_server(one_node: OneNode) -> None:
     ended = one_node.prefork
     until(lambda: set(children(one_node.agent.pid)) - {ended}, "another prefork server")
     one_node.prefork = (set(children(one_node.agent.pid)) - {ended}).pop()
-
-
-def test_a_worker_that_ended_before_its_prefork_server_was_killed_ended_as_it_did(one_node: OneNode) -> None:
-    one_node.start()
-    worker = one_node.started(SAVES, "0")
-    os.kill(one_node.prefork, signal.SIGSTOP)
-    os.kill(worker, signal.SIGTERM)
-    until(lambda: not alive([worker]), "it ended")
-    os.kill(one_node.prefork, signal.SIGKILL)
-    assert one_node.watched.until("exited")[2].code == 0
-    await_another_prefork_server(one_node)
 
 
 def test_a_stopped_prefork_server_leaves_nothing_behind_when_its_agent_is_killed(one_node: OneNode) -> None:
@@ -282,34 +239,6 @@ def test_a_program_in_a_shell_script_has_no_more_time_than_it_is_given(one_node:
     assert not (one_node.folder / "saved").exists()
 
 
-def test_children_of_a_killed_shell_do_not_live_on(one_node: OneNode) -> None:
-    one_node.start()
-    program = wrapped(one_node, 60.0)
-    os.kill(children(one_node.prefork)[0], signal.SIGTERM)
-    assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
-    until(lambda: not alive([program]), "the program is gone")
-
-
-def test_an_order_that_is_repeated_after_the_end_of_its_worker_is_not_carried_out_again(one_node: OneNode) -> None:
-    argv = [sys.executable, "-c", "open('runs', 'a').write('x')"]
-    one_node.start()
-    one_node.spawn("", warm=False, argv=argv)
-    one_node.watched.until("exited")
-    order = SpawnWorker(
-        worker=one_node.ordered,
-        task="t",
-        argv=tuple(argv),
-        env={},
-        cwd=str(one_node.folder),
-        log=str(one_node.folder / "0.log"),
-    )
-    one_node.hub.call(lambda: one_node.hub.spawn(one_node.watched, "n1", order))
-    one_node.spawn(SPEAKS, slot=1)  # an order that comes after that one
-    one_node.watched.until("exited", 2)
-    until(lambda: not children(one_node.prefork), "no worker is left")
-    assert (one_node.folder / "runs").read_text() == "x"
-
-
 PRINTS = f"""
 print("began", flush=True)
 {SLEEPS}
@@ -330,39 +259,3 @@ def test_a_log_that_becomes_too_long_is_cut_while_its_worker_writes(one_node: On
     assert found.startswith(b"of an earlier worker\n")
     assert found.count(b"lines are left out here") == found.count(b"began") == 1
     assert found.endswith(b"goes on\n")
-
-
-def test_a_word_that_no_command_line_can_hold_is_named_in_the_log(one_node: OneNode) -> None:
-    one_node.start()
-    one_node.spawn("", warm=False, argv=["true", "a\0b"])
-    end = one_node.watched.until("exited")[2]
-    assert (end.code, end.tail) == (127, "bftrain: cannot start: embedded null byte\n")
-
-
-# As on a node on which no process can be made at the moment
-NO_ROOM = """
-import errno, os, pathlib
-fork = os.fork
-def fails():
-    if pathlib.Path(__file__).with_name("full").exists():
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    return fork()
-os.fork = fails
-"""
-
-
-def test_a_node_without_room_for_a_process_fails_that_worker_and_no_other(
-    one_node: OneNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (one_node.folder / "sitecustomize.py").write_text(NO_ROOM)
-    monkeypatch.setenv("PYTHONPATH", str(one_node.folder), prepend=os.pathsep)
-    one_node.start()
-    worker = one_node.started(SLEEPS)
-    (one_node.folder / "full").touch()
-    one_node.spawn(SPEAKS, slot=1)
-    end = one_node.watched.until("exited")[2]
-    assert (end.code, end.tail) == (127, "bftrain: cannot start: Resource temporarily unavailable\n")
-    assert alive([worker])
-    (one_node.folder / "full").unlink()
-    one_node.spawn(SPEAKS, slot=2)
-    assert one_node.watched.until("exited", 2)[2].finished

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_report_in_browser import STICKING_OUT
-from tests.helpers.chromium import Chromium, Page
+from tests.helpers.chromium import STICKING_OUT, Chromium, Page
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium

@@ -139,7 +139,9 @@ print(json.dumps({"found": state.found}), flush=True)
 )
 
 
-@pytest.mark.parametrize(("num_workers", "resizes"), [(0, 8), (2, 5), pytest.param(2, 20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("num_workers", "resizes"), [(2, 5), *(pytest.param(*case, marks=pytest.mark.soak) for case in ((0, 8), (2, 20)))]
+)
 def test_every_sample_is_trained_once_an_epoch_through_resizes(tmp_path: Path, num_workers: int, resizes: int) -> None:
     dice = random.Random(num_workers + resizes)  # noqa: S311 - a test repeats itself
     with Workers(tmp_path, EPOCHS.replace("NUM_WORKERS", str(num_workers)), count=3) as workers:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import ANSI, PROGRAM, bftrain, check_help, environment, on_terminal, shell, start
+from tests.helpers.program import PROGRAM, bftrain, environment, shell, start
 
 ROOT = Path(__file__).parents[2]
 EVENTS = ROOT / "examples" / "events.jsonl"
@@ -22,15 +22,6 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("journal") / "harvest.db"
     assert bftrain("decide", EVENTS, "--journal", path).code == 0
     return path
-
-
-def test_help_fits_a_plain_terminal() -> None:  # of each command: tests/unit/cli/test_wrong_usage.py
-    check_help(bftrain, ())
-
-
-def test_no_events_are_no_actions() -> None:
-    ended = bftrain("decide")
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
 def test_something_needed_that_is_missing_is_4(tmp_path: Path) -> None:
@@ -103,21 +94,6 @@ def test_a_terminal_that_knows_only_ascii_gets_ascii(tmp_path: Path) -> None:
     line = json.dumps({"event": "nodes_joined", "time_s": 0, "nodes": [name]}) + "\n"
     assert bftrain("decide", "--journal", tmp_path / "j.db", stdin=line, PYTHONIOENCODING="ascii").code == 0
     assert bftrain("journal", "show", tmp_path / "j.db", PYTHONIOENCODING="ascii").code == 0
-
-
-def test_a_narrow_terminal_is_not_overrun() -> None:
-    ended = on_terminal("doctor", columns=40)
-    assert ended.code == 0
-    lines = ANSI.sub("", ended.out).splitlines()
-    assert max(map(len, lines)) <= 40
-    assert any("exact" in line for line in lines)
-
-
-def test_a_terminal_sees_no_colour_when_it_asks_for_none() -> None:
-    ended = on_terminal("doctor", NO_COLOR="1")
-    assert ended.code == 0
-    assert "\x1b[3" not in ended.out
-    assert "\x1b[9" not in ended.out
 
 
 def test_bash_completes_command_names() -> None:

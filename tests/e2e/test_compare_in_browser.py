@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_report_in_browser import STICKING_OUT
-from tests.helpers.chromium import Chromium, Page
+from tests.helpers.chromium import STICKING_OUT, Chromium, Page
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium
@@ -71,27 +70,6 @@ def test_every_picture_is_drawn_and_says_what_it_shows(page: Page) -> None:
     assert "equal-share" in page.evaluate("document.getElementById('draw-harvest').getAttribute('aria-label')")
 
 
-def test_the_figures_are_there_and_the_best_is_marked(page: Page) -> None:
-    text = page.evaluate("document.body.innerText")
-    for words in (
-        "harvest, samples",
-        "efficiency U",
-        "decision time, median",
-        "max_tasks",
-        'few <b>"&',
-        "harvested most",
-    ):
-        assert words in text
-    assert "undefined" not in text
-    assert "NaN" not in text
-    rows = page.evaluate(
-        "[...document.querySelectorAll('.compare tbody tr')].map(row => [...row.cells].map(cell => cell.innerHTML))"
-    )
-    harvest = next(row for row in rows if row[0] == "harvest, samples")
-    assert sum("<strong>" in cell and "*" in cell for cell in harvest) in {1, 2}
-    assert ["Harvest"] in rows  # a heading of its own
-
-
 def test_all_pictures_over_time_are_looked_closer_at_together(page: Page) -> None:
     def paths() -> list[str]:
         found: list[str] = page.evaluate(
@@ -112,19 +90,3 @@ def test_all_pictures_over_time_are_looked_closer_at_together(page: Page) -> Non
     page.evaluate(TWO_FRAMES)
     assert paths() == before
     assert page.complaints() == []
-
-
-def test_the_pointer_shows_what_lies_under_it(page: Page) -> None:
-    page.evaluate(
-        """(() => {
-          const box = document.getElementById('draw-harvest');
-          box.scrollIntoView({block: 'center'});
-          const {left, top, width, height} = box.getBoundingClientRect();
-          const at = {clientX: left + width / 2, clientY: top + height / 2, bubbles: true};
-          box.dispatchEvent(new PointerEvent('pointermove', at));
-        })()"""
-    )
-    lines = page.evaluate("[...document.getElementById('tip').children].map(item => item.textContent)")
-    assert lines[0].endswith(" UTC")
-    assert [line.split(":")[0] for line in lines[1:]] == list(SOLVERS)
-    assert all("samples " in line for line in lines[1:])

@@ -9,20 +9,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 from bftrain_elastic import conformance
-from bftrain_elastic.agent.connections import remove_stale_sockets
-from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.conformance import MessageLog
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.agent_hub import AgentHub
-from bftrain_elastic.tryout.local_agents import LocalAgents
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret
+from tests.helpers.pace import busy_s
+from tests.helpers.processes import children, descendants
 from tests.helpers.program import PROGRAM
 
 pytestmark = pytest.mark.torch
@@ -82,7 +80,7 @@ def test_asked_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conf
         pids = family(stage, node)
         begun = time.monotonic()
         stage.agents.running[node].send_signal(signal.SIGTERM)
-        code = stage.agents.running[node].wait(10)
+        code = stage.agents.running[node].wait(60)
         took.append(time.monotonic() - begun)
         del stage.agents.running[node]
         assert (code, alive(pids)) == (0, set())
@@ -93,7 +91,7 @@ def test_asked_to_go_it_is_gone_at_once_with_every_child_and_says_so(stage: conf
             ),
             "it says so",
         )
-    assert min(took) < 0.2  # others may keep one of the two from a processor
+    assert min(took) < busy_s(10)  # and not as long as a worker may take to save
 
 
 @pytest.mark.parametrize("victim", ["agent", "prefork", "worker"])
@@ -114,44 +112,6 @@ def test_a_kill_of_any_process_leaves_nothing_behind(stage: conformance.LocalSta
     else:  # and the task goes on
         task = f"{stage.launcher.name}1"
         stage.messages.steps(task, 1)
-
-
-def test_it_is_there_soon_and_never_imports_torch(tmp_path: Path) -> None:
-    """Work is compared, not time: how long others keep the processor is theirs. The benchmarks look at the clock.
-
-    Others empty the caches too, so each start is compared with one right after it, and the odd ones do not count.
-    """
-    messages = MessageLog()
-    hub = AgentHub(messages, make_secret(tmp_path / "secret"))
-    times_bare = []
-    agents = LocalAgents(hub, tmp_path / "secret", preload=())
-    try:
-        for number in range(5):
-            agents.start(f"n{number}")
-            messages.until(
-                lambda number=number: any(one.get("node") == f"n{number}" for one in messages.all), "registered"
-            )
-            times_bare.append(work_of(agents.running[f"n{number}"].pid) / work_of_nothing())
-        maps = Path(f"/proc/{agents.running['n0'].pid}/maps").read_text()
-    finally:
-        hub.close()
-        agents.close()
-    assert median(times_bare) < 10  # a bare Python takes 10 to 15 ms, and 150 are allowed
-    assert "torch" not in maps
-
-
-def work_of(pid: int) -> int:
-    """Nanoseconds that a process has kept a processor busy."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-
-
-def work_of_nothing() -> int:
-    """Nanoseconds that a Python works which does nothing but read a line."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as python:
-        until(lambda: state(python.pid) == "S" and work_of(python.pid) > 0, "it waits for the line")
-        found = work_of(python.pid)
-        python.communicate("\n")
-    return found
 
 
 # A training that needs no torch
@@ -181,40 +141,6 @@ def test_a_killed_trial_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     trial.wait()
     until(lambda: not alive(pids), "all its processes are gone", 20)
     until(lambda: not list((tmp_path / "tmp").glob("bftrain*")), "its folders are gone", 20)
-
-
-def test_socket_folders_of_agents_that_were_killed_are_taken_away_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    living = tmp_path / "bftrain-agent-living"
-    dead, other, theirs = (tmp_path / name for name in ("bftrain-agent-dead", "bftrain-agent-born", "bftrain-try-x"))
-    for folder in (living, dead, other, theirs):
-        folder.mkdir()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        door.bind(str(living / "agent"))
-        door.listen()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
-            gone.bind(str(dead / "agent"))
-        remove_stale_sockets()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "bftrain-agent-born",
-        "bftrain-agent-living",
-        "bftrain-try-x",
-    ]
-
-
-def test_nothing_listens_beyond_loopback_and_no_port_is_left() -> None:
-    before = ports_of({os.getpid()})  # tests that make a Horovod of this very process leave it there
-    with conformance.LocalStage(launchers.native, nodes=("n1", "n2")) as stage:
-        task = stage.new("--steps", "100000")
-        stage.do("start", task, "n1", "n2")
-        stage.messages.steps(task, 2)
-        pids = {os.getpid(), *descendants(os.getpid())}
-        listening = ports_of(pids) - before
-        assert len(listening) >= 3, "the hub, and each worker's store"
-        assert {host for host, _ in listening} == {"127.0.0.1"}
-    until_free(port for _, port in listening)
 
 
 # A training that says which GPUs it sees
@@ -253,32 +179,6 @@ def test_each_gpu_has_a_worker_that_knows_it(
             return {path.read_text() for path in folder.glob("sees*")}
 
         until(lambda: seen() == sees, f"{sees} are seen")
-
-
-def ports_of(pids: set[int]) -> set[tuple[str, int]]:
-    """Return the addresses on which any of ``pids`` listens, as ss knows them."""
-    shown = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
-    found = set()
-    for line in shown.splitlines():
-        if any(f"pid={pid}," in line for pid in pids):
-            host, _, port = line.split()[3].rpartition(":")
-            found.add((host, int(port)))
-    return found
-
-
-def until_free(ports: Iterable[int], patience_s: float = 10.0) -> None:
-    """Wait until no socket listens: the kernel frees the ports of killed processes with a delay."""
-    left = list(ports)
-    begin = time.monotonic()
-    while left := [port for port in left if taken(port)]:
-        assert time.monotonic() - begin < patience_s, f"still taken: {left}"
-        time.sleep(0.05)
-
-
-def taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
@@ -338,20 +238,6 @@ def test_a_second_agent_of_a_node_ends_and_says_which_one_is_there(tmp_path: Pat
         hub.close()
     seen = [one["type"] for one in messages.all if one["type"] not in {"warm", "agent_ended"}]
     assert seen == ["registered", "refused", "gone"]
-
-
-def test_an_address_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
-    make_secret(tmp_path / "secret")
-    command = [sys.executable, "-m", "bftrain_elastic.agent", "--manager", "127.0.0.1:1", "--secret"]
-    done = subprocess.run(
-        [*command, str(tmp_path / "secret"), "--address", "192.0.2.77"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "192.0.2.77: is on no interface of this machine" in done.stderr
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.agent.process_tree import descendants
-from bftrain_elastic.tryout.local_agents import alive
 from tests.helpers.pages import ROOT, page
+from tests.helpers.processes import alive, descendants
 from tests.helpers.program import PROGRAM, bftrain, environment, shell
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
@@ -42,7 +40,7 @@ READY = {
 }
 
 
-@pytest.mark.parametrize("name", ["cnn.py", "transformer.py"])
+@pytest.mark.parametrize("name", ["cnn.py", pytest.param("transformer.py", marks=pytest.mark.soak)])
 def test_an_example_trains_through_growing_and_shrinking(name: str) -> None:
     for slower in (1, 4, 12):  # a machine that is busy with others needs longer
         script, limit = f"1@0,3@{1.5 * slower},2@{3 * slower}", f"{5 * slower}"
@@ -61,16 +59,16 @@ def test_an_example_trains_through_growing_and_shrinking(name: str) -> None:
 
 def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    arguments = ("train", EXAMPLES / "cnn.py", "--nodes", "1:2", "--folder", folder, "--script", "2@0")
+    arguments = ("train", EXAMPLES / "cnn.py", "--nodes", "1:1", "--folder", folder, "--script", "1@0")
     done = bftrain(*arguments, "--", "--steps", "15")
     assert done.code == 0, done.err
     assert done.out.startswith("done after 15 steps")
     again = bftrain(*arguments, "--", "--steps", "20")
-    assert "2 nodes, from step 15 on" in again.err
+    assert "1 node, from step 15 on" in again.err
 
 
 def test_an_example_is_ready() -> None:
-    done = bftrain("elastic", "check", EXAMPLES / "transformer.py", "--json")
+    done = bftrain("elastic", "check", EXAMPLES / "cnn.py", "--json")
     assert done.code == 0, done.err
     assert [one["name"] for one in json.loads(done.out) if one["ok"]] == [
         "reports",
@@ -90,8 +88,6 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
     for name, signs in versions.items():
         lines = [line[1:] for line in diff.splitlines() if line[:1] in signs]
         (tmp_path / name).write_text("\n".join(lines) + "\n")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run([*torchrun, tmp_path / "ddp.py"], check=True, timeout=300)
     done = bftrain("elastic", "check", tmp_path / "ddp.py")
     assert done.code == 3
     assert "it forms a process group of its own" in done.out
@@ -102,13 +98,13 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
     assert max(map(len, (done.out + done.err).splitlines())) <= 100
 
 
-def test_a_script_that_reports_nothing_under_torchrun_is_noticed_after_some_seconds(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("import time\ntime.sleep(60)\n")
-    done = bftrain("elastic", "check", "script.py", "--backend", "torchrun", "--patience", "18", cwd=tmp_path)
-    assert done.code == 3
-    assert "warning: no step was reported in 15 s: call report(" in done.err
-    assert "no   reports" in done.out
-    assert max(map(len, (done.out + done.err).splitlines())) <= 100
+@pytest.fixture
+def no_torch(tmp_path: Path) -> str:
+    """Return a PYTHONPATH with which agents import no torch: scripts that need none start at once."""
+    folder = tmp_path / "no-torch"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ImportError('these scripts need none')\n")
+    return str(folder)
 
 
 ALONE = """
@@ -121,15 +117,17 @@ for number in range(1, 100):
 """
 
 
-def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path) -> None:
+def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path, no_torch: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
-    done = bftrain("train", script, "--nodes", "1:1", "--backend", "process", "-v")
+    done = bftrain("train", script, "--nodes", "1:1", "--backend", "process", "-v", PYTHONPATH=no_torch)
     assert done.code == 0, done.err
     assert "node1-0: hello from the script" in done.err
     assert done.out.startswith("done after 99 steps")
-    quiet = bftrain("train", script, "--nodes", "1:1", "--backend", "process", "--for", "0.5", "-q", "--json")
-    assert quiet.err == ""
+    quiet = bftrain(
+        "train", script, "--nodes", "1:1", "--backend", "process", "--for", "0.5", "-q", "--json", PYTHONPATH=no_torch
+    )
+    assert all("not preloaded" in line for line in quiet.err.splitlines()), "and that is so in this test only"
     assert json.loads(quiet.out)["ended"] == "stopped"
 
 
@@ -146,10 +144,12 @@ def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path) -> None:
         ("time.sleep(60)", "no step was reported (call report("),
     ],
 )
-def test_a_script_that_cannot_be_tried_is_refused_with_the_reason(tmp_path: Path, step: str, words: str) -> None:
+def test_a_script_that_cannot_be_tried_is_refused_with_the_reason(
+    tmp_path: Path, no_torch: str, step: str, words: str
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step=step))
-    done = bftrain("train", script, "--nodes", "1:2", "--for", "4")
+    done = bftrain("train", script, "--nodes", "1:2", "--for", "4", PYTHONPATH=no_torch)
     assert (done.code, done.out) == (3, "")
     assert f"script.py: {words}" in done.err or words in done.err
     assert "runpy" not in done.err
@@ -166,13 +166,17 @@ def test_a_size_that_was_never_reached_is_reported_with_its_reason(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
-def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, number: int) -> None:
+def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, no_torch: str, number: int) -> None:
     script, place = tmp_path / "script.py", tmp_path / "tmp"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)").replace("100", "1000000"))
     place.mkdir()
     command = [PROGRAM, "train", script, "--nodes", "1:2", "--backend", "process", "--script", "2@0"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(TMPDIR=str(place))
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(TMPDIR=str(place), PYTHONPATH=no_torch),
     ) as running:
         assert running.stderr is not None
         for line in running.stderr:
@@ -188,11 +192,12 @@ def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, num
     assert list(place.glob("bftrain*")) == []
 
 
-def test_a_closed_pipe_ends_it_without_a_trace(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_it_without_a_trace(tmp_path: Path, no_torch: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
     (tmp_path / "tmp").mkdir()
-    done = shell(f"bftrain train {script} --nodes 1:1 --backend process 2>&1 | head -n 1", TMPDIR=str(tmp_path / "tmp"))
+    command = f"bftrain train {script} --nodes 1:1 --backend process 2>&1 | head -n 1"
+    done = shell(command, TMPDIR=str(tmp_path / "tmp"), PYTHONPATH=no_torch)
     assert (done.code, done.out) == (0, "starting an agent ...\n")
     assert list((tmp_path / "tmp").glob("bftrain*")) == []
 
@@ -202,32 +207,13 @@ def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
     native = bftrain("train", EXAMPLES / "cnn_horovod.py", "--nodes", "1:1", "--for", "20")
     assert native.code == 3
     assert "it is for Horovod: --backend horovod" in native.err
-    horovod = bftrain("train", EXAMPLES / "cnn.py", "--nodes", "1:1", "--backend", "horovod", "--for", "20")
-    assert horovod.code == 3
-    assert "it is for plain PyTorch: --backend native" in horovod.err
 
 
 @pytest.mark.parametrize(
     ("lacking", "missing", "words"),
     [
-        ({"report": "pass"}, {"reports"}, "call report("),
         ({"commit": "pass"}, {"commits", "resizes"}, "call state.commit()"),
         ({"begin": "step = 0", "report": "step += 1; report(1, loss, step=step)"}, {"keeps its progress"}, "not at 0"),
-        ({"move": "[p.data.mul_(1.05) for p in model.parameters()]"}, {"goes on learning"}, "in the state"),
-        # The others are left to make soak: each takes two starts of PyTorch
-        pytest.param({"begin": "raise ValueError('no data here')"}, {"runs"}, "no data here", marks=pytest.mark.soak),
-        pytest.param(
-            {"begin": "state.seen = 0", "report": "state.seen += 1; report(1, loss)"},
-            {"keeps its values"},
-            "'seen' went",
-            marks=pytest.mark.soak,
-        ),
-        pytest.param(
-            {"report": "report(1, loss * float('nan'))"},
-            {"goes on learning"},
-            "not a number at step 1",
-            marks=pytest.mark.soak,
-        ),
         (
             {"move": "[p.data.mul_(0.9 + 0.01 * state.rank) for p in model.parameters()]"},
             {"workers agree"},

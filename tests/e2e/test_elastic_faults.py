@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from bftrain_elastic.conformance import LocalStage, Message
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from tests.helpers.figures import Figures
 from tests.helpers.pace import busy_s
-from tests.helpers.saved import saved_step, saved_tensors
+from tests.helpers.saved import saved_tensors
 from tests.helpers.stages import NODES, launched
 from tests.helpers.stalled import WORDS, Stalled
 from tests.helpers.storms import lose_first_workers, planned_change_s
@@ -56,48 +55,6 @@ def test_a_killed_worker_is_replaced_and_the_others_go_on_soon(stage: LocalStage
     steps = [one["step"] for one in lines(stage, task)]
     assert all(after >= at for at, after in pairwise(steps)), "one commit a step: at most that step is done again"
     stage.end(task)
-
-
-@pytest.mark.soak
-def test_fifty_random_resizes_with_random_kills(stage: LocalStage) -> None:
-    dice = random.Random(7)  # noqa: S311 - the same storm every time
-    task = stage.new("--steps", "1000000", "--step-s", "0.001")
-    held = ["n1"]
-    stage.do("start", task, "n1")
-    stage.messages.steps(task, 1, 2)
-    kills = 0
-    for _ in range(50):
-        if dice.random() < 0.15:
-            os.kill(dice.choice(stage.leftovers()), signal.SIGKILL)
-            kills += 1
-        free = [node for node in NODES if node not in held]
-        if free and (len(held) == 1 or dice.random() < 0.5):
-            new = dice.sample(free, dice.randint(1, len(free)))
-            held += new
-            stage.do("grow", task, *new)
-        else:
-            gone = dice.sample(held, dice.randint(1, len(held) - 1))
-            held = [node for node in held if node not in gone]
-            stage.do("shrink", task, *gone, cause=dice.choice(["decided", "preempted"]))
-        stage.messages.steps(task, len(held), 2)
-    stage.do("stop", task, *held, cause="decided")
-    stage.messages.until(lambda: bool(stage.messages.of("paused", task)), "all is given up")
-    assert kills > 2
-    safe = 0  # no step behind a saved one is done again
-    for one in stage.messages.all:
-        if one.get("task") != task:
-            continue
-        if one["type"] == "on_disk":
-            safe = one["step"]
-        elif one["type"] == "report":
-            assert one["step"] > safe
-    reported = lines(stage, task)
-    assert reported[-1]["loss"] < reported[0]["loss"] / 100
-    assert not stage.messages.of("failed", task)
-    folder = stage.folder / task
-    assert saved_step(folder) == reported[-1]["step"]
-    assert {path.name for path in folder.iterdir()} == {"state", "logs"}, "nothing half written is left"
-    stage.end(task)  # nor a process, and when the stage ends no port
 
 
 def test_resized_or_not_the_model_is_the_same(stage: LocalStage) -> None:

@@ -10,8 +10,8 @@ import pytest
 from bftrain import registry
 from bftrain_elastic.conformance import CASES, ConformanceCase, LocalStage
 from bftrain_elastic.tryout import sample_script, sample_script_horovod, sample_script_plain
-from bftrain_elastic.tryout.local_agents import listening
 from tests.helpers.pace import busy_s
+from tests.helpers.processes import listening
 from tests.helpers.saved import saved_tensors
 from tests.helpers.stages import NODES, launched
 from tests.helpers.storms import assert_never_behind_a_commit, kill_worker, lose_first_workers, planned_change_s, storm

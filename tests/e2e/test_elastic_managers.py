@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.agent.process_tree import children, descendants
-from bftrain_elastic.tryout import sample_script, sample_script_horovod
+from bftrain_elastic.tryout import sample_script, sample_script_horovod, sample_script_plain
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.manager import TASK, Manager
+from tests.helpers.pace import busy_s
+from tests.helpers.processes import children, descendants
 from tests.helpers.saved import saved_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
@@ -28,6 +29,7 @@ LAUNCHERS = [
     pytest.param("process", str(sample_script.__file__), id="process", marks=pytest.mark.soak),
     pytest.param("horovod", str(sample_script_horovod.__file__), id="horovod", marks=pytest.mark.horovod),
 ]
+PLAIN = ("process", str(sample_script_plain.__file__))  # which launcher it is does not matter, and this needs no torch
 
 
 class Site:
@@ -154,58 +156,45 @@ def test_a_command_that_ended_while_no_manager_was_there_is_done_and_not_run_aga
 
 
 def test_a_task_that_the_new_manager_does_not_know_is_ended(site: Site) -> None:
-    site.agent("n1")
-    first = site.manager("native", str(sample_script.__file__), "n1")
+    site.agent("n1", "--preload", "")
+    first = site.manager(*PLAIN, "n1")
     first.steps(1, 5)
     trained = site.workers()
     first.kill()
-    second = site.manager("native", str(sample_script.__file__), "n2")  # its task holds another node now
+    second = site.manager(*PLAIN, "n2")  # its task holds another node now
     until(lambda: not site.workers() & trained, "the worker of the manager before is gone")
     assert second.of("registered")[0]["node"] == "n1"
 
 
 def test_without_a_manager_workers_train_on_for_as_long_as_their_agent_has_patience(site: Site) -> None:
-    site.agent("n1", "--patience", "6")
-    first = site.manager("native", str(sample_script.__file__), "n1")
+    site.agent("n1", "--patience", "6", "--preload", "")
+    first = site.manager(*PLAIN, "n1")
     first.steps(1, 5)
     first.kill()
     last_step = steps(first)[-1]
     agent = site.agents.pop("n1")
-    agent.wait(30)
+    agent.wait(90)
     assert not list(descendants(agent.pid))
     assert saved_step(site.folder / "task") > last_step, "it went on meanwhile"
 
 
 def test_workers_that_only_a_manager_may_keep_end_with_it_and_their_agent_stays(site: Site) -> None:
-    site.agent("n1")
-    first = site.manager("native", str(sample_script.__file__), "n1", keep_s=0.0)
+    site.agent("n1", "--preload", "")
+    first = site.manager(*PLAIN, "n1", keep_s=0.0)
     first.steps(1, 5)
     first.kill()
     killed_at = time.monotonic()
     until(lambda: not site.workers(), "its workers are gone")
-    assert time.monotonic() - killed_at < 2.0, "a job of others may start there"
+    assert time.monotonic() - killed_at < busy_s(10.0), "a job of others may start there"
     assert site.agents["n1"].poll() is None
-    second = site.manager("native", str(sample_script.__file__), "n1", keep_s=0.0)
+    second = site.manager(*PLAIN, "n1", keep_s=0.0)
     second.steps(1, 5)
     assert not second.of("note"), "these ends are no fault of the program"
 
 
-def test_a_manager_that_only_stands_still_loses_nothing(site: Site) -> None:
-    site.agent("n1")
-    manager = site.manager("native", str(sample_script.__file__), "n1")
-    manager.steps(1, 5)
-    trained = site.workers()
-    manager.process.send_signal(signal.SIGSTOP)
-    time.sleep(1.0)
-    manager.process.send_signal(signal.SIGCONT)
-    manager.steps(1, len(steps(manager)) + 5)
-    assert site.workers() == trained
-    assert all(later == earlier + 1 for earlier, later in pairwise(steps(manager)))
-
-
 def test_workers_that_only_a_manager_may_keep_end_when_it_stands_still(site: Site) -> None:
-    site.agent("n1")
-    manager = site.manager("native", str(sample_script.__file__), "n1", keep_s=0.0)
+    site.agent("n1", "--preload", "")
+    manager = site.manager(*PLAIN, "n1", keep_s=0.0)
     manager.steps(1, 5)
     trained = site.workers()
     time.sleep(4.0)
@@ -213,7 +202,7 @@ def test_workers_that_only_a_manager_may_keep_end_when_it_stands_still(site: Sit
     manager.process.send_signal(signal.SIGSTOP)
     stopped_at = time.monotonic()
     until(lambda: not site.workers(), "its workers are gone")
-    assert 1.5 < time.monotonic() - stopped_at < 5.0, "a job of others may start there"
+    assert 1.5 < time.monotonic() - stopped_at < busy_s(10.0), "a job of others may start there"
     assert site.agents["n1"].poll() is None
     manager.process.send_signal(signal.SIGCONT)
     manager.steps(1, len(steps(manager)) + 5)

@@ -41,7 +41,7 @@ run(State(position=0), train)
 """
 
 
-@pytest.mark.parametrize("launcher", ["native", "process"])
+@pytest.mark.parametrize("launcher", [pytest.param("native", marks=pytest.mark.soak), "process"])
 def test_a_task_runs_in_its_own_environment(tmp_path: Path, launcher: str) -> None:
     own = tmp_path / "own-python"  # a Python of another name
     own.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')

@@ -12,7 +12,6 @@ from tests.helpers.pages import ROOT, page
 
 FOLDER = ROOT / "examples" / "objectives"
 TUTORIAL = ROOT / "docs" / "tutorials" / "your-objective.md"
-HOW_TO_ADD = ROOT / "docs" / "adding" / "objective.md"
 
 
 def on_page(path: Path) -> dict[str, str]:
@@ -31,13 +30,6 @@ def problem(tmp_path: Path) -> Path:
     path = tmp_path / "problem.json"
     path.write_text(on_page(TUTORIAL)["problem.json"])
     return path
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
-def test_every_example_stands_on_the_pages_as_it_is(path: Path) -> None:
-    shown = [files[path.name] for files in map(on_page, (TUTORIAL, HOW_TO_ADD)) if path.name in files]
-    assert shown
-    assert set(shown) == {path.read_text()}
 
 
 def test_who_is_thrifty_leaves_nodes_that_bring_too_little(bftrain: CommandLine, problem: Path) -> None:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import NotAvailable
-from bftrain.live.schedulers import flux
-from bftrain.live.schedulers.port import AgentOrder, Allowed
+from bftrain import NotAvailable, registry
 from tests.helpers.flux import Flux, needs_flux
-from tests.helpers.pilots import SchedulerRunner
+from tests.helpers.pilots import AgentOrder, Allowed, SchedulerRunner
 from tests.helpers.slurm import wait_until
 
 NODES = ("n1", "n2", "n3")
@@ -26,7 +24,7 @@ pytestmark = [needs_flux, pytest.mark.soak]
 
 def keeper(instance: Flux, folder: Path, **settings: object) -> SchedulerRunner:
     known = {"pending": 1, "poll_s": 1.0, "lengths_s": [3600], **settings}
-    return SchedulerRunner(flux.make, known, folder, instance.env)
+    return SchedulerRunner(registry.load("scheduler", "flux"), known, folder, instance.env)
 
 
 def test_pilots_hold_idle_nodes_and_give_way(tmp_path: Path) -> None:

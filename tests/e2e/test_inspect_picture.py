@@ -35,19 +35,9 @@ def test_it_is_as_wide_as_the_terminal(log: Path, columns: int) -> None:
     assert lines[10].strip().startswith("0 ")  # the sample log counts from its own begin
 
 
-def test_in_a_pipe_it_fits_an_ordinary_terminal(log: Path) -> None:
-    lines = picture(bftrain("inspect", log))
-    assert max(map(len, lines)) == 80
-    assert "█" in "".join(lines)
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_without_unicode_it_is_drawn_in_ascii(log: Path, encoding: str) -> None:
     lines = picture(bftrain("inspect", log, PYTHONIOENCODING=encoding))
     assert lines[0] == "idle nodes (# mean, . largest)"
     assert "\n".join(lines).isascii()
     assert lines[9] == "  0 +" + "-" * 75
-
-
-def test_json_holds_no_picture(log: Path) -> None:
-    assert MIDDLE not in bftrain("inspect", log, "--json").out

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from time import perf_counter, sleep
@@ -30,11 +29,9 @@ from bftrain import (
     Termination,
     build_harvester,
 )
-from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain_solvers import exact
 from bftrain_solvers.cbc import CbcSolver
-from tests.helpers.tables import table_of
+from tests.helpers.tables import table_of, table_of_problem
 
 EASY = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
 PATIENT = Limits(deadline_s=60.0)  # a worker that has to start first takes its time on a busy machine
@@ -60,7 +57,7 @@ def hard_problem() -> AllocationProblem:
     return AllocationProblem(pool=NODES, horizon_s=120.0, tasks=tuple(tasks))
 
 
-HARD = ValueTableBuilder(throughput).table(hard_problem())
+HARD = table_of_problem(hard_problem())
 
 
 @pytest.fixture
@@ -138,35 +135,6 @@ def test_the_incumbent_is_kept_at_the_deadline(cbc: CbcSolver) -> None:
     assert solution.bound is not None
     assert 0.99 * best < solution.value <= best <= solution.bound
     assert solution.wall_s < deadline_s + 1.5
-
-
-def test_a_caller_that_waits_until_the_deadline_does_not_stop_a_busy_worker(cbc: CbcSolver) -> None:
-    pid = cbc.worker.pid
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(cbc.solve, HARD, Limits(deadline_s=4.0))
-        sleep(0.5)
-        waited = cbc.solve(EASY, Limits(deadline_s=0.2))
-        assert other.result().termination is Termination.TIME_LIMIT  # and not that its worker was gone
-    assert (waited.termination, waited.quality) == (Termination.TIME_LIMIT, Quality.NONE)
-    assert waited.solver_words == "the worker was busy with another problem until the deadline"
-    assert waited.wall_s < 1.0
-    assert cbc.solve(EASY, PATIENT).value == 14.0
-    assert cbc.worker.pid == pid
-
-
-def test_a_forked_process_has_its_own_worker_even_if_it_was_forked_in_mid_solve() -> None:
-    code = (
-        "import os, threading, time; from tests.e2e.test_library_process import EASY, HARD, PATIENT;"
-        "from bftrain_solvers.cbc import solver; from bftrain.values.solution import Limits;"
-        "solver.solve(EASY, PATIENT); pid = solver.worker.pid;"
-        "busy = threading.Thread(target=solver.solve, args=(HARD, Limits(deadline_s=3.0))); busy.start();"
-        "time.sleep(0.5); child = os.fork();"
-        "answer = child or (solver.solve(EASY, PATIENT).value, solver.worker.pid != pid);"
-        "child or print(*answer, flush=True); child or solver.worker.close(); child or os._exit(0);"
-        "os.waitpid(child, 0); busy.join(); print(solver.solve(EASY, PATIENT).value, solver.worker.pid == pid)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=180.0)
-    assert done.stdout.splitlines() == ["14.0 True", "14.0 True"], done.stderr
 
 
 def test_the_worker_ends_with_a_program_that_is_killed() -> None:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
 
-from bftrain import BftrainError, Client
-from bftrain.live.model.resource_views import KindView
-from bftrain.live.model.schemas import StatusView
+from tests.helpers.local_daemon import LocalDaemon
+from tests.helpers.program import Ended, bftrain
 
-PATIENCE_S: Final = 120.0
 SITE: Final = """
 name = "kinds"
 folder = "shared"
-state = "state"
 launcher = "process"
 [kinds]
 fast = "slot[1-2]"
@@ -58,103 +49,52 @@ curves.tpu = { nodes = [1], rate = [1.0] }
 """
 
 
-class Run:
-    """``bftrain live`` in a folder whose path is short enough for a socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.socket = str(folder / "state" / "api.sock")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, site: str) -> None:
-        (self.folder / "site.toml").write_text(site)
-        with (self.folder / "live.log").open("ab") as log:
-            words = [sys.executable, "-m", "bftrain", "live", "--config", "site.toml"]
-            self._process = subprocess.Popen(words, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.until(lambda: self.status.state == "running", "it runs")
-
-    def end(self) -> int:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(PATIENCE_S)
-
-    def kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-
-    @property
-    def status(self) -> StatusView:
-        with closing(Client(self.socket)) as client:
-            return client.status()
-
-    def nodes(self, kind: str) -> set[str]:
-        with closing(Client(self.socket)) as client:
-            return {node.name for node in client.nodes() if node.kind == kind}
-
-    def say(self, *words: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "BFTRAIN_LIVE": self.socket}
-        return subprocess.run(
-            [sys.executable, "-m", "bftrain", *words],
-            cwd=self.folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-
-    def submit(self, text: str) -> subprocess.CompletedProcess[str]:
-        (self.folder / "tasks.toml").write_text(text)
-        return self.say("submit", "tasks.toml")
-
-    def held(self, task: str) -> set[str]:
-        with closing(Client(self.socket)) as client:
-            return set(client.task(task).nodes)
-
-    def until(self, true: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                if true():
-                    return
-            except BftrainError:
-                pass
-            assert time.monotonic() < deadline, f"{what}\n{(self.folder / 'live.log').read_text()[-3000:]}"
-            time.sleep(0.1)
-
-
 @pytest.fixture
-def run() -> Iterator[Run]:
-    with TemporaryDirectory(prefix="bftrain-kinds-", dir="/tmp") as folder:
-        one = Run(Path(folder))
-        try:
-            yield one
-        finally:
-            one.kill()
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="bftrain-kinds-", dir="/tmp") as name:  # whose path is short enough for a socket
+        yield Path(name)
 
 
-def test_tasks_run_on_slots_of_their_kind(run: Run) -> None:
-    run.start(SITE)
-    submitted = run.submit(TASKS)
-    assert submitted.returncode == 0, submitted.stderr
-    run.until(lambda: run.held("both") == {"slot1", "slot2"}, "two fast slots are idle, one task runs there")
-    assert run.held("picky") == set()
-    status = run.status
-    assert dict(status.kinds) == {"fast": KindView(pool=2, used=2), "slow": KindView(pool=0, used=0)}
-    assert "2 of 2 fast, 0 of 0 slow" in run.say("status").stdout
-    assert run.nodes("fast") == {"slot1", "slot2"}
-    assert "(2 of 2 fast, 0 of 0 slow)" in run.say("top", "--once").stdout
-    refused = run.submit(OTHER)
-    assert refused.returncode == 3
-    assert "curves: it needs 1 node of one kind and runs on tpu only; there are 2 fast, 2 slow" in refused.stderr
-
-    assert run.end() == 0
-    run.start(SITE.replace('idle = "2@0"', 'idle = "4@0"'))  # all slots from now on
-    run.until(lambda: run.held("picky") == {"slot3", "slot4"}, "the other task runs on the slow ones")
-    run.until(lambda: run.held("both") == {"slot1", "slot2"}, "and this one stays where it is fast")
-    assert run.nodes("slow") == {"slot3", "slot4"}
-    assert run.end() == 0
+def submit(daemon: LocalDaemon, text: str) -> Ended:
+    (daemon.folder / "tasks.toml").write_text(text)
+    return bftrain("submit", daemon.folder / "tasks.toml", BFTRAIN_LIVE=daemon.socket)
 
 
-def test_a_node_of_two_kinds_is_refused_with_its_line_and_nothing_is_started(run: Run) -> None:
-    (run.folder / "site.toml").write_text(SITE.replace('"slot3", "slot4"', '"slot2"'))
-    ended = run.say("live", "--config", "site.toml")
-    assert ended.returncode == 3
-    assert "site.toml:8: kinds.slow: node 'slot2' is of kind 'fast' already (give every node one kind)" in ended.stderr
-    assert not (run.folder / "state").exists()
+def held(daemon: LocalDaemon, task: str) -> set[str]:
+    return set(daemon.client.task(task).nodes)
+
+
+def nodes(daemon: LocalDaemon, kind: str) -> set[str]:
+    return {node.name for node in daemon.client.nodes() if node.kind == kind}
+
+
+def test_tasks_run_on_slots_of_their_kind(folder: Path) -> None:
+    with LocalDaemon(folder, SITE) as run:
+        submitted = submit(run, TASKS)
+        assert submitted.code == 0, submitted.err
+        run.until(lambda: held(run, "both") == {"slot1", "slot2"}, "two fast slots are idle, one task runs there")
+        assert held(run, "picky") == set()
+        kinds = run.client.status().kinds
+        assert {kind: (view.pool, view.used) for kind, view in kinds.items()} == {"fast": (2, 2), "slow": (0, 0)}
+        assert "2 of 2 fast, 0 of 0 slow" in bftrain("status", BFTRAIN_LIVE=run.socket).out
+        assert nodes(run, "fast") == {"slot1", "slot2"}
+        assert "(2 of 2 fast, 0 of 0 slow)" in bftrain("top", "--once", BFTRAIN_LIVE=run.socket).out
+        refused = submit(run, OTHER)
+        assert refused.code == 3
+        assert "curves: it needs 1 node of one kind and runs on tpu only; there are 2 fast, 2 slow" in refused.err
+
+        assert run.end() == 0
+        run.write_site(SITE.replace('idle = "2@0"', 'idle = "4@0"'))  # all slots from now on
+        run.start()
+        run.until(run.runs, "it runs again")
+        run.until(lambda: held(run, "picky") == {"slot3", "slot4"}, "the other task runs on the slow ones")
+        run.until(lambda: held(run, "both") == {"slot1", "slot2"}, "and this one stays where it is fast")
+        assert nodes(run, "slow") == {"slot3", "slot4"}
+        assert run.end() == 0
+
+
+def test_a_node_of_two_kinds_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE.replace('"slot3", "slot4"', '"slot2"'))
+    ended = bftrain("live", "--config", "site.toml", cwd=tmp_path)
+    assert ended.code == 3
+    assert "site.toml:7: kinds.slow: node 'slot2' is of kind 'fast' already (give every node one kind)" in ended.err

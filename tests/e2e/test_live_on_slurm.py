@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from bftrain_elastic.agent.process_tree import children
 from tests.helpers.figures import Figures
 from tests.helpers.live_run import LiveRun
 from tests.helpers.main_jobs import Stream
+from tests.helpers.processes import children
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.chromium import Chromium, Page
+from tests.helpers.chromium import FAINT, STICKING_OUT, Chromium, Page
 from tests.helpers.live_seen import ObservedRun
 
 pytestmark = pytest.mark.chromium
@@ -17,39 +17,6 @@ WIDTHS = (390, 900, 1400)
 NODES = tuple(f"nid{number:05d}" for number in range(1, 13))
 TASKS = ("resnet50", "bert-base", "wave-net", "climate-emulator", "protein-fold")
 LIVE = "document.getElementById('contact')?.textContent === 'live'"
-STICKING_OUT = """
-[...document.querySelectorAll('body *')].filter(item => {
-  const box = item.getBoundingClientRect();
-  if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
-  for (let up = item.parentElement; up; up = up.parentElement)
-    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
-  return true;
-}).map(item => item.outerHTML.slice(0, 120))
-"""
-# All words that are shown, with the contrast between them and what is behind them
-FAINT = """
-(() => {
-  const parts = (text) => text.match(/[0-9.]+/g).map(Number);
-  const light = (rgb) => {
-    const [r, g, b] = rgb.slice(0, 3).map((part) => part / 255)
-      .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const ground = (item) => {
-    for (let up = item; up; up = up.parentElement) {
-      const colour = parts(getComputedStyle(up).backgroundColor);
-      if (colour.length === 3 || colour[3] > 0) return light(colour);
-    }
-    return 1;
-  };
-  return [...document.querySelectorAll('body *')].filter((item) => {
-    const words = [...item.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    if (!words || !item.getBoundingClientRect().width || item.closest('.unseen')) return false;
-    const pair = [light(parts(getComputedStyle(item).color)), ground(item)].sort((a, b) => b - a);
-    return (pair[0] + 0.05) / (pair[1] + 0.05) < (item.matches('[aria-hidden]') ? 3 : 4.5); // marks are no words
-  }).map((item) => item.outerHTML.slice(0, 120));
-})()
-"""
 # How many different colours a canvas shows: one that nothing was drawn on has one
 COLOURS = """
 (() => {
@@ -171,23 +138,6 @@ def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chrom
     assert page.evaluate("document.getElementById('tasks').children.length") == len(TASKS) + 1
     # What was seen before is still there
     assert page.evaluate(COLOURS % "sizes") > 4
-
-
-def test_part_of_the_time_is_looked_at_closer_and_others_further_back(browser: Chromium, busy: ObservedRun) -> None:
-    page = opened(browser, busy)
-    page.evaluate("document.getElementById('sizes').scrollIntoView()")
-    box = page.evaluate("document.getElementById('sizes').getBoundingClientRect().toJSON()")
-    middle = box["top"] + box["height"] / 2
-    page.drag((box["left"] + 200, middle), (box["left"] + 400, middle))
-    page.wait_until("!document.getElementById('part-all').hidden")
-    assert text(page, "part-words").startswith("From ")
-    assert "nodes used" in text(page, "tip")
-    page.evaluate("document.getElementById('part-all').click()")
-    page.wait_until("document.getElementById('part-all').hidden")
-    page.evaluate("document.querySelector('[data-span=\"3600\"]').click()")
-    page.wait_until("document.querySelector('[data-span=\"3600\"]').ariaPressed === 'true'")
-    page.wait_until("document.querySelector('[data-shown-span]').dataset.shownSpan === '3600'")
-    assert page.complaints() == ["not loaded: net::ERR_ABORTED"]  # the stream of before, which the page ended itself
 
 
 def test_thousands_of_nodes_fit_and_cost_the_browser_little(browser: Chromium, live: ObservedRun) -> None:

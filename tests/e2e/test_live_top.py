@@ -107,30 +107,13 @@ def test_q_ends_it_and_the_terminal_is_as_it_was(live: ObservedRun) -> None:
         assert "Traceback" not in top.screen
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_signal_ends_it_as_well(live: ObservedRun, number: signal.Signals) -> None:
     with Top(live) as top:
         top.until("nodes used")
         top.process.send_signal(number)
         assert top.ended() == 0
         assert top.as_before
-
-
-def test_on_a_terminal_that_only_prints_it_prints_once(live: ObservedRun) -> None:
-    with Top(live, term="dumb") as top:
-        assert top.ended() == 0
-        assert "3 of 4 nodes used" in top.screen
-        assert "\x1b" not in top.screen
-
-
-def test_a_terminal_that_is_made_larger_is_filled(live: ObservedRun) -> None:
-    with Top(live, 60, 12) as top:
-        top.until("nodes over time")
-        assert "loss" not in ESCAPES.sub("", top.screen)
-        fcntl.ioctl(top._theirs, termios.TIOCSWINSZ, struct.pack("4H", 30, 150, 0, 0))  # noqa: SLF001 - as its window would
-        top.until("loss")
-        top.type(b"q")
-        assert top.ended() == 0
 
 
 def test_when_the_live_run_ends_it_says_so_and_goes_on_when_it_is_back(tmp_path: Path) -> None:

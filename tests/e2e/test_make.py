@@ -157,44 +157,6 @@ def test_a_full_disk_is_said_in_words(checkout: Path, tmp_path: Path) -> None:
     assert "set VENV or TMPDIR to another disk" in done.stderr
 
 
-def test_clean_removes_what_make_made_and_no_more(checkout: Path) -> None:
-    run(checkout, "tools/venv.sh", "base")
-    for name in ("demo", "site", "dist", ".mypy_cache", "mine"):
-        (checkout / name).mkdir()
-    assert run(checkout, "make", "clean").returncode == 0
-    left = {entry.name for entry in checkout.iterdir()}
-    assert "mine" in left
-    assert not left & {".venv", "demo", "site", "dist", ".mypy_cache"}
-
-
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/etc/debian_version").exists(),
-    reason="installs packages as root on Debian only; there, with a stand-in for apt-get: make test",
-)
-@pytest.mark.parametrize("works", [True, False])
-def test_debian_packages_are_asked_for_once_and_their_lack_is_no_failure(
-    checkout: Path, tmp_path: Path, *, works: bool
-) -> None:
-    path = path_without_python(tmp_path)  # where neither sbatch nor chromium is
-    calls = tmp_path / "calls"
-    for name in ("id", "chmod"):
-        (Path(path) / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name} here"))
-    fake_python(Path(path), "apt-get", f'echo "$@" >>"{calls}"; exit {0 if works else 100}')
-    done = run(checkout, "tools/debian-packages.sh", PATH=path)
-    assert done.returncode == 0
-    asked = calls.read_text().splitlines()
-    assert asked[0].endswith("update")
-    assert ("the tests that need them will skip" in done.stderr) is not works
-    if works:
-        assert "install --no-install-recommends" in asked[1]
-        assert "slurm-client" in asked[1]
-        assert "chromium" in asked[1]
-        assert "emulator" not in asked[1]
-    calls.unlink()
-    assert run(checkout, "tools/debian-packages.sh", PATH=path, APT="no").stdout == ""
-    assert not calls.exists()
-
-
 FAKE_TEST_PYTHON = """
 echo "$@" >>calls
 case "$*" in

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain import EventLog, ImportOptions
-from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.eventlog import BUSY
+from bftrain import EventLog, NodeState, import_logs
 from tests.helpers.records import busy_node_s
 from tests.helpers.site_data import site_data
 
@@ -18,7 +16,7 @@ RESOLUTION_S = 60.0  # between two polls
 
 
 def run(name: str) -> EventLog:
-    return import_files([site_data(f"sacct/ub-micro-{name}")], ImportOptions()).log
+    return import_logs(site_data(f"sacct/ub-micro-{name}")).log
 
 
 def poll_times() -> list[float]:
@@ -34,7 +32,7 @@ def poll_times() -> list[float]:
 def busy(log: EventLog, time_s: float) -> NDArray[np.bool_]:
     """Whether each node is busy at a time; none is before the log and after it."""
     inside = log.start_s <= time_s < log.end_s
-    return log.states_at(time_s) == BUSY if inside else np.zeros(len(log.node_names), dtype=np.bool_)
+    return log.states_at(time_s) == NodeState.BUSY if inside else np.zeros(len(log.node_names), dtype=np.bool_)
 
 
 def changes_of(log: EventLog, node: int) -> NDArray[np.float64]:

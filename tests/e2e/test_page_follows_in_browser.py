@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from bftrain import Settings
-from bftrain_replay.drawing.theme import LIGHT
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import ReportData, of_study
-from bftrain_replay.study import study
 from tests.helpers.chromium import Chromium, Page
+from tests.helpers.report_page import LIGHT, ReportData, material_of, rendered
 from tests.unit.replay.cases import log_of, task
 
 pytestmark = pytest.mark.chromium
@@ -36,13 +29,13 @@ def material() -> ReportData:
         task(name, max_nodes=2, work_samples=1e5 * (1 + place), user=("ana", "bo <b>")[place % 2])
         for place, name in enumerate(NAMES)
     ]
-    return of_study(study(LOG, tasks, Settings()), InputSource(log="a.npz", tasks="b.toml"))
+    return material_of(LOG, tasks)
 
 
 @pytest.fixture(scope="module")
 def opened(browser: Chromium, material: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Page:
     path = tmp_path_factory.mktemp("follow") / "report.html"
-    path.write_text(report.render(material), encoding="utf-8")
+    path.write_text(rendered(material), encoding="utf-8")
     return browser.open(path.as_uri(), width=1200)
 
 
@@ -150,27 +143,6 @@ def test_a_table_is_filtered_by_words_and_by_comparing_a_column(page: Page, mate
     waited = {one["name"]: one["waited_s"] for one in material.tasks}
     assert filtered("waited>1h") == [name for name in NAMES if waited[name] > 3600.0]
     assert page.evaluate("document.querySelector('#tasks .filter output').textContent").endswith(" of 12 rows")
-
-
-def test_it_prints_on_a4_with_what_is_followed(page: Page) -> None:
-    search(page, "net-03")
-    page.key("Enter", "\r")
-    page.wait_until(f"{SAID}.startsWith('task net-03')")
-    printed = page.pdf()
-    boxes = re.findall(rb"/MediaBox \[([^]]*)]", printed)
-    sizes = {tuple(round(float(part)) for part in box.split()) for box in boxes}
-    assert sizes == {(0, 0, 595, 842)}
-    page.resize(695)  # pixels between the margins
-    page.prefer("light", "print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.frames()
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("document.querySelector('#holders canvas').offsetWidth > 500")
-    assert page.evaluate(f"{SAID} && document.querySelector('#follow output').offsetHeight > 0")
-    assert page.evaluate("document.querySelector('#follow input').offsetHeight") == 0
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.prefer("light")
-    page.resize(1200)
 
 
 def test_a_link_keeps_what_is_shown(page: Page) -> None:

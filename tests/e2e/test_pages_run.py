@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_replay.reporting.losses import CAUSES
-from tests.helpers.pages import PAGES, ROOT, Page, links, page
-from tests.helpers.program import bftrain
+from tests.helpers.pages import PAGES, Page, page
 from tests.helpers.reading import Reader, way
+from tests.helpers.report_page import LOSSES
 from tests.helpers.site import Built
 
 pytestmark = pytest.mark.apart
@@ -73,7 +72,7 @@ def assert_report_is_quoted(text: str, report: str) -> None:
     assert len(figures) == len(rows(text, "| | exact |")) == 6
     for shown in (*figures, *rows(text, "| | exact |")):
         assert squeezed("".join(shown)) in seen
-    assert [name for name, *_ in rows(text, "| step |")] == [cause.name for cause in CAUSES]
+    assert [name for name, *_ in rows(text, "| step |")] == [*LOSSES]
 
 
 def rows(text: str, first_words: str) -> list[list[str]]:
@@ -84,20 +83,6 @@ def rows(text: str, first_words: str) -> list[list[str]]:
 def squeezed(text: str) -> str:
     """Leave the blanks out: a page has none between its elements."""
     return re.sub(r"\s+", "", text)
-
-
-def test_every_picture_of_a_report_is_explained(tmp_path: Path) -> None:
-    """The page on reading the report shows the pictures that the command draws, and no others."""
-    for words in (
-        ("generate", "log", "-o", "log.npz", "--nodes", "16", "--days", "1"),
-        ("tasks", "generate", "-o", "tasks.toml", "--count", "4"),
-        ("replay", "log.npz", "--tasks", "tasks.toml", "-o", "result"),
-        ("report", "result", "--svg", "pictures"),
-    ):
-        assert bftrain(*words, cwd=tmp_path).code == 0
-    drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
-    text = (ROOT / "docs" / "tutorials" / "reading-the-report.md").read_text(encoding="utf-8")
-    assert {Path(link).name for link in links(text) if "pictures/report/" in link} == drawn
 
 
 def test_the_pages_that_matter_most_are_typed() -> None:

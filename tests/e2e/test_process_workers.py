@@ -88,20 +88,6 @@ def test_when_it_has_trained_all_it_says_so(tmp_path: Path, count: int) -> None:
         assert saved_step(tmp_path / "task") == 8
 
 
-CHILD = """
-if state.position == 3:
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-    child.start(); child.terminate(); child.join(20)
-    print("child", child.exitcode, flush=True)
-"""
-
-
-def test_processes_that_it_forks_end_of_sigterm_as_ever(tmp_path: Path) -> None:
-    with group(tmp_path, script("if 1:" + CHILD.replace("\n", "\n    "), steps=5), 1) as (worker,):
-        assert worker.ends() == 0
-        assert f"child {-signal.SIGTERM}\n" in worker.log.read_text()
-
-
 def test_without_the_first_worker_the_others_write_what_all_committed(tmp_path: Path) -> None:
     with group(tmp_path, script(), 2) as (first, second):
         first.hear("report", lambda one: one["step"] >= 10)
@@ -110,15 +96,6 @@ def test_without_the_first_worker_the_others_write_what_all_committed(tmp_path: 
         assert second.log.read_text().splitlines()[-1].startswith("bftrain: the other workers are lost: ")
         assert saved_step(tmp_path / "task") >= 9
         assert second.said[-1] == {"type": "on_disk", "step": saved_step(tmp_path / "task")}
-
-
-def test_it_says_where_it_is(tmp_path: Path) -> None:
-    with group(tmp_path, script("if state.position == 4: time.sleep(1000)"), 1) as (worker,):
-        worker.hear("report", lambda one: one["step"] >= 3)
-        where = worker.is_at(lambda one: one["place"] == "script" and one["commits"] == 3)
-        assert (where["place"], where["commits"]) == ("script", 3)
-        assert where["line"].startswith("script.py:")
-        assert where["line"].endswith(" in train")
 
 
 FINISHES = """

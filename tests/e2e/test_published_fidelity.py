@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain import EventLog, ReplaySettings, TaskSpec, build_harvester, load_log, load_tasks
-from bftrain_replay.results.result import ReplayResult, result_of
-from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.rules import as_replayed, semantics_of
-from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.simulation.timeline import select
-from bftrain_replay.study import study
-from tests.helpers.published_study import TRIALS, save_published_tasks, save_summit
+from bftrain import EventLog, TaskSpec, load_log, load_tasks
+from tests.helpers.published_study import (
+    TRIALS,
+    SampleLoss,
+    save_published_tasks,
+    save_summit,
+    settings,
+    study,
+    to_the_end,
+)
 
 WORK = 1000 * 1.3e8
 WINDOW = "..2021-02-17T12:21:15"  # 160 h after event 1,000
@@ -29,17 +31,6 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskSpec, ...]:
     path = tmp_path_factory.mktemp("trials") / "trials.toml"
     save_published_tasks(path, TRIALS)
     return load_tasks(path)
-
-
-def settings(max_tasks: int, **more: object) -> ReplaySettings:
-    return ReplaySettings(semantics="published", nodes="0:1024", skip_events=1000, max_tasks=max_tasks, **more)  # type: ignore[arg-type]  # the fields' own types
-
-
-def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> ReplayResult:
-    how = settings(max_tasks, events="chosen")
-    part = select(log, how)
-    semantics = semantics_of(how, part.event_times_s)
-    return result_of(run(part.log, as_replayed(trials, how), build_harvester(how), semantics=semantics), how)
 
 
 def test_ten_compete_until_all_are_done(log: EventLog, trials: tuple[TaskSpec, ...]) -> None:

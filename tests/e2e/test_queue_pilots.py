@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import NotAvailable
-from bftrain.live.schedulers import pbs
-from bftrain.live.schedulers.hook_spool import READER
-from bftrain.live.schedulers.port import Allowed
+from bftrain import registry
 from tests.helpers.fake_batch import FakeBatch, Job
 from tests.helpers.fake_pbs import FakePbs
 from tests.helpers.fake_pbs_module import run_hook
-from tests.helpers.pilots import SchedulerRunner
+from tests.helpers.pilots import READER, Allowed, SchedulerRunner
 from tests.helpers.slurm import wait_until
 
 NODES = ("n1", "n2", "n3")
@@ -23,7 +20,7 @@ NODES = ("n1", "n2", "n3")
 
 def keeper(server: FakeBatch, folder: Path, *, patience_s: float = 30.0, **settings: object) -> SchedulerRunner:
     known = {"queue": "idle", "pending": 1, "poll_s": 0.5, "lengths_s": [3600], **settings}
-    return SchedulerRunner(pbs.make, known, folder, environment(server), patience_s=patience_s)
+    return SchedulerRunner(registry.load("scheduler", "pbs"), known, folder, environment(server), patience_s=patience_s)
 
 
 def environment(server: FakeBatch) -> dict[str, str]:
@@ -76,24 +73,6 @@ def test_a_server_that_is_down_changes_nothing(tmp_path: Path) -> None:
         assert len(server.of("R")) == 3
 
 
-def test_limits_and_refusals(tmp_path: Path) -> None:
-    with FakePbs(*NODES) as server:
-        server.most = 2
-        with keeper(server, tmp_path / "site", pending=4) as pilots:
-            wait_until(lambda: len(pilots.agents()) == 2, "as many as are allowed", pilots.tell)
-            asked = [words for words in server.asked if words[0] == server.submits]
-            assert len(asked) <= 6
-            pilots.ask(pilots.scheduler.leave())
-        server.most, server.enabled = 100, False
-        with keeper(server, tmp_path / "other") as pilots:
-            wait_until(lambda: "cannot be submitted" in pilots.remarks(), "operators are warned", pilots.tell)
-            assert "takes no jobs now" in pilots.remarks()
-        with keeper(server, tmp_path / "third", queue="nix") as pilots:
-            wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
-            assert isinstance(pilots.problem(), NotAvailable)
-            assert "no such queue" in str(pilots.problem())
-
-
 def test_a_queue_that_pbs_never_preempts_is_refused_before_the_first_pilot(tmp_path: Path) -> None:
     with FakePbs("n1") as server:
         server.main_priority = 10
@@ -101,31 +80,6 @@ def test_a_queue_that_pbs_never_preempts_is_refused_before_the_first_pilot(tmp_p
             wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
             assert "never preempts" in str(pilots.problem())
             assert "qsub" not in {words[0] for words in server.asked}
-
-
-def test_a_server_that_is_slow_is_waited_for(tmp_path: Path) -> None:
-    with FakePbs("n1") as server:
-        server.delay_s = 0.4
-        with keeper(server, tmp_path / "site") as pilots:
-            pilots.wait_for({"n1"})
-            assert pilots.remarks() == ""
-
-
-def test_reserve_is_left_free(tmp_path: Path) -> None:
-    with FakePbs(*NODES) as server, keeper(server, tmp_path / "site", reserve=1) as pilots:
-        wait_until(lambda: len(pilots.agents()) == 2, "all but one are used", pilots.tell)
-        assert len(server.free()) == 1
-        server.submit("sleep 600", 1)
-        wait_until(lambda: len(pilots.agents()) == 1 and len(server.free()) == 1, "room is made again", pilots.tell)
-
-
-def test_a_pbs_that_keeps_no_history_does(tmp_path: Path) -> None:
-    with FakePbs(*NODES, history=False) as own, keeper(own, tmp_path / "site", plan_poll_s=0.2) as pilots:
-        pilots.wait_for(NODES)
-        own.submit("exec sleep 0.2", 1)
-        wait_until(lambda: len(pilots.agents()) == 2, "a node was taken", pilots.tell)
-        pilots.wait_for(NODES)
-        assert pilots.remarks() == ""
 
 
 def test_hooks_tell_at_once(tmp_path: Path) -> None:
@@ -142,7 +96,9 @@ def test_hooks_tell_at_once(tmp_path: Path) -> None:
         server.hooks.append(hook)
         server.submit("sleep 600", 1)
         settings = {"poll_s": 3600.0, "spool": str(spool)}
-        with SchedulerRunner(pbs.make_nodes, settings, tmp_path / "site", environment(server)) as watch:
+        with SchedulerRunner(
+            registry.load("scheduler", "pbs-nodes"), settings, tmp_path / "site", environment(server)
+        ) as watch:
             wait_until(lambda: watch.ours() == {"n2"}, "the free node is ours", watch.tell)
             assert (spool / READER).exists()
             job = server.submit("exec sleep 0.3", 1)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
 def test_the_output_shown_is_what_the_demo_prints(tmp_path: Path) -> None:
@@ -24,11 +23,3 @@ def test_the_output_shown_is_what_the_demo_prints(tmp_path: Path) -> None:
     assert len(lines) >= 7
     places = [printed.index(line) for line in lines]
     assert places == sorted(places)
-
-
-def test_readme_names_the_make_targets_that_exist_with_their_duration() -> None:
-    (makes,) = [block for block in BLOCKS if block.startswith("make ")]
-    targets = re.findall(r"^make ([a-z]+) +# .+ [(].*(?:minute|hour)[)]$", makes, re.MULTILINE)
-    makefile = (ROOT / "Makefile").read_text()
-    assert targets == ["demo", "test"]
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)

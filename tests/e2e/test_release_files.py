@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bftrain import load_log, summaries
-from bftrain.live.model import site_config
+from bftrain.live.model.site_config import load as load_site
 from bftrain_replay.output import summary_json
 from tests.helpers.in_process import CommandLine
 from tests.helpers.local_daemon import LocalDaemon
@@ -108,7 +108,7 @@ def test_its_events_lead_to_the_same_actions(bftrain: CommandLine, files: Path) 
     [("site.toml", "local", 35), ("site_slurm.toml", "slurm", 35), ("site_pbs.toml", "pbs", 35)],
 )
 def test_its_site_files_are_read(file: str, scheduler: str, max_tasks: int) -> None:
-    site = site_config.load(RELEASE / file)
+    site = load_site(RELEASE / file)
     assert site.scheduler["name"] == scheduler
     assert site.deciding.max_tasks == max_tasks
     assert site.agents.patience_s == 30.0

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bftrain import generate_log, generate_mix, save_log, save_tasks
-from bftrain.result_folder import NAME as LOCK
 from tests.helpers.program import ANSI, bftrain, children_core_s, on_terminal, start
 from tests.helpers.slurm import wait_until
 
@@ -72,7 +71,7 @@ def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
     assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "300").code == 0
     folder = tmp_path / "out"
     with start("replay", tmp_path / "log.npz", "--tasks", tmp_path / "t.toml", "-o", folder) as running:
-        wait_until((folder / LOCK).exists, "the log is read")
+        wait_until((folder / ".bftrain.lock").exists, "the log is read")
         read_s = _cpu_s(running.pid)
         wait_until(lambda: _cpu_s(running.pid) > read_s + 0.5, "decisions are made, of many thousands")
         running.send_signal(signal.SIGINT)

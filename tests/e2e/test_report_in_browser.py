@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.chromium import Chromium, Page
+from tests.helpers.chromium import STICKING_OUT, Chromium, Page
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium
@@ -14,16 +14,6 @@ pytestmark = pytest.mark.chromium
 PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
 WIDTHS = (360, 800, 1400)
 
-# What sticks out of the page to the right, and is not inside something that scrolls by itself
-STICKING_OUT = """
-[...document.querySelectorAll('body *')].filter(item => {
-  const box = item.getBoundingClientRect();
-  if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
-  for (let up = item.parentElement; up; up = up.parentElement)
-    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
-  return !item.closest('svg') || item.matches('svg');
-}).map(item => item.outerHTML.slice(0, 120))
-"""
 # Texts of a place in the window that something else lies on, at their begin
 COVERED = """
 (place => [...place.querySelectorAll('h2, h3, p, figcaption')].filter(item => {

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from bftrain import Settings
-from bftrain_replay.drawing.theme import LIGHT
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import ReportData, of_study
-from bftrain_replay.study import study
 from tests.helpers.chromium import Chromium, Page
+from tests.helpers.report_page import LIGHT, ReportData, material_of, rendered
 from tests.unit.replay.cases import log_of, task
 
 pytestmark = pytest.mark.chromium
@@ -43,13 +36,13 @@ def material() -> ReportData:
         task("short", max_nodes=2, work_samples=2e5),
         task("late & <odd>", rate=(10.0, 18.0, 25.0, 31.0), work_samples=1e9, submit_s=9000.0),
     ]
-    return of_study(study(LOG, tasks, Settings(), baseline="equal-share"), InputSource(log="a.npz", tasks="b.toml"))
+    return material_of(LOG, tasks, baseline="equal-share")
 
 
 @pytest.fixture(scope="module")
 def address(material: ReportData, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(report.render(material), encoding="utf-8")
+    path.write_text(rendered(material), encoding="utf-8")
     return path.as_uri()
 
 
@@ -145,19 +138,6 @@ def moment(text: str) -> float:
     return datetime.strptime(text[:19], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() - START_S
 
 
-def test_each_cell_has_the_colour_of_who_had_it(page: Page, material: ReportData) -> None:
-    names, tasks = material.log.node_names, material.holdings.tasks
-    held = material.holdings.table()
-    most = np.argsort(-np.bincount(held.task, weights=held.to_s - held.from_s), kind="stable").tolist()
-    place = most.index(tasks.index(owner(material, "a", 5000.0)[0].removeprefix("task ")))
-    hue = ("#e69f00", "#009e73", "#cc79a7")[place]  # those with most node-time have colours of their own, with names
-    named = page.evaluate("[...document.querySelectorAll('#holders > .key a')].map(one => one.textContent)")
-    assert named == [tasks[task] for task in most]
-    for node, time_s, colour in (("g", 100.0, LIGHT["busy"]), ("a", 5000.0, hue), ("a", 39_800.0, LIGHT["busy"])):
-        red, green, blue = pixel(page, time_s / SPAN_S, (names.index(node) + 0.5) / len(names))
-        assert f"#{red:02x}{green:02x}{blue:02x}" == colour
-
-
 def pixel(page: Page, across: float, down: float) -> tuple[int, int, int]:
     red, green, blue = page.evaluate(
         f"""(() => {{
@@ -191,21 +171,6 @@ def test_dragging_over_the_strip_moves_all_figures_over_time(page: Page, materia
     assert page.evaluate("document.getElementById('shown-time').textContent") == "all of the time"
     for name in OVER_TIME:
         page.wait_until(f"{TICKS.replace('FIGURE', name)} === {before[name]!r}")
-
-
-def test_buttons_work_from_the_keyboard(page: Page) -> None:
-    def press(move: str) -> str:
-        page.evaluate(f"document.querySelector('[data-look={move}]').focus()")
-        page.key("Enter", "\r")
-        page.frames()
-        page.frames()
-        return str(page.evaluate("document.getElementById('shown-time').textContent"))
-
-    assert press("in").endswith("(5.56 h)")
-    assert moment(press("later")) == pytest.approx(20_000.0, abs=2.0)
-    assert moment(press("later")) == pytest.approx(20_000.0, abs=2.0)  # the end is the end
-    assert moment(press("earlier")) == pytest.approx(10_000.0, abs=2.0)
-    assert press("out") == "all of the time"
 
 
 def column(page: Page, heading: str) -> list[str]:
@@ -290,40 +255,3 @@ def test_a_raster_lies_in_its_axes_at_any_width_and_on_paper(page: Page, closer:
         assert f"#{red:02x}{green:02x}{blue:02x}" == LIGHT["busy"]  # paper is light, in any theme of the reader
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.querySelectorAll('details[open]').length") == 0
-
-
-def test_it_prints(page: Page) -> None:
-    printed = page.pdf()
-    PICTURES.mkdir(exist_ok=True)
-    (PICTURES / "report.pdf").write_bytes(printed)
-    pages = printed.count(b"/Type /Page\n")
-    assert 4 <= pages <= 9
-
-
-def shapes(page: Page) -> dict[str, Any]:
-    """How many marks each figure has, axes and keys not counted."""
-    found: dict[str, Any] = page.evaluate(
-        """Object.fromEntries([...document.querySelectorAll('.draw')].map(box =>
-            [box.id.slice(5), [...box.querySelectorAll('.role-mark')].flatMap(mark => [...mark.children]).length]))"""
-    )
-    return found
-
-
-def test_every_figure_has_what_it_shows(page: Page, material: ReportData) -> None:
-    counted = shapes(page)
-    assert list(counted) == ["waterfall", "time", *OVER_TIME, "completion", "rho", "slowdown", "pieces", "decisions"]
-    rows = len(report.page(material).figures[0].spec["data"]["values"])
-    assert counted["waterfall"] == 2 * rows  # a bar and its words
-    assert counted["nodes"] >= 2
-    assert counted["time"] >= 2
-    assert counted["decisions"] >= len([one for one in material.summary["decide_ms_bins"] if one["count"]])
-    assert counted["pieces"] >= 2
-    for name in ("sizes", "holders"):
-        colours = page.evaluate(
-            f"""(() => {{
-                const canvas = document.querySelector('#{name} canvas');
-                const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-                return new Set(new Uint32Array(data.buffer)).size;
-            }})()"""
-        )
-        assert colours >= 3, name

@@ -75,27 +75,3 @@ def test_one_script_does_all_of_them(folder: Path, tmp_path: Path) -> None:
     assert [int(count) for count in re.findall(r": (\d+) points", printed)] == [18, 15, 21, 45]
     assert not list(place.glob("*/points.jsonl")), "nothing is done"
     assert [line for line in PAGE.splitlines() if "reproduce.sh DATASET DIR" in line]
-
-
-def test_the_script_writes_the_tables_of_the_page(folder: Path) -> None:
-    """With the stand-ins all cells differ but the headings and the names of rows; with the real files none does."""
-    printed = script(folder, folder)  # the sweeps are done already, or else it does them
-    tables = (folder / "tables.md").read_text(encoding="utf-8")
-    assert tables in printed
-    assert headings(tables) == headings(PAGE.partition("## What came out")[2])
-    assert "wanted" in (folder / "published.txt").read_text(encoding="utf-8")
-
-
-def headings(text: str) -> list[str]:
-    """Return the first row of each table, and the first cell of the others."""
-    found = []
-    for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
-        first, _, *rows = table.splitlines()
-        found += [first, *(row.split(" | ")[0] for row in rows)]
-    return found
-
-
-def test_the_page_tells_of_each() -> None:
-    assert {file.stem for file in FILES} == set(POINTS)
-    for name in POINTS:
-        assert f"bftrain sweep {name}.toml -o {name}" in PAGE

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_compare_in_browser import ALL_DRAWN, TWO_FRAMES
-from tests.e2e.test_report_in_browser import STICKING_OUT
-from tests.helpers.chromium import Chromium, Page
+from tests.helpers.chromium import STICKING_OUT, Chromium, Page
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium

@@ -6,7 +6,6 @@ import json
 import signal
 from pathlib import Path
 
-from bftrain.result_folder import NAME as LOCK
 from tests.helpers.program import bftrain, start
 from tests.helpers.slurm import wait_until
 
@@ -23,7 +22,7 @@ def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     again = (*command, "--max-tasks", "4", "--overwrite")
     with start(*again, cwd=tmp_path) as running:
-        wait_until((folder / LOCK).exists, "the replay has begun")
+        wait_until((folder / ".bftrain.lock").exists, "the replay has begun")
         second = bftrain(*again, cwd=tmp_path)
         assert (second.code, second.out) == (2, "")
         assert second.err.startswith(f"bftrain: out: is in use by process {running.pid} on ")

@@ -18,7 +18,6 @@ from tests.helpers.schedules import Row, swf
 from tests.helpers.site_data import site_data
 
 EXACT = 1e-6
-A_DAY_S = 86_400.0
 
 
 def scheduled(bftrain: CommandLine, log: Path, folder: Path, *options: str) -> dict[str, Any]:
@@ -130,26 +129,6 @@ def test_campaigns_of_nasa_stay_within_their_bound(bftrain: CommandLine, tmp_pat
     assert (summary["campaigns_done"], summary["beyond_bound"]) == (summary["campaigns"], 0)
     flows, bounds = column(tmp_path / "out", "flow_s"), column(tmp_path / "out", "bound_s")
     assert all(flow <= bound for flow, bound in zip(flows, bounds, strict=True))
-
-
-def test_a_derived_log_is_known_as_one(bftrain: CommandLine, tmp_path: Path) -> None:
-    log = swf(tmp_path / "log.swf", [Row(0, 100, 3), Row(10, 100, 2), Row(20, 50, 1)], "MaxNodes: 4")
-    assert bftrain("schedule", log, "-o", tmp_path / "out").code == 0
-    idle = tmp_path / "out" / "idle.npz"
-    assert "derived: schedule, easy with estimates limit" in bftrain("inspect", idle).out
-    checked = bftrain("check", idle, "--strict")
-    assert checked.code == 3
-    assert "derived" in checked.out
-
-
-def test_standard_input_and_the_configuration(bftrain: CommandLine, tmp_path: Path) -> None:
-    log = swf(tmp_path / "log.swf", [Row(0, 100, 3), Row(10, 100, 2), Row(20, 50, 1)], "MaxNodes: 4")
-    piped = bftrain("schedule", "-", "-o", tmp_path / "piped", "--policy", "ostrich", stdin=log.read_bytes())
-    assert piped.code == 0, piped.err
-    again = bftrain("schedule", log, "--config", tmp_path / "piped" / "config.toml", "-o", tmp_path / "again")
-    assert again.code == 0, again.err
-    for name in ("jobs.csv", "campaigns.csv", "users.csv", "utilisation.csv"):
-        assert (tmp_path / "piped" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])

@@ -116,7 +116,12 @@ def check(group: list[Worker], straight: Straight) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "planned"), [("plain", True), ("plain", False), ("hybrid", True), ("zero", True), ("zero", False)]
+    ("kind", "planned"),
+    [
+        ("plain", False),
+        ("zero", True),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in (("plain", True), ("hybrid", True), ("zero", False))),
+    ],
 )
 def test_a_sharded_model_trains_as_a_whole_one_at_any_size(
     tmp_path: Path, straight: Straight, kind: str, *, planned: bool
@@ -149,7 +154,7 @@ def test_a_sharded_model_trains_as_a_whole_one_at_any_size(
             assert held == divisible / parts + others
 
 
-@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("planned", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_sharded_model_goes_on_from_disk_at_another_size(
     tmp_path: Path, straight: Straight, *, planned: bool
 ) -> None:

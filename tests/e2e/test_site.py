@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -11,7 +10,6 @@ import pytest
 
 from bftrain.cli.main import COMMANDS
 from tests.helpers.pages import PAGES, ROOT, links
-from tests.helpers.program import bftrain
 from tests.helpers.site import Built, build, styled
 
 pytestmark = pytest.mark.docs
@@ -43,12 +41,6 @@ def test_every_page_can_be_reached_from_the_first(pages: dict[str, Built]) -> No
     led_to = {os.path.normpath(urlsplit(link).path) for link in pages["index.html"].links if not urlsplit(link).scheme}
     sections = {name for name in pages if any(name.startswith(f"{Path(found).parent}/") for found in led_to)}
     assert set(pages) - led_to - sections - {"index.html"} == set()
-
-
-def test_no_page_is_in_the_navigation_twice() -> None:
-    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(listed) > 10
-    assert len(set(listed)) == len(listed)
 
 
 def leads_nowhere(target: str, page: Built, pages: dict[str, Built], site: Path) -> bool:
@@ -95,28 +87,3 @@ def test_only_the_pages_own_links_lead_elsewhere(pages: dict[str, Built]) -> Non
     }
     assert elsewhere - ours == set()
     assert len(elsewhere) >= 4
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_documented_as_the_program_does(name: str, pages: dict[str, Built]) -> None:
-    listed = pages[f"commands/{name}.html"].text
-    said = bftrain(name, "--help").out
-    assert f"bftrain {name}" in listed
-    options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", said, re.MULTILINE)
-    assert options
-    assert [option for option in options if option not in listed and option != "--help"] == []
-    description = said.split("\n\n")[1]
-    assert " ".join(description.split()).replace("`", "") in listed
-
-
-def test_what_needs_a_server_is_left_out(site: Path) -> None:
-    assert not (site / "404.html").exists()
-    assert not list(site.glob("sitemap*"))
-    assert not (site / "scripts").exists()
-
-
-def test_the_index_of_the_search_is_there_for_pages_from_disk(site: Path) -> None:
-    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
-    assert index.startswith("var __index = ")
-    for word in ("preemptible", "--horizon", "Changelog"):
-        assert word in index

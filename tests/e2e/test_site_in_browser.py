@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.helpers.chromium import Chromium, Page
+from tests.helpers.chromium import STICKING_OUT, Chromium, Page
 from tests.helpers.site import build
 
 pytestmark = [pytest.mark.chromium, pytest.mark.docs]
@@ -22,16 +22,6 @@ LOOKED_AT = (
     "architecture.html",
     "adding/index.html",
 )
-# What sticks out to the right, and is not inside something that scrolls or hides
-STICKING_OUT = """
-[...document.querySelectorAll('.md-content *')].filter(item => {
-  const box = item.getBoundingClientRect();
-  if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
-  for (let up = item.parentElement; up; up = up.parentElement)
-    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
-  return true;
-}).map(item => item.outerHTML.slice(0, 120))
-"""
 # Words whose colour is too near to that of what is behind them: the ratio of WCAG 2.1, section 1.4.3
 HARD_TO_READ = """
 (() => {
@@ -107,7 +97,7 @@ def test_a_page_is_quiet_fits_and_can_be_read(name: str, look: tuple[str, bool],
     page.screenshot(PICTURES / shot)
     assert_quiet(page, site)
     assert page.evaluate("document.body.dataset.mdColorScheme") == ("slate" if dark else "default")
-    assert page.evaluate(STICKING_OUT) == []
+    assert page.evaluate(STICKING_OUT.replace("body *", ".md-content *")) == []
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert page.evaluate(HARD_TO_READ) == []
     assert page.evaluate("[...document.images].filter(image => !image.complete || !image.naturalWidth).length") == 0

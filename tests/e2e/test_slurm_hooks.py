@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.live.schedulers import slurm
-from bftrain.live.schedulers.hook_install import install
-from bftrain.live.schedulers.hook_spool import HookListener, HookNews, HookSpool
-from bftrain.live.schedulers.port import Taken
-from tests.helpers.pilots import Pilots, SchedulerRunner
+from bftrain import registry
+from tests.helpers.pilots import HookListener, HookNews, HookSpool, Pilots, SchedulerRunner, Taken, install
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -33,7 +30,7 @@ def cluster() -> Iterator[Slurm]:
 
 
 def watching(cluster: Slurm, folder: Path, **settings: object) -> SchedulerRunner:
-    return SchedulerRunner(slurm.make_nodes, settings, folder, cluster.env)
+    return SchedulerRunner(registry.load("scheduler", "slurm-nodes"), settings, folder, cluster.env)
 
 
 def spool_of(cluster: Slurm) -> Path:
@@ -64,14 +61,6 @@ def test_every_end_is_reported_with_all_its_nodes(settings: str) -> None:
         assert {one.what for one in heard if one.job} == {"end"}
         assert {node for one in heard for node in one.nodes} <= set(cluster.nodes)
     assert notes == []
-
-
-def test_without_a_reader_the_hook_writes_nothing_and_jobs_do_not_mind(cluster: Slurm) -> None:
-    job = cluster.submit("sleep 600", "--exclusive")
-    wait_until(lambda: len(cluster.idle()) == 2, "it runs", cluster.logs)
-    cluster.run("scancel", job)
-    wait_until(lambda: len(cluster.idle()) == 3, "it ended", cluster.logs)
-    assert list(spool_of(cluster).iterdir()) == []
 
 
 def test_watched_nodes_are_ours_by_slurms_word(cluster: Slurm, tmp_path: Path) -> None:
@@ -112,14 +101,3 @@ def test_hooks_tell_of_a_pilot_that_ended(cluster: Slurm, tmp_path: Path) -> Non
         wait_until(lambda: any(isinstance(one, Taken) for one in pilots.news), "it is reported", pilots.tell)
         assert time.monotonic() - begun < 30, "long before the next poll"
         pilots.ask(pilots.scheduler.leave())
-
-
-def test_a_restart_of_slurmctld_is_survived_by_those_who_watch(tmp_path: Path) -> None:
-    with Slurm(nodes=2) as own, watching(own, tmp_path, poll_s=0.3, command_timeout_s=2.0) as watch:
-        wait_until(lambda: watch.ours() == set(own.nodes), "idle nodes are ours", watch.tell)
-        own.stop_controller()
-        wait_until(lambda: "does not answer" in watch.remarks(), "operators are warned", watch.tell)
-        assert watch.ours() == set(own.nodes), "who is away takes nothing"
-        own.start_controller()
-        own.submit("sleep 600", "-N1", "--exclusive")
-        wait_until(lambda: len(watch.ours()) == 1, "and it goes on", watch.tell)

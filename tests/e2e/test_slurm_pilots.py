@@ -7,15 +7,12 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 from bftrain import NotAvailable
-from bftrain.live.schedulers.port import Allowed
-from bftrain_elastic.agent.process_tree import descendants
-from tests.helpers.main_jobs import Stream
-from tests.helpers.pilots import Pilots, end_all
+from tests.helpers.pilots import Allowed, Pilots, end_all
+from tests.helpers.processes import descendants
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -90,16 +87,6 @@ def test_a_main_job_gets_its_nodes_and_gives_them_back(cluster: Slurm, tmp_path:
         pilots.wait_for(cluster.nodes, "the stock refills them")
 
 
-def test_main_jobs_wait_hardly_longer(cluster: Slurm, tmp_path: Path) -> None:
-    """A glance at what tests/perf/test_bench_slurm.py measures well: machines that run tests do other things too."""
-    without = Stream(cluster, tmp_path / "without", jobs=8, seed=1).run()
-    with Pilots(cluster, tmp_path / "site") as pilots:
-        pilots.wait_for(cluster.nodes)
-        beside = Stream(cluster, tmp_path / "with", jobs=8, seed=1).run()
-    assert median(beside) < median(without) + 1
-    assert max(beside) < max(without) + 5, "KillWait: a pilot did not go by itself"
-
-
 def test_a_node_that_an_administrator_drains_is_given_back_until_it_is_resumed(cluster: Slurm, tmp_path: Path) -> None:
     with Pilots(cluster, tmp_path / "site", plan_poll_s=0.5) as pilots:
         pilots.wait_for(cluster.nodes)
@@ -114,15 +101,6 @@ def test_a_node_that_an_administrator_drains_is_given_back_until_it_is_resumed(c
             cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         pilots.wait_for(cluster.nodes, "a pilot starts there again")
         assert to_leave() == set()
-
-
-def test_a_pilot_that_a_user_cancels_is_replaced(cluster: Slurm, tmp_path: Path) -> None:
-    with Pilots(cluster, tmp_path / "site") as pilots:
-        pilots.wait_for(cluster.nodes)
-        (first, *_) = pilots.jobs("RUNNING")
-        cluster.run("scancel", first)
-        wait_until(lambda: first not in pilots.jobs(), "it is gone", pilots.tell)
-        pilots.wait_for(cluster.nodes)
 
 
 def test_given_back_is_given_back_and_drained_stays_free(cluster: Slurm, tmp_path: Path) -> None:
@@ -142,17 +120,6 @@ def test_given_back_is_given_back_and_drained_stays_free(cluster: Slurm, tmp_pat
         pilots.ask(pilots.scheduler.leave())
         assert pilots.jobs() == []
         assert cluster.idle() == set(cluster.nodes)
-
-
-def test_what_an_earlier_daemon_left_is_used(cluster: Slurm, tmp_path: Path) -> None:
-    with Pilots(cluster, tmp_path / "site", patience_s=60) as first:
-        first.wait_for(cluster.nodes)
-        wait_until(lambda: len(first.jobs("PENDING")) >= 2, "a stock waits", first.tell)
-        running = set(first.jobs("RUNNING"))
-        first.end_scheduler()  # not the hub: it would tell its agents to leave
-        assert running, "pilots run"
-        assert running <= set(first.jobs("RUNNING")), f"a daemon that ends leaves its pilots alone: {first.tell()}"
-        assert first.jobs("PENDING"), "and those that wait"
 
 
 def test_pilots_of_a_daemon_that_died_serve_the_next_one(cluster: Slurm, tmp_path: Path) -> None:
@@ -180,20 +147,6 @@ def test_a_daemon_with_another_state_leaves_the_pilots_of_this_one(cluster: Slur
             second.ask(second.scheduler.leave())
         assert set(first.jobs("RUNNING")) == running
         assert first.agents() == set(cluster.nodes)
-
-
-def test_reserve_stays_free(cluster: Slurm, tmp_path: Path) -> None:
-    with Pilots(cluster, tmp_path / "site", reserve=1) as pilots:
-        wait_until(lambda: len(pilots.agents()) == 3, "all but one are used", pilots.tell)
-        for _ in range(20):
-            assert len(cluster.idle()) == 1
-            time.sleep(0.1)
-        job = cluster.submit("sleep 600", "--nodes=1", "--exclusive")
-        wait_until(lambda: len(pilots.agents()) == 2, "a pilot makes room again", pilots.tell)
-        wait_until(lambda: len(cluster.idle()) == 1, "so that one is free", pilots.tell)
-        cluster.run("scancel", job)
-        wait_until(lambda: len(pilots.agents()) == 3, "and comes back", pilots.tell)
-        assert len(cluster.idle()) == 1
 
 
 def test_a_partition_that_is_not_preempted_is_refused(cluster: Slurm, tmp_path: Path) -> None:

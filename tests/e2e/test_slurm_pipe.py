@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,13 +23,6 @@ TASK = {
     "shrink_cost_s": 0.1,
     "start_cost_s": 0.1,
 }
-
-
-@pytest.fixture
-def own_slurm() -> Iterator[Slurm]:
-    """Yield a Slurm that this test may break."""
-    with Slurm(nodes=4) as cluster:
-        yield cluster
 
 
 class Decider:
@@ -83,20 +75,6 @@ class Decider:
             if action["action"] == kind:
                 return action
         pytest.fail(f"the stream ended without '{kind}'")
-
-
-def test_doctor_sees_slurm_and_sees_it_gone(own_slurm: Slurm) -> None:
-    def finding() -> dict[str, Any]:
-        found = json.loads(own_slurm.run(PROGRAM, "doctor", "--json").stdout)
-        (about,) = [item for item in found if item["name"] == "slurm"]
-        return about
-
-    assert finding()["state"] == "ok"
-    own_slurm.stop_controller()
-    gone = finding()
-    assert gone["state"] in {"broken", "absent"}
-    assert "DOWN" in gone["detail"]
-    assert gone["fix"]
 
 
 def test_nodes_that_slurm_takes_are_released_at_once(slurm_cluster: Slurm, tmp_path: Path) -> None:

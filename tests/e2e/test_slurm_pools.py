@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain import NotAvailable
-from bftrain.live.schedulers import slurm
-from bftrain.live.schedulers.pool_settings import pools_of
-from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
-from bftrain.live.schedulers.port import Site
-from tests.helpers.pilots import QUICK, SchedulerRunner, end_all
+from bftrain import NotAvailable, registry
+from tests.helpers.pilots import QUICK, SchedulerPool, SchedulerPools, SchedulerRunner, Site, end_all, pools_of
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -37,7 +33,7 @@ def cluster(slurm_cluster: Slurm) -> Iterator[Slurm]:
 def pool(name: str, site: Site, **more: object) -> SchedulerPool:
     (settings,) = pools_of({"name": "slurm", "pool": name, **QUICK, "partition": name, **more})
     own = Site(name=f"{site.name}-{name}", folder=site.folder)
-    return SchedulerPool(settings, slurm.make(settings.table, own))
+    return SchedulerPool(settings, registry.load("scheduler", "slurm")(settings.table, own))
 
 
 def test_two_partitions_give_nodes_within_their_limits(cluster: Slurm, tmp_path: Path) -> None:

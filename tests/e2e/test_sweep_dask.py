@@ -80,21 +80,6 @@ def test_the_table_is_the_same_to_the_byte(cluster: Cluster, tmp_path: Path) -> 
     assert summaries[0] == summaries[1]
 
 
-def test_workers_of_this_machine_do_it_and_end_without_a_word(tmp_path: Path) -> None:
-    prepare(tmp_path, SPEC.replace("[1, 3]", "[1]"))
-    release(tmp_path)
-    here = bftrain("sweep", "sweep.toml", "-o", "here", "--jobs", "1", "-q", cwd=tmp_path)
-    local = bftrain("sweep", "sweep.toml", "-o", "local", "--dask", "local", "--jobs", "1", cwd=tmp_path)
-    words = [line for line in local.err.splitlines() if not line.startswith("warning: ")]
-    assert (here.code, local.code, words) == (0, 0, ["result: local"])
-    assert repeatable(tmp_path / "here") == repeatable(tmp_path / "local")
-    wrong = bftrain("sweep", "sweep.toml", "-o", "wrong", "--dask", "nonsense", cwd=tmp_path)
-    assert (wrong.code, wrong.err) == (
-        2,
-        "bftrain: --dask nonsense: is no address, file of a scheduler, local or slurm\n",
-    )
-
-
 def test_what_a_lost_worker_had_in_hand_is_done_by_another(cluster: Cluster, tmp_path: Path) -> None:
     prepare(tmp_path)
     running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
@@ -133,36 +118,11 @@ def test_an_interrupted_sweep_leaves_the_workers_free(cluster: Cluster, tmp_path
     prepare(tmp_path, SLOW)
     running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
     wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are at work")
-    begun_s = time.monotonic()
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=180)
     assert running.returncode == 130
     assert b"Traceback" not in err
-    assert time.monotonic() - begun_s < 15.0
     with cluster.client() as client:
         wait_until(lambda: not any(client.processing().values()), "no worker has anything to do")
     release(tmp_path)
     assert bftrain("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path).code == 0
-
-
-def test_a_scheduler_that_is_lost_costs_what_was_in_hand(cluster: Cluster, tmp_path: Path) -> None:
-    prepare(tmp_path)
-    running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
-    wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are held")
-    cluster.processes["scheduler"].kill()
-    _, err = running.communicate(timeout=180)
-    assert running.returncode == 4, err
-    assert b"the Dask scheduler" in err
-    assert b"Traceback" not in err
-    release(tmp_path)
-    kept = len(outcomes(tmp_path / "out"))
-    assert kept > 0
-    assert bftrain("sweep", "sweep.toml", "-o", "out", "--jobs", "1", cwd=tmp_path).code == 0
-
-
-def test_where_no_scheduler_answers_that_is_said(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    soon = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
-    ended = bftrain("sweep", "sweep.toml", "-o", "out", "--dask", "tcp://127.0.0.1:1", cwd=tmp_path, **soon)
-    assert ended.code == 4
-    assert "bftrain: tcp://127.0.0.1:1: no Dask scheduler answers there" in ended.err

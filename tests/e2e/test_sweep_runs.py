@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.processes import alive
 from tests.helpers.program import ANSI, bftrain, on_terminal, start
 from tests.helpers.sweeping import at_work, outcomes, prepare, release, repeatable, wait_until
 
-FREE = 4  # passes that nothing holds: two replays and their baselines; their yardsticks follow
 SWEEP = ("sweep", "sweep.toml", "-o", "out", "--jobs", "2")
 
 
@@ -27,36 +26,20 @@ def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> str:
     return repeatable(folder / "out")
 
 
-def alive(pids: set[int]) -> set[int]:
-    """Return those of the processes that are there and not merely waiting to be buried."""
-    found = set()
-    for pid in pids:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            continue
-        if stat.rpartition(")")[2].split()[0] != "Z":
-            found.add(pid)
-    return found
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(
     tmp_path: Path, in_one_go: str, number: signal.Signals
 ) -> None:
     prepare(tmp_path)
     running = start(*SWEEP, cwd=tmp_path)
     wait_until(lambda: len(at_work(tmp_path)) == 2 and len(outcomes(tmp_path / "out")) >= 6, "both are held")
-    before_s = time.monotonic()
     running.send_signal(number)
     out, err = running.communicate(timeout=180)
-    took_s = time.monotonic() - before_s
     assert running.returncode == 130
     assert b"interrupted; 2 of 4 points are done and kept in out; the same command goes on" in err
     assert b"Traceback" not in err
     assert [line.split()[-1] for line in out.decode().strip().splitlines()[4:]] == ["done", "done", "open", "open"]
     assert alive(at_work(tmp_path)) == set()
-    assert took_s < 10.0  # a second on an idle machine
     kept = outcomes(tmp_path / "out")
     release(tmp_path)
     ended = bftrain(*SWEEP, cwd=tmp_path)
@@ -101,16 +84,6 @@ def test_on_a_terminal_there_is_a_bar_for_each_worker_and_one_for_all(tmp_path: 
     for words in ("0 of 2 points", "worker 1: objective = gate.py:slow, seed = 1", "worker 2:", "%"):
         assert words in said, said
     assert "result: out" in said.splitlines()[-1]
-
-
-def test_in_a_pipe_nothing_is_garbled(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    release(tmp_path)
-    ended = bftrain(*SWEEP, cwd=tmp_path)
-    assert not ANSI.search(ended.out + ended.err)
-    quiet = bftrain(*SWEEP, "-q", cwd=tmp_path).err.splitlines()
-    assert [*quiet, "result: out"] == ended.err.splitlines()
-    assert all(line.startswith("warning: ") for line in quiet)
 
 
 def test_two_sweeps_in_one_folder_are_one_too_many(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_the_trainer_of_transformers_goes_on_from_disk_where_a_launcher_starts_a
 
 
 @needs("lightning")
-@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("planned", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_the_trainer_of_lightning_trains_as_one_process_through_resizes(tmp_path: Path, *, planned: bool) -> None:
     (first, second, third), alone = train_resized(tmp_path, LIGHTNING, modules="lightning", planned=planned)
     assert len(compared_logs(first, second, alone)) == 18
@@ -232,7 +232,7 @@ def test_the_trainer_of_lightning_trains_as_one_process_through_resizes(tmp_path
     ("example", "modules"),
     [
         pytest.param("bert_huggingface.py", "transformers.trainer", marks=needs("transformers")),
-        pytest.param("cnn_lightning.py", "lightning", marks=needs("lightning")),
+        pytest.param("cnn_lightning.py", "lightning", marks=[needs("lightning"), pytest.mark.soak]),
     ],
 )
 def test_nothing_is_wrong_with_a_trainer_that_joins_the_group(tmp_path: Path, example: str, modules: str) -> None:

@@ -56,6 +56,42 @@ def _pipe() -> tuple[int, int]:
     return high[0], high[1]
 
 
+# Items that stick out to the right, unless they are inside something that scrolls or hides
+STICKING_OUT = """
+[...document.querySelectorAll('body *')].filter(item => {
+  const box = item.getBoundingClientRect();
+  if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
+  for (let up = item.parentElement; up; up = up.parentElement)
+    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
+  return true;
+}).map(item => item.outerHTML.slice(0, 120))
+"""
+# All words that are shown, with the contrast between them and what is behind them
+FAINT = """
+(() => {
+  const parts = (text) => text.match(/[0-9.]+/g).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.slice(0, 3).map((part) => part / 255)
+      .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (item) => {
+    for (let up = item; up; up = up.parentElement) {
+      const colour = parts(getComputedStyle(up).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return light(colour);
+    }
+    return 1;
+  };
+  return [...document.querySelectorAll('body *')].filter((item) => {
+    const words = [...item.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!words || !item.getBoundingClientRect().width || item.closest('.unseen')) return false;
+    const pair = [light(parts(getComputedStyle(item).color)), ground(item)].sort((a, b) => b - a);
+    return (pair[0] + 0.05) / (pair[1] + 0.05) < (item.matches('[aria-hidden]') ? 3 : 4.5); // marks are no words
+  }).map((item) => item.outerHTML.slice(0, 120));
+})()
+"""
+
+
 class Chromium:
     """A running browser; use it in a ``with`` block and ask it for pages."""
 

@@ -26,7 +26,8 @@ class LocalDaemon:
         self._site = folder / "site.toml"
         self.write_site(site)
         self._output = folder / "live.log"
-        self.client = Client(str(self.state / "api.sock"))
+        self.socket = str(self.state / "api.sock")
+        self.client = Client(self.socket)
         self.process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:

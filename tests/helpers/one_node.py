@@ -18,7 +18,7 @@ from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 _GOES_ON = """
 Path("started").touch()

@@ -12,12 +12,35 @@ from typing import Any, Self, TypeVar
 from unittest import mock
 
 from bftrain.live.schedulers import slurm
+from bftrain.live.schedulers.hook_install import install
+from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool
+from bftrain.live.schedulers.pool_settings import pools_of
+from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Allowed, MakeScheduler, News, Remark, Scheduler, Site, Taken
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.slurm import Slurm, wait_until
 
 R = TypeVar("R")
+# Only this module imports these for end-to-end tests
+__all__ = [
+    "QUICK",
+    "READER",
+    "AgentOrder",
+    "Allowed",
+    "HookListener",
+    "HookNews",
+    "HookSpool",
+    "Pilots",
+    "SchedulerPool",
+    "SchedulerPools",
+    "SchedulerRunner",
+    "Site",
+    "Taken",
+    "end_all",
+    "install",
+    "pools_of",
+]
 
 # Many nodes share this machine, so pilots and the looks at them come sooner than they would on a real one
 QUICK = {"partition": "pilot", "pending": 2, "poll_s": 1.0}

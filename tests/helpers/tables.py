@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bftrain import AllocationProblem, CompetingTask, SpeedCurve, ValueTable
+from bftrain.deciding.objectives import throughput
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 
 _CURVE = SpeedCurve(nodes=(1,), rate=(1.0,))
 
@@ -23,6 +25,11 @@ def table_of(values: ArrayLike, pool: int, present: Sequence[int] | None = None)
         CompetingTask(name=f"t{row}", size=sizes[row], max_nodes=max(width - 1, 1), curve=_CURVE) for row in range(rows)
     )
     return ValueTable(problem=AllocationProblem(pool=pool, horizon_s=1.0, tasks=tasks), values=entries)
+
+
+def table_of_problem(problem: AllocationProblem) -> ValueTable:
+    """Return the table by which solvers decide, for the usual objective."""
+    return ValueTableBuilder(throughput).table(problem)
 
 
 def best_sizes_by_trying_all(table: ValueTable) -> list[int]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.agent.prefork_server import LAUNCHER
 from bftrain_elastic.manager.environment import command
 from tests.helpers.lifecycles import LauncherJob
 
@@ -20,7 +19,7 @@ def job(**more: Any) -> LauncherJob:  # noqa: ANN401 - any field
 
 
 def words(argv: Sequence[str] = SCRIPT, launcher: str = "native", **more: Any) -> tuple[tuple[str, ...], bool]:  # noqa: ANN401 - any field
-    return command(job(**more), argv, {LAUNCHER: launcher}, warm=argv[0].endswith(".py"))
+    return command(job(**more), argv, {"BFTRAIN_LAUNCHER": launcher}, warm=argv[0].endswith(".py"))
 
 
 def ran(*setup: str, argv: Sequence[str] = ("printf", "%s|"), **more: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 - as above
