@@ -73,18 +73,14 @@ def session_nice(pid: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not schedule by session")
-@pytest.mark.parametrize("yield_s", ["30", "0.5"])
-def test_imports_have_the_lowest_priority_until_a_script_has_waited_for_long(
-    one_node: OneNode, imports: Path, yield_s: str
-) -> None:
-    one_node.start(preload=("slow",), words=("--yield", yield_s))
+def test_imports_have_the_lowest_priority_until_a_script_has_waited_for_long(one_node: OneNode, imports: Path) -> None:
+    one_node.start(preload=("slow",), words=("--yield", "0.5"))
     one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
     until(lambda: imports.exists() and imports.read_text(), "the import has begun")
     importing = int(imports.read_text())
     assert session_nice(importing) == 19
     one_node.spawn(SLEEPS)
-    if yield_s == "0.5":
-        until(lambda: session_nice(importing) == 0, "it does not yield any longer")
+    until(lambda: session_nice(importing) == 0, "it does not yield any longer")
     (one_node.folder / "wait").unlink()
     until((one_node.folder / "started").exists, "the script runs")
     assert session_nice(importing) == session_nice(children(importing)[0]) == 0
@@ -259,3 +255,31 @@ def test_a_log_that_becomes_too_long_is_cut_while_its_worker_writes(one_node: On
     assert found.startswith(b"of an earlier worker\n")
     assert found.count(b"lines are left out here") == found.count(b"began") == 1
     assert found.endswith(b"goes on\n")
+
+
+# Cannot be imported, as with a broken library: the agent tries ever more slowly
+BROKEN = """
+import os
+with open(__file__ + ".starts", "a") as file:
+    file.write("started\\n")
+os._exit(2)
+"""
+
+
+def test_an_agent_waits_longer_each_time_before_it_starts_another(
+    one_node: OneNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    one_node.start(preload=("broken",))
+    one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
+    starts = tmp_path / "broken.py.starts"
+    until(lambda: starts.exists() and len(starts.read_text().split()) >= 3, "a third prefork server")
+    began = time.monotonic()
+    time.sleep(3.0)
+    passed_s = time.monotonic() - began
+    # 0.2, 0.4, 0.8, 1.6, ... s apart, looked at once a second: fewer than one a second
+    assert len(starts.read_text().split()) - 3 <= passed_s
+    assert "its prefork server ended before it was ready; another one is started soon" in capfd.readouterr().err
+    one_node.spawn("", warm=False, argv=["true"])
+    assert one_node.watched.until("exited")[2].code == 0, "commands do not need it"

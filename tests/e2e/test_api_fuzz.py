@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -59,4 +60,4 @@ def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Pat
         assert run.inside.daemon.state == "running"
         assert [remark.text for remark in run.inside.daemon.remarks.latest if "fault" in remark.text] == []
         after: Inside = run.inside
-        assert run.do(lambda _: submit(after.service, "after")).uid == os.getuid()
+        assert run.do(lambda _: submit(after.service, "after")).user == pwd.getpwuid(os.getuid()).pw_name

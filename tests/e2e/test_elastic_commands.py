@@ -156,15 +156,6 @@ def test_a_script_that_cannot_be_tried_is_refused_with_the_reason(
     assert "prefork" not in done.err
 
 
-def test_a_size_that_was_never_reached_is_reported_with_its_reason(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(LOOP.format(**READY | {"commit": "pass"}))
-    done = bftrain("train", script, "--nodes", "1:2", "--script", "1@0,2@0.5", "--for", "3", "--json")
-    assert done.code == 0, done.err
-    assert "warning: no step was done on 2 nodes, because nothing was committed: call state.commit()" in done.err
-    assert set(json.loads(done.out)["speed"]) == {"1"}
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, no_torch: str, number: int) -> None:
     script, place = tmp_path / "script.py", tmp_path / "tmp"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.broken_log import BROKEN
 from tests.helpers.flood import DAY, flooded
-from tests.helpers.program import ANSI, PROGRAM, environment, on_terminal, shell, start
+from tests.helpers.program import PROGRAM, environment, start
 
 HEADER = b"JobID|Start|End|NodeList|State\n"
 
@@ -22,25 +22,6 @@ def broken(tmp_path: Path) -> Path:
     path = tmp_path / "broken"
     path.write_bytes(BROKEN)
     return path
-
-
-@pytest.mark.parametrize("columns", [40, 200])
-def test_the_report_fits_any_terminal(broken: Path, columns: int) -> None:
-    for command in (["check", broken], ["import", broken, "-o", broken.with_name("log.npz")]):
-        ended = on_terminal(*command, columns=columns)
-        assert ended.code == 0
-        lines = ANSI.sub("", ended.out).splitlines()
-        assert max(map(len, lines)) <= columns
-        words = "".join("".join(lines).split())
-        assert ("──" in words) == (columns >= 100)  # a list where there is no room for a table
-        for wanted in ("suspected_downtime", "--downsuspected,or--downA..B", "29rowsread=14used+15setaside"):
-            assert wanted in words
-
-
-def test_a_pipe_in_and_a_pipe_out(broken: Path) -> None:
-    ended = shell(f"xz -c {broken} | bftrain check - --json | head -c 20")
-    assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith('{"format":"sacct"')
 
 
 def test_what_is_stopped_half_way_leaves_no_file(tmp_path: Path) -> None:

@@ -39,10 +39,3 @@ def _texts(output: dict[str, Any]) -> list[str]:
     data = {form: "".join(lines) for form, lines in output.get("data", {"": output.get("text", "")}).items()}
     drawn = re.findall(r">([^<>]+)</text>", data.pop("image/svg+xml", ""))
     return [*data.values(), *drawn]
-
-
-def test_the_tutorial_goes_from_a_log_to_a_plot_in_ten_cells() -> None:
-    cells = json.loads((ROOT / "docs/tutorials/log-to-plot.ipynb").read_text(encoding="utf-8"))["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert len(code) == 10
-    assert "image/svg+xml" in code[-1]["outputs"][-1]["data"]

@@ -14,15 +14,6 @@ pytestmark = pytest.mark.chromium
 PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
 WIDTHS = (360, 800, 1400)
 
-# Texts of a place in the window that something else lies on, at their begin
-COVERED = """
-(place => [...place.querySelectorAll('h2, h3, p, figcaption')].filter(item => {
-  const { left, top, bottom, width } = item.getBoundingClientRect();
-  if (!width || top < 0 || bottom > innerHeight) return false;
-  const seen = document.elementFromPoint(left + 2, top + 2);
-  return seen !== null && seen !== item && !item.contains(seen) && !seen.contains(item);
-}).map(item => item.textContent.slice(0, 60)))(document.getElementById('PLACE'))
-"""
 # Every drawing: how large it is and how many marks are in it
 DRAWINGS = """
 [...document.querySelectorAll('svg, canvas')].map(item => {
@@ -52,31 +43,6 @@ def page(request: pytest.FixtureRequest, browser: Chromium, report: Path) -> Pag
 
 def test_the_console_stays_silent(page: Page) -> None:
     assert page.complaints() == []
-
-
-def test_no_bar_covers_what_a_link_leads_to(page: Page) -> None:
-    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-    places = page.evaluate(
-        "[...document.querySelectorAll('main [id]')].filter(one => one.matches('section, figure')).map(one => one.id)"
-    )
-    assert {"over-time", "holders", "sizes"} <= set(places)
-    for place in places:
-        page.evaluate(f"location.hash = '{place}'")
-        page.frames()
-        assert page.evaluate(COVERED.replace("PLACE", place)) == [], place
-    page.evaluate("history.replaceState(null, '', location.pathname), scrollTo(0, 0)")
-
-
-def test_the_search_bar_appears_when_it_is_asked_for(page: Page) -> None:
-    page.frames()
-    bar = "(box => [box.top, box.bottom])(document.getElementById('follow').getBoundingClientRect())"
-    assert page.evaluate(bar)[0] > page.evaluate("innerHeight"), "at the end of the page"
-    page.evaluate("document.querySelector('nav button').click()")
-    page.frames()
-    assert page.evaluate(bar)[1] == page.evaluate("innerHeight")
-    assert page.evaluate("document.activeElement.matches('#follow input')")
-    assert page.evaluate("scrollY") == 0
-    page.evaluate("document.activeElement.blur()")
 
 
 def test_nothing_is_fetched_from_anywhere(page: Page, report: Path) -> None:

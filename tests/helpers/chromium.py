@@ -63,7 +63,7 @@ STICKING_OUT = """
   if (box.width === 0 || box.right <= document.documentElement.clientWidth + 1) return false;
   for (let up = item.parentElement; up; up = up.parentElement)
     if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(up).overflowX)) return false;
-  return true;
+  return !item.closest('svg') || item.matches('svg'); // of a picture only itself
 }).map(item => item.outerHTML.slice(0, 120))
 """
 # All words that are shown, with the contrast between them and what is behind them
