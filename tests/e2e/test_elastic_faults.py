@@ -111,7 +111,7 @@ def test_a_task_of_unknown_speed_is_measured_on_all_it_was_given_then_on_less_an
     stage.end(task)
     curve = speed_estimates.curve(measuring.speeds(), None, 8)
     assert curve is not None
-    assert curve.nodes[:3] == (1, 2, 4)
+    assert {1, 2, 4} <= set(curve.nodes)
     assert curve.nodes[-1] == 8, "a guess beyond"
     assert min(curve.rate) > 0
     assert speed_estimates.is_significant_change(believed, curve, 8)
