@@ -308,12 +308,3 @@ def test_a_sigterm_that_ends_the_processes_of_a_loader_loses_nothing(tmp_path: P
         assert saved_step(workers.folder) >= last - 1 >= 29
         assert worker.of("on_disk")[-1]["step"] >= last - 1
         assert launcher == "native" or worker.of("stopped")
-
-
-def test_an_error_of_the_script_long_after_a_sigterm_is_its_own(tmp_path: Path) -> None:
-    with Workers(tmp_path, script("if state.position == 5:\n    raise ValueError('odd')"), count=1) as workers:
-        (worker,) = workers.all
-        workers.ready()
-        worker.process.send_signal(signal.SIGTERM)
-        workers.go(1)
-        assert worker.ends() == 1, "without a grace period it is not taken for a notice"

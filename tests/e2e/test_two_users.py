@@ -90,6 +90,14 @@ def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
         assert call(run, 0, "cancel", "bob").stdout == "bob: cancelled\n"
 
 
+def test_a_site_names_its_operators(tmp_path: Path) -> None:
+    with shared(tmp_path, "666", operators=(str(BOB),)) as run:
+        assert call(run, ANN, "submit", "true", "--nodes", "1", "--name", "ann", "--cwd", "/").returncode == 0
+        assert names(run, BOB) == ["ann"]
+        assert call(run, BOB, "drain", "n1").returncode == 0
+        assert call(run, BOB, "cancel", "ann").returncode == 0
+
+
 def test_a_private_socket_lets_no_other_user_in(tmp_path: Path) -> None:
     with shared(tmp_path, "600") as run:
         refused = call(run, ANN, "status")
