@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain import BadInput, EventLog, ImportOptions, UnknownName, load_log, schedule
+from bftrain import BadInput, EventLog, ImportOptions, NodeState, UnknownName, import_logs, load_log, schedule
 from bftrain.nodesets import expand
-from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.log.eventlog import IDLE
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling import schedule_folder
 from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
-from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from tests.helpers.schedules import Row, scheduled, swf
 
 DAY = 1_600_000_000
@@ -87,7 +84,7 @@ def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None
     for at_s in np.arange(0.5, shared.log.span_s, 11.0).tolist():
         busy = sum(any(begin <= at_s < end for begin, end in stays) for stays in held.values())
         states = shared.log.states_at(shared.log.start_s + at_s)
-        assert int((states == IDLE).sum()) == 40 - busy
+        assert int((states == NodeState.IDLE).sum()) == 40 - busy
 
 
 def test_what_has_not_ended_holds_its_nodes_to_the_end() -> None:
@@ -134,7 +131,7 @@ def test_the_log_is_what_the_table_of_jobs_says(log: Path, tmp_path: Path) -> No
     for at_s in np.arange(0.5, idle.span_s, 97.0).tolist():
         busy = {node for node, stays in held.items() if any(begin <= at_s < end for begin, end in stays)}
         states = idle.states_at(idle.start_s + at_s)
-        assert {name for name, state in zip(idle.node_names, states, strict=True) if state != IDLE} == busy
+        assert {name for name, state in zip(idle.node_names, states, strict=True) if state != NodeState.IDLE} == busy
     node_s = sum(end - begin for stays in held.values() for begin, end in stays)
     assert node_s + idle.idle_node_s == 16 * idle.span_s
 
@@ -142,7 +139,7 @@ def test_the_log_is_what_the_table_of_jobs_says(log: Path, tmp_path: Path) -> No
 def test_the_schedule_read_again_leaves_as_many_nodes_idle(log: Path, tmp_path: Path) -> None:
     result = schedule(log, policy="conservative", time_factor=0.7)
     folder = written(result, tmp_path / "out")
-    counted = import_files([folder / "schedule.swf"], ImportOptions(counts=True)).log
+    counted = import_logs(folder / "schedule.swf", options=ImportOptions(counts=True)).log
     *ours, last = changes(result.log)
     assert last == (result.log.end_s, 16)  # an import ends before its last time
     assert changes(counted) == ours
@@ -259,7 +256,7 @@ def test_no_time_after_the_last_submission_is_idle_if_it_ends_there(log: Path) -
     assert result.summary.running + result.summary.waiting > 0
 
 
-def test_settings_are_checked() -> None:
+def test_settings_are_checked(log: Path) -> None:
     for field, value in {
         "estimates": "guess",
         "placement": "anywhere",
@@ -272,7 +269,7 @@ def test_settings_are_checked() -> None:
         "policy": "",
     }.items():
         with pytest.raises(BadInput, match=field):
-            ScheduleSettings(**{field: value})  # type: ignore[arg-type]  # wrong on purpose
+            schedule(log, **{field: value})  # type: ignore[misc]  # wrong on purpose
 
 
 def test_what_is_not_there_is_refused(log: Path) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from bftrain_datasets.scheduling.ranked_policies import PublishedUsage, UserUsage
 from bftrain_datasets.scheduling.schedule_figures import figures
-from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from tests.helpers.schedules import Row, scheduled, starts
 
 # Ten nodes, six of them taken until 100. The second job must wait for that; who may pass it?
@@ -75,34 +71,6 @@ def test_fair_share_counts_usage_over_share_and_forgets_by_half() -> None:
     assert starts(rows, 10, "fairshare") == [0, 100, 150, 140]
     assert starts(rows, 10, "fairshare", shares=(4.0, 1.0)) == [0, 100, 140, 150]
     assert starts(rows, 10, "fairshare", half_life_s=5.0) == [0, 100, 140, 150]  # all but the last seconds is forgotten
-
-
-def test_usage_decays_as_the_integral_says() -> None:
-    usage = UserUsage(1, half_life_s=50.0)
-    usage.hold(0, 4, 10.0)
-    usage.hold(0, -3, 30.0)
-    step = 0.001
-    summed = sum(
-        (4 if at < 30 else 1) * 0.5 ** ((100 - at) / 50) * step
-        for at in (10 + (number + 0.5) * step for number in range(90_000))
-    )
-    assert usage.of(0, 100.0) == pytest.approx(summed, rel=1e-7)
-    forever = UserUsage(1, half_life_s=0.0)
-    forever.hold(0, 4, 10.0)
-    forever.hold(0, -3, 30.0)
-    assert forever.of(0, 100.0) == 4 * 20 + 70
-
-
-def test_published_usage_decays_at_events_and_every_five_minutes() -> None:
-    usage = PublishedUsage(PolicyOptions(half_life_s=86_400.0, shares=(1.0, 1.0)))
-    usage.hold(0, 4, 0.0)
-    assert usage.ranks(100.0) == [-25_000, -100_000]  # all of the usage on half of the shares: 2 ** -2
-    usage.hold(0, -4, 100.0)
-    usage.hold(1, 1, 100.0)
-    kept = 1 - 0.693 / 86_400
-    first, second = 400 * kept**800, ((300 * kept**300 + 300) * kept**300 + 100) * kept**100
-    expected = [-math.floor(1e5 * 2 ** (-2 * each / (first + second))) for each in (first, second)]
-    assert usage.ranks(800.0) == expected
 
 
 def test_published_fair_share_takes_users_of_equal_rank_job_by_job() -> None:

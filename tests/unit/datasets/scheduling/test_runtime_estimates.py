@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from bftrain_datasets.scheduling.jobs import STEPS_S, RuntimeEstimator
-from tests.helpers.schedules import Row, jobs_of, scheduled
+from tests.helpers.schedules import Row, scheduled
 
 
 def planned(rows: list[Row], estimates: str, nodes: int = 100) -> list[float]:
@@ -36,12 +35,6 @@ def test_last_two_is_the_mean_of_the_users_last_two_and_at_most_the_limit() -> N
     assert planned(rows, "last2") == [99, 999, 99, 25, 55, 30, 55, 99]
 
 
-def test_a_job_that_takes_no_time_is_planned_with_a_second() -> None:
-    for kind in ("limit", "actual"):
-        assert RuntimeEstimator(kind, jobs_of([Row(0, 0)])).at_submission(0) == 1
-    assert planned([Row(0, 0, limit=9), Row(0, 0, limit=9), Row(5, 3, limit=9)], "last2")[2] == 1
-
-
 @pytest.mark.parametrize(
     ("estimates", "run_s", "limit_s", "times"),
     [
@@ -55,18 +48,6 @@ def test_a_job_that_takes_no_time_is_planned_with_a_second() -> None:
 )
 def test_an_estimate_grows_by_larger_and_larger_steps(estimates: str, run_s: float, limit_s: float, times: int) -> None:
     assert list(scheduled([Row(0, run_s, limit=limit_s)], 1, "easy", estimates).prolonged) == [times]
-
-
-def test_the_last_step_is_for_all_further_ones() -> None:
-    estimator = RuntimeEstimator("limit", jobs_of([Row(0, 1e7, limit=1)]))
-    assert estimator.longer(0, len(STEPS_S), 5.0) == 5 + STEPS_S[-1] == estimator.longer(0, 99, 5.0)
-
-
-def test_the_last_two_grow_up_to_the_limit_first() -> None:
-    estimator = RuntimeEstimator("last2", jobs_of([Row(0, 1e5, limit=400)]))
-    assert estimator.longer(0, 1, 100.0) == 160
-    assert estimator.longer(0, 2, 160.0) == 400
-    assert estimator.longer(0, 3, 400.0) == 1300  # the limit is outlived too
 
 
 def test_who_outlives_the_estimate_is_not_ended_and_makes_room_for_others_later() -> None:
