@@ -1,7 +1,7 @@
 """Import every case and compare the results that it lists.
 
 Add a case: create FORMAT/NAME/expect.toml with a [[variant]] for each import; keys above the first one apply to all.
-Input: `text` (a string, or a list with one per file) or `files` of the folder, and `replace = [[old, new], ...]` in them;
+Input: `text` (a string, or a list: one per file) or `files` of the folder, with `replace = [[old, new], ...]`;
 `options` of the import ("" stands for None), or `command`, the options of `bftrain import`.
 Results, compared only if listed: see `results_of_log` and `results_of_workload`; or `error`, its type, and `match`.
 """

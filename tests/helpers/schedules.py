@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bftrain import EventLog
+from bftrain_datasets.log.provenance import LogProvenance
+from bftrain_datasets.scheduling import schedule_figures, schedule_folder
 from bftrain_datasets.scheduling.cluster import QueuePolicy
+from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
 from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine
 from bftrain_datasets.scheduling.schedule_settings import OLDEST_FIRST, PolicyOptions
@@ -80,3 +84,27 @@ def swf(path: Path, rows: Sequence[Row], *header: str) -> Path:
         lines.append(f"{head} -1 1 {row.user} 1 -1 1 -1 -1 -1")
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def figures(made: JobSchedule) -> schedule_figures.CampaignFigures:
+    """Return the figures of each campaign."""
+    return schedule_figures.figures(made)
+
+
+def job_states(made: JobSchedule) -> list[str]:
+    return list(schedule_figures.job_figures(made).state)
+
+
+def placed(
+    rows: Sequence[Row], nodes: int, placement: str, *, per_node: int = 1, until_s: float = NEVER
+) -> tuple[PlacedJobs, EventLog]:
+    """Schedule jobs by the policy easy; return their nodes, and the log that follows."""
+    places = place(scheduled(rows, nodes, "easy", until_s=until_s), placement, per_node=per_node)
+    return places, places.log(0.0, LogProvenance())
+
+
+def written(result: Any, folder: Path, **options: str) -> Path:  # noqa: ANN401 - a result of schedule()
+    """Write the files of a schedule into a folder."""
+    folder.mkdir(exist_ok=True)
+    schedule_folder.write(result, folder, **options)
+    return folder

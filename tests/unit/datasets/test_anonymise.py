@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from bftrain import BadInput, EventLog, NodeState, load_log, sample_log, save_log
-from bftrain.values import wire
 from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, pseudonym
-from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
 from bftrain_datasets.log.measures import fragments, summarise
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
@@ -177,7 +175,7 @@ def test_nothing_that_names_a_node_or_the_site_is_left(
         save_log(hidden, tmp_path / f"log{suffix}")
     with np.load(tmp_path / "log.npz") as arrays:
         output = (tmp_path / "log.csv").read_text() + "".join(str(arrays[name].tobytes()) for name in arrays.files)
-    output += wire.encode(hidden.provenance).decode()
+    output += repr(hidden.provenance)
     assert "secret" not in output
     assert "5ec4e7" not in output
     assert ("1612951200" in output) == (not shift_times)
@@ -191,7 +189,6 @@ def test_figures_that_tell_how_good_the_log_is_are_kept(log: EventLog) -> None:
     assert story.made_by == "reader sacct"
     assert story.counts == {name: log.provenance.counts[name] for name in log.provenance.counts if "secret" not in name}
     assert story.findings == (LogFinding(name="over_capacity", count=3, node_s=5.0),)
-    assert "over_capacity" in HAZARDS
     strange = replace(log, provenance=LogProvenance(made_by="reader of-my-site"))
     assert anonymised(strange, KEY).provenance.made_by == "another reader"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from bftrain import BadInput, NodeState, generate_log, generate_mix, load_log, load_tasks, sample_log, save_log
 from bftrain.cli.main import main
-from bftrain.values import wire
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
 from bftrain_datasets.workloads.task_generators import TaskArrivals, TaskShape, generate_trials
 from tests.helpers.transitions import log_from_transitions
@@ -91,7 +91,7 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     assert output["nodes"] == 256
     assert output["events"] == len(log)
     assert output["pool"]["percentiles"]["50"] >= 1
-    assert output["provenance"] == json.loads(wire.encode(log.provenance))
+    assert output["provenance"] == json.loads(msgspec.json.encode(log.provenance))
     assert output["down_share"] == 0
     assert "generator summit-like" in words
     assert "seed = 54" in words

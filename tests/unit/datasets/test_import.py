@@ -16,18 +16,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bftrain import (
-    BadInput,
-    BadValue,
-    BftrainError,
-    BrokenPlugin,
-    ImportOptions,
-    UnknownName,
-    import_logs,
-    load_log,
-    save_log,
-)
-from bftrain.errors import Fault
+from bftrain import BadInput, BadValue, BftrainError, BrokenPlugin, ImportOptions, UnknownName, import_logs, save_log
 from tests.helpers.in_process import CommandLine
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import PICKLES, SAMPLES
@@ -155,11 +144,9 @@ def test_readers_of_other_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.parametrize("line", ["forget", f"{DAY} {DAY + 5} twice"])
-def test_a_reader_that_miscounts_its_rows_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
-) -> None:
+def test_a_reader_that_miscounts_its_rows_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str) -> None:
     plugins.register(monkeypatch, PLUGIN)
-    with pytest.raises((BrokenPlugin, Fault), match="0:2"):
+    with pytest.raises(BftrainError, match="0:2"):
         imported(tmp_path, f"#stranger\n{line}\n{DAY} {DAY + 5} n1\n")
 
 
@@ -297,7 +284,23 @@ def random_swf(*, odd: bool) -> str:
             rows.append(f"{number} 1e99 0 5 1{' -1' * 13}\n")
         wait, run, procs = rng.choice((-1, 0, 5)), rng.randrange(1, 50), rng.choice((-1, 0, *range(1, 40)))
         status, queue = rng.choice((0, 1, 5)), rng.choice((-1, 2))
-        fields = [number, number, wait, run, procs, -1, -1, rng.choice((-1, 0, 3, 9)), -1, -1, status, -1, -1, -1, queue]
+        fields = [
+            number,
+            number,
+            wait,
+            run,
+            procs,
+            -1,
+            -1,
+            rng.choice((-1, 0, 3, 9)),
+            -1,
+            -1,
+            status,
+            -1,
+            -1,
+            -1,
+            queue,
+        ]
         rows.append(" ".join(map(str, [*fields, -1, -1, -1])) + "\n")
     return "".join(rows)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain import EventLog, generate_log
+from bftrain import EventLog, NodeState, generate_log
 from bftrain_datasets.log.edits import leave_earlier
-from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE
 from bftrain_datasets.log.measures import fragments
 from tests.helpers.transitions import log_from_transitions
+
+BUSY, IDLE, DOWN = NodeState.BUSY, NodeState.IDLE, NodeState.DOWN
 
 
 def idle_times(log: EventLog) -> set[tuple[str, float, float]]:

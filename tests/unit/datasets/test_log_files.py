@@ -12,10 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain import BadInput, BadValue, EventLog, NodeState, load_log, sample_log, save_log
-from bftrain.files import whole_file
-from bftrain_datasets.log.eventlog import FORMAT
-from bftrain_datasets.log.idle_doubts import ALWAYS_IDLE
+from bftrain import BadInput, BadValue, EventLog, NodeState, files, load_log, sample_log, save_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance, ProvenanceSource
 from tests.helpers.transitions import log_from_transitions
 
@@ -71,7 +68,7 @@ def test_earlier_versions_can_read_a_log_without_doubts(tmp_path: Path, suffix: 
     save_log(awkward_log(), path)
     story = zipfile.ZipFile(path).read("provenance.npy") if suffix == ".npz" else path.read_bytes()
     assert (b"made_by" in story, b"doubtful" in story) == (True, False)
-    doubt = DoubtfulTime(cause=ALWAYS_IDLE, of_nodes=3, times=(0.0,), nodes=(1,))
+    doubt = DoubtfulTime(cause="always_idle", of_nodes=3, times=(0.0,), nodes=(1,))
     doubted = replace(awkward_log(), provenance=LogProvenance(doubtful=(doubt,)))
     save_log(doubted, path)
     assert load_log(path).provenance.doubtful == (doubt,)
@@ -322,7 +319,7 @@ def test_a_folder_that_is_not_there_is_named_with_the_file_asked_for(tmp_path: P
 
 
 def test_a_draft_that_a_killed_writer_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
-    with whole_file(tmp_path / "log.npz"):
+    with files.whole_file(tmp_path / "log.npz"):
         (draft,) = tmp_path.iterdir()
     draft.write_text("half")
     save_log(awkward_log(), tmp_path / "log.npz")
@@ -370,7 +367,10 @@ def test_a_provenance_nested_deeper_than_options_are_is_refused(tmp_path: Path, 
 def write_archive(path: Path, count: int, packing: int = zipfile.ZIP_DEFLATED) -> None:
     """Write an ``.npz`` log with so many changes, all of them zeros."""
     columns = {
-        **{name: np.frombuffer(text, np.uint8) for name, text in (("format", FORMAT.encode()), ("provenance", b"{}"))},
+        **{
+            name: np.frombuffer(text, np.uint8)
+            for name, text in (("format", b"bftrain event log 1"), ("provenance", b"{}"))
+        },
         "node_names": np.frombuffer(b"n1", np.uint8),
         "end_s": np.array([1.0]),
         "times": np.array([0.0]),

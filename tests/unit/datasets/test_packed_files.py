@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadInput, Imported, files, import_logs
-from bftrain.files import LONGEST_LINE_BYTES
 from tests.helpers.records import imported, kinds
 
 DAY = 1_700_000_000
@@ -160,10 +159,10 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path, content: bytes, word: str)
         imported(tmp_path, content)
 
 
-@pytest.mark.parametrize("more", [1, 2 * LONGEST_LINE_BYTES + 17])
+@pytest.mark.parametrize("more", [1, 2 * files.LONGEST_LINE_BYTES + 17])
 @pytest.mark.parametrize("before", [HEADER, jobs(9000)], ids=["first", "later"])
 def test_a_line_that_is_too_long_is_one_row(tmp_path: Path, before: bytes, more: int) -> None:
-    found = imported(tmp_path, before + b"x" * (LONGEST_LINE_BYTES + more) + b"\n" + TEXT[len(HEADER) :])
+    found = imported(tmp_path, before + b"x" * (files.LONGEST_LINE_BYTES + more) + b"\n" + TEXT[len(HEADER) :])
     assert found.rows.aside["overlong"] == 1
     assert found.rows.used >= 1500
     place = next(each.first for each in found.findings if each.name == "overlong")

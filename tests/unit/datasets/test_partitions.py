@@ -16,7 +16,6 @@ import pytest
 from bftrain import BadValue, EventLog, ImportOptions, import_logs, load_log, save_log
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.anonymise import anonymised
-from bftrain_datasets.importing.partitions import MOST_PARTITIONS
 from bftrain_datasets.log.node_groups import NO_PARTITION, groups_of_nodes
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.site_data import site_data
@@ -36,6 +35,7 @@ def _dump(folder: Path, jobs: Iterable[tuple[str, int, int, str]]) -> Path:
     return path
 
 
+MOST_PARTITIONS = 100
 JOBS = [
     ("", 0, 1, "n5"),  # the first end, from which on a log is whole
     ("regular", 0, 4, "n[1-4]"),

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from bftrain import BrokenPlugin
-from bftrain_datasets.scheduling.schedule_figures import job_figures
-from tests.helpers.schedules import NEVER, Row, scheduled
+from tests.helpers.schedules import NEVER, Row, job_states, scheduled
 
 
 class Plugin:
@@ -23,7 +22,7 @@ class Plugin:
         self.wake_s = wake_s
 
 
-def greedy(cluster: Any) -> list[int]:
+def greedy(cluster: Any) -> list[int]:  # noqa: ANN401 - see QueuePolicy
     free, started = cluster.free, []
     for job in cluster.waiting:
         if cluster.size[job] <= free:
@@ -46,7 +45,7 @@ def test_a_policy_of_ones_own_decides() -> None:
 def test_it_is_asked_at_events_and_when_it_wants_to() -> None:
     asked: list[float] = []
 
-    def late(cluster: Any) -> list[int]:
+    def late(cluster: Any) -> list[int]:  # noqa: ANN401 - see QueuePolicy
         asked.append(cluster.now_s)
         return greedy(cluster) if cluster.now_s >= 30 else []
 
@@ -58,7 +57,7 @@ def test_it_is_asked_at_events_and_when_it_wants_to() -> None:
 def test_it_receives_what_happened_since() -> None:
     changes: list[tuple[list[int], list[int], list[int]]] = []
 
-    def noting(cluster: Any) -> list[int]:
+    def noting(cluster: Any) -> list[int]:  # noqa: ANN401 - see QueuePolicy
         changes.append((cluster.submitted[:], cluster.overran[:], cluster.ended[:]))
         assert cluster.running == sorted(cluster.running)
         return greedy(cluster)
@@ -78,9 +77,7 @@ def test_it_receives_what_happened_since() -> None:
         (lambda _: [], "leaves job 1 waiting on an empty machine"),
     ],
 )
-def test_a_policy_that_breaks_the_rules_is_reported(
-    starts: Callable[[Any], Sequence[int]], what: str
-) -> None:
+def test_a_policy_that_breaks_the_rules_is_reported(starts: Callable[[Any], Sequence[int]], what: str) -> None:
     with pytest.raises(BrokenPlugin, match=what) as refused:
         scheduled(ROWS, 4, Plugin(starts))
     assert refused.value.where is not None
@@ -90,9 +87,9 @@ def test_a_policy_that_breaks_the_rules_is_reported(
 def test_it_ends_in_the_middle_when_it_is_to() -> None:
     made = scheduled(ROWS, 4, "easy", until_s=100.0)
     assert (made.ended.name, made.end_s) == ("UNTIL", 100)
-    assert job_figures(made).state == ["done", "running", "done"]
+    assert job_states(made) == ["done", "running", "done"]
     made = scheduled(ROWS, 4, "fcfs", until_s=15.0)
-    assert job_figures(made).state == ["running", "waiting", "not_arrived"]
+    assert job_states(made) == ["running", "waiting", "not_arrived"]
     assert scheduled(ROWS, 4, "easy", until_s=1e6).ended.name == "ALL_DONE"
 
 
@@ -100,7 +97,7 @@ def test_overload_ends_it() -> None:
     rows = [Row(10 * number, 100, 1) for number in range(1000)]
     made = scheduled(rows, 4, "easy", max_backlog_s=1000.0)
     assert made.ended.name == "OVERLOAD"
-    states = job_figures(made).state
+    states = job_states(made)
     # 4 jobs run at a time, and one arrives each 10 s: until 41 wait, 6 arrive for 4 that end
     waited = [100.0 for state in states if state == "waiting"]
     assert sum(waited) / 4 > 1000 >= (sum(waited) - 100) / 4

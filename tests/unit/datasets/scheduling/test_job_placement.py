@@ -5,25 +5,17 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bftrain import BadInput, EventLog, ImportOptions, NodeState, UnknownName, import_logs, load_log, schedule
 from bftrain.nodesets import expand
-from bftrain_datasets.log.provenance import LogProvenance
-from bftrain_datasets.scheduling import schedule_folder
-from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
-from tests.helpers.schedules import Row, scheduled, swf
+from tests.helpers.schedules import Row, placed, swf, written
 
 DAY = 1_600_000_000
 # Five nodes: a hole in the middle opens at 10, then three nodes are wanted
 HOLE = [Row(0, 10, 1), Row(0, 99, 1), Row(0, 20, 2), Row(5, 30, 2), Row(12, 50, 2)]
-
-
-def log_of(places: PlacedJobs) -> EventLog:
-    return places.log(0.0, LogProvenance())
 
 
 def pools(log: EventLog) -> list[tuple[float, int]]:
@@ -31,42 +23,40 @@ def pools(log: EventLog) -> list[tuple[float, int]]:
 
 
 def test_first_fit_takes_the_first_free_nodes() -> None:
-    placed = place(scheduled(HOLE, 5, "easy"), "first-fit")
-    assert placed.node_sets == ["n0001", "n0002", "n[0003-0004]", "n[0001,0005]", "n[0003-0004]"]
-    assert placed.in_pieces == 1
-    assert pools(log_of(placed)) == [(0, 1), (10, 0), (40, 2), (70, 4), (99, 5)]
-    assert placed.node_names == ("n0001", "n0002", "n0003", "n0004", "n0005")
+    places, log = placed(HOLE, 5, "first-fit")
+    assert places.node_sets == ["n0001", "n0002", "n[0003-0004]", "n[0001,0005]", "n[0003-0004]"]
+    assert places.in_pieces == 1
+    assert pools(log) == [(0, 1), (10, 0), (40, 2), (70, 4), (99, 5)]
+    assert places.node_names == ("n0001", "n0002", "n0003", "n0004", "n0005")
 
 
 def test_contiguous_takes_the_first_gap_that_is_large_enough() -> None:
     rows = [Row(0, 10, 1), Row(0, 99, 1), Row(0, 10, 2), Row(0, 99, 1), Row(20, 5, 2), Row(50, 5, 3)]
-    contiguous = place(scheduled(rows, 5, "easy"), "contiguous")
+    contiguous, _ = placed(rows, 5, "contiguous")
     assert contiguous.node_sets[4:] == ["n[0003-0004]", "n[0001,0003-0004]"]  # and the largest where none is
     assert contiguous.in_pieces == 1
-    assert place(scheduled(rows, 5, "easy"), "first-fit").node_sets[4:] == ["n[0001,0003]", "n[0001,0003-0004]"]
+    assert placed(rows, 5, "first-fit")[0].node_sets[4:] == ["n[0001,0003]", "n[0001,0003-0004]"]
 
 
 def test_placements_differ_in_nodes_only() -> None:
-    made = scheduled(HOLE, 5, "easy")
-    first, contiguous = (log_of(place(made, placement)) for placement in ("first-fit", "contiguous"))
+    first, contiguous = (placed(HOLE, 5, placement)[1] for placement in ("first-fit", "contiguous"))
     assert pools(first) == pools(contiguous)
     assert first.idle_node_s == contiguous.idle_node_s
 
 
 def test_a_job_of_no_time_holds_no_node() -> None:
-    placed = place(scheduled([Row(0, 0, 2), Row(5, 5, 1)], 2, "easy"), "first-fit")
-    assert placed.node_sets == ["", "n0001"]
-    assert pools(log_of(placed)) == [(0, 2), (5, 1), (10, 2)]
+    places, log = placed([Row(0, 0, 2), Row(5, 5, 1)], 2, "first-fit")
+    assert places.node_sets == ["", "n0001"]
+    assert pools(log) == [(0, 2), (5, 1), (10, 2)]
 
 
 def test_a_shared_node_is_idle_while_no_job_holds_any_of_it() -> None:
     # Three nodes of four processors; the third job gets one processor of the first node and one of the second
     rows = [Row(0, 50, 3), Row(0, 20, 2), Row(5, 30, 3), Row(60, 5, 1)]
-    placed = place(scheduled(rows, 12, "easy"), "first-fit", per_node=4)
-    assert placed.node_sets == ["n0001", "n[0001-0002]", "n0002", "n0001"]
-    assert pools(log_of(placed)) == [(0, 1), (35, 2), (50, 3), (60, 2), (65, 3)]
-    contiguous = place(scheduled(rows, 12, "easy"), "contiguous", per_node=4)
-    assert log_of(contiguous).sha256 == log_of(placed).sha256
+    places, log = placed(rows, 12, "first-fit", per_node=4)
+    assert places.node_sets == ["n0001", "n[0001-0002]", "n0002", "n0001"]
+    assert pools(log) == [(0, 1), (35, 2), (50, 3), (60, 2), (65, 3)]
+    assert placed(rows, 12, "contiguous", per_node=4)[1].sha256 == log.sha256
 
 
 def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None:
@@ -88,9 +78,9 @@ def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None
 
 
 def test_what_has_not_ended_holds_its_nodes_to_the_end() -> None:
-    placed = place(scheduled([Row(0, 50, 2), Row(5, 5, 2)], 2, "easy", until_s=30.0), "first-fit")
-    assert pools(log_of(placed)) == [(0, 0)]
-    assert (placed.end_s, placed.node_sets) == (30, ["n[0001-0002]", ""])
+    places, log = placed([Row(0, 50, 2), Row(5, 5, 2)], 2, "first-fit", until_s=30.0)
+    assert pools(log) == [(0, 0)]
+    assert (places.end_s, places.node_sets) == (30, ["n[0001-0002]", ""])
 
 
 @pytest.fixture
@@ -113,12 +103,6 @@ def changes(log: EventLog) -> list[tuple[float, int]]:
 def table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def written(result: Any, folder: Path, **options: str) -> Path:  # noqa: ANN401 - a result
-    folder.mkdir(exist_ok=True)
-    schedule_folder.write(result, folder, **options)
-    return folder
 
 
 def test_the_log_is_what_the_table_of_jobs_says(log: Path, tmp_path: Path) -> None:

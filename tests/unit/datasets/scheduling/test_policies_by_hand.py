@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrain_datasets.scheduling.schedule_figures import figures
-from tests.helpers.schedules import Row, scheduled, starts
+from tests.helpers.schedules import Row, figures, scheduled, starts
 
 # Ten nodes, six of them taken until 100. The second job must wait for that; who may pass it?
 BUSY = Row(0, 100, 6, 100)

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain_datasets.scheduling.schedule_figures import figures
-from tests.helpers.schedules import Row, scheduled
-
+from tests.helpers.schedules import Row, figures, scheduled
 
 single = st.lists(
     st.builds(

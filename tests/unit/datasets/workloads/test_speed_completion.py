@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-import numpy as np
 import pytest
 
 from bftrain import BadInput, SpeedCurve, speed_estimates
 from bftrain.taskfiles.records import Profile, profiles
-from bftrain_datasets.workloads import speed_completion
 from bftrain_datasets.workloads.catalogue import catalogue
-from bftrain_datasets.workloads.speed_completion import completed, completed_profiles
+from bftrain_datasets.workloads.speed_completion import completed_profiles
 from tests.helpers.site_data import site_data
 
 
@@ -33,16 +31,6 @@ def errors(models: Sequence[Profile], *sizes: int) -> tuple[list[float], list[fl
             for curve, of_curve in zip((full.curve, line), found, strict=True):
                 of_curve.append(abs(curve.speed(size) / model.curve.speed(size) - 1.0))
     return found
-
-
-def test_without_a_penalty_a_matrix_of_rank_one_is_completed_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed_completion, "_PENALTY", 1e-12)
-    rng = np.random.default_rng(0)
-    a, b, u, v = (rng.normal(size=size) for size in (6, 5, 6, 5))
-    whole = a[:, None] + b + np.outer(u, v)
-    given = whole.copy()
-    given[5, 2:] = np.nan
-    assert completed(given, np.log([1.0, 2.0, 4.0, 8.0, 16.0]))[5] == pytest.approx(whole[5], abs=1e-6)
 
 
 def test_two_sizes_of_the_bundled_models_tell_the_others() -> None:
