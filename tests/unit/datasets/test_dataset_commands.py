@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -91,7 +90,7 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     assert output["nodes"] == 256
     assert output["events"] == len(log)
     assert output["pool"]["percentiles"]["50"] >= 1
-    assert output["provenance"] == json.loads(msgspec.json.encode(log.provenance))
+    assert output["provenance"]["made_by"] == log.provenance.made_by
     assert output["down_share"] == 0
     assert "generator summit-like" in words
     assert "seed = 54" in words

@@ -236,7 +236,10 @@ def philly_records(jobs: int) -> list[dict[str, Any]]:
         start = base + timedelta(seconds=chance.randrange(200_000))
         end = start + timedelta(seconds=chance.randrange(60, 9_000))
         detail = [
-            {"ip": f"m{each}", "gpus": [f"gpu{n}" for n in chance.sample(range(2 if each % 3 else 8), chance.choice((1, 2)))]}
+            {
+                "ip": f"m{each}",
+                "gpus": [f"gpu{slot}" for slot in chance.sample(range(2 if each % 3 else 8), chance.choice((1, 2)))],
+            }
             for each in chance.sample(range(1, 13), chance.choice((1, 1, 1, 2)))
         ]  # fmt: skip
         tried = {"start_time": f"{start:%Y-%m-%d %H:%M:%S}", "end_time": f"{end:%Y-%m-%d %H:%M:%S}", "detail": detail}
@@ -284,24 +287,8 @@ def random_swf(*, odd: bool) -> str:
             rows.append(f"{number} 1e99 0 5 1{' -1' * 13}\n")
         wait, run, procs = rng.choice((-1, 0, 5)), rng.randrange(1, 50), rng.choice((-1, 0, *range(1, 40)))
         status, queue = rng.choice((0, 1, 5)), rng.choice((-1, 2))
-        fields = [
-            number,
-            number,
-            wait,
-            run,
-            procs,
-            -1,
-            -1,
-            rng.choice((-1, 0, 3, 9)),
-            -1,
-            -1,
-            status,
-            -1,
-            -1,
-            -1,
-            queue,
-        ]
-        rows.append(" ".join(map(str, [*fields, -1, -1, -1])) + "\n")
+        head = f"{number} {number} {wait} {run} {procs} -1 -1 {rng.choice((-1, 0, 3, 9))}"
+        rows.append(f"{head} -1 -1 {status} -1 -1 -1 {queue} -1 -1 -1\n")
     return "".join(rows)
 
 
@@ -313,7 +300,7 @@ def test_odd_rows_change_nothing_about_the_others(tmp_path: Path, sharing: str) 
     assert odd.rows.aside == plain.rows.aside | {"bad_time": 15}
 
 
-def test_real_records_of_several_sites(tmp_path: Path) -> None:
+def test_real_records_of_several_sites() -> None:
     found = import_logs(site_data("sacct/ub-micro-slurm_acct.out"))
     assert (busy_node_s(found.log), len(found.log.node_names)) == (405_162, 10)
     counts = import_logs(site_data("gpu/philly_node_sequence.csv.gz"))

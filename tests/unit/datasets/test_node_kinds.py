@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain import BadInput, BadValue, EventLog, NodesJoined, NodesLeft, NodeState, load_log, sample_log, save_log
+from bftrain import BadInput, BadValue, EventLog, NodesJoined, NodesLeft, NodeState, load_log, save_log
 from bftrain_datasets.importing.anonymise import anonymised, pseudonym
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
-from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.measures import largest_by_kind, summarise
+from tests.helpers.in_process import CommandLine
 
 PARQUET = pytest.param(
     ".parquet", marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")
@@ -157,10 +157,14 @@ def test_figures_by_kind() -> None:
     assert largest_by_kind(mixed_log({})) == {"": 4}
 
 
-def kinds_file(tmp_path: Path, name: str, text: str) -> Path:
-    path = tmp_path / name
-    path.write_text(text)
-    return path
+def imported_with_kinds(bftrain: CommandLine, tmp_path: Path, name: str, text: str) -> EventLog:
+    """Import jobs on a1, a2, b1 and b2 with this file of kinds."""
+    (tmp_path / "jobs").write_text("JobID|Start|End|NodeList\n1|1700000000|1700000009|a[1-2],b[1-2]\n")
+    (tmp_path / name).write_text(text)
+    done = bftrain("import", tmp_path / "jobs", "-o", tmp_path / "log.npz", "--kinds", tmp_path / name)
+    if done.code:
+        raise BadInput(done.err)
+    return load_log(tmp_path / "log.npz")
 
 
 @pytest.mark.parametrize(
@@ -170,17 +174,15 @@ def kinds_file(tmp_path: Path, name: str, text: str) -> Path:
         ("kinds.csv", 'nodes,kind\n"a1,a2",fast\nb1,slow one\nb2,slow one\nb3,slow one\n'),
     ],
 )
-def test_kinds_out_of_a_file(tmp_path: Path, name: str, text: str) -> None:
-    named_log = with_kinds(mixed_log({}), kinds_file(tmp_path, name, text))
+def test_kinds_out_of_a_file(bftrain: CommandLine, tmp_path: Path, name: str, text: str) -> None:
+    named_log = imported_with_kinds(bftrain, tmp_path, name, text)
     assert named_log.kind_of == KINDS
-    assert named_log.sha256 == mixed_log().sha256
     assert named_log.provenance.steps[-1] == f"kinds of nodes from {name}: fast 2, slow one 2"
 
 
-def test_kinds_by_the_places_of_nodes(tmp_path: Path) -> None:
-    log = sample_log()
-    named_log = with_kinds(log, kinds_file(tmp_path, "kinds.toml", 'v = "0:10"\nk = "10:"\n'))
-    assert [named_log.kind_of[name] for name in (log.node_names[9], log.node_names[10])] == ["v", "k"]
+def test_kinds_by_the_places_of_nodes(bftrain: CommandLine, tmp_path: Path) -> None:
+    named_log = imported_with_kinds(bftrain, tmp_path, "kinds.toml", 'v = "0:3"\nk = "3:"\n')
+    assert named_log.kind_of == {"a1": "v", "a2": "v", "b1": "v", "b2": "k"}
 
 
 @pytest.mark.parametrize(
@@ -199,6 +201,6 @@ def test_kinds_by_the_places_of_nodes(tmp_path: Path) -> None:
         ("kinds.txt", "v=a1\n", "no kinds file: its name ends in '.txt'"),
     ],
 )
-def test_a_bad_kinds_file_is_refused(tmp_path: Path, name: str, text: str, says: str) -> None:
+def test_a_bad_kinds_file_is_refused(bftrain: CommandLine, tmp_path: Path, name: str, text: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        with_kinds(mixed_log({}), kinds_file(tmp_path, name, text))
+        imported_with_kinds(bftrain, tmp_path, name, text)

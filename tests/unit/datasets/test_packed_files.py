@@ -190,7 +190,7 @@ def test_a_disk_error_is_reported_in_words(monkeypatch: pytest.MonkeyPatch) -> N
             raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Broken())))
-    with pytest.raises(BadInput, match="stdin: .*Input/output error"):
+    with pytest.raises(BadInput, match=r"stdin: .*Input/output error"):
         import_logs("-")
 
 
@@ -211,7 +211,7 @@ def test_a_file_that_unpacks_to_far_more_is_rejected(
     monkeypatch.setattr(files, "UNPACKED_BYTES", 1 << 20)
     tracemalloc.start()
     try:
-        with pytest.raises(BadInput, match="0: unpacks to more than [12],0"):
+        with pytest.raises(BadInput, match=r"0: unpacks to more than [12],0"):
             imported(tmp_path, content, format="sacct")
         assert tracemalloc.get_traced_memory()[1] < 64 << 20  # lines are read in blocks
     finally:

@@ -6,17 +6,14 @@ import csv
 import gzip
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
+from ClusterShell.NodeSet import NodeSet
 
-from bftrain import BadValue, EventLog, ImportOptions, import_logs, load_log, save_log
-from bftrain.nodesets import expand
+from bftrain import BadValue, EventLog, import_logs, load_log, save_log
 from bftrain_datasets.importing.anonymise import anonymised
-from bftrain_datasets.log.node_groups import NO_PARTITION, groups_of_nodes
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.site_data import site_data
 
@@ -28,7 +25,7 @@ def _dump(folder: Path, jobs: Iterable[tuple[str, int, int, str]]) -> Path:
     rows = [HEADER]
     for number, (partition, begin, end, nodes) in enumerate(jobs, 1):
         times = "|".join(f"2026-01-0{1 + hour // 24}T{hour % 24:02}:00:00" for hour in (begin, begin, end))
-        size = len(expand(nodes))
+        size = len(NodeSet(nodes))
         rows.append(f"{number}|{partition}|{times}|{size}|{nodes}|cpu=4,gres/gpu={2 * size},node={size}|COMPLETED")
     path = folder / "sacct.txt"
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -49,11 +46,11 @@ PARTITIONS = {"debug": "n4", "gpu,large": "g[01-02]", "regular": "n[1-3]"}
 
 
 def _groups(log: EventLog) -> dict[str, str]:
-    found = groups_of_nodes(log)
-    assert found is not None
-    names, of_node, source = found
-    assert source == "partition"
-    return dict(zip(log.node_names, (names[place] for place in of_node.tolist()), strict=True))
+    """Return the partition of each node, "" for a node without one."""
+    of_node = dict.fromkeys(log.node_names, "")
+    for partition, nodes in log.provenance.partitions.items():
+        of_node |= {node: partition for node in NodeSet(nodes) if node in of_node}
+    return of_node
 
 
 def test_a_node_counts_for_the_partition_whose_jobs_held_it_longest(tmp_path: Path) -> None:
@@ -63,7 +60,7 @@ def test_a_node_counts_for_the_partition_whose_jobs_held_it_longest(tmp_path: Pa
         **dict.fromkeys(("g01", "g02"), "gpu,large"),
         **dict.fromkeys(("n1", "n2", "n3"), "regular"),
         "n4": "debug",
-        "n5": NO_PARTITION,
+        "n5": "",
     }
 
 
@@ -77,24 +74,9 @@ def test_logs_keep_them_and_parts_of_logs_too(form: str, tmp_path: Path) -> None
     assert _groups(part) == {name: _groups(log)[name] for name in part.node_names}
 
 
-def test_gpus_count_for_the_partition_of_their_node(tmp_path: Path) -> None:
-    log = import_logs(_dump(tmp_path, JOBS), options=ImportOptions(unit="gpu")).log
-    assert {name.partition("/")[0]: partition for name, partition in _groups(log).items()} == _groups(
-        import_logs(_dump(tmp_path, JOBS)).log
-    )
-
-
-def test_kinds_come_before_partitions_and_names_after_them(tmp_path: Path) -> None:
+def test_one_partition_of_all_nodes_is_none(tmp_path: Path) -> None:
     log = import_logs(_dump(tmp_path, [("all", 0, 4, "a[1-2]"), ("all", 5, 8, "b[1-2]")])).log
     assert dict(log.provenance.partitions) == {}
-    named = groups_of_nodes(log)
-    assert named is not None
-    assert (named[0], named[2]) == (("a*", "b*"), "name")
-    several = import_logs(_dump(tmp_path, JOBS)).log
-    kinds = np.array([name.startswith("g") for name in several.node_names], dtype=np.int32)
-    of_kinds = groups_of_nodes(replace(several, kind_names=("thin", "fat"), node_kinds=kinds))
-    assert of_kinds is not None
-    assert of_kinds[2] == "kind"
 
 
 def test_an_anonymous_log_has_none_and_nor_has_one_of_very_many(tmp_path: Path) -> None:
@@ -140,7 +122,7 @@ def test_those_of_real_records_are_those_of_plain_sums(
     log = import_logs(site_data(name)).log
     held_s: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for partition, lasting_s, nodes in jobs(log):
-        for node in expand(nodes):
+        for node in NodeSet(nodes):
             held_s[node][partition] += lasting_s
     longest = {node: max(held_s[node], key=lambda each: held_s[node][each]) for node in log.node_names}
     assert _groups(log) == longest

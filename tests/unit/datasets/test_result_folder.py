@@ -13,9 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from bftrain import BadInput, UsageError, result_folder
-from bftrain.errors import ResultWarning
-from bftrain.files import write_text
+from bftrain import BadInput, UsageError, generate_log, result_folder, save_log
 from bftrain.result_folder import (
     DRAFT,
     NAME,
@@ -304,7 +302,7 @@ def test_a_file_in_a_folder_that_cannot_be_entered_is_named_and_not_its_draft(
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(PermissionError) as refused:
-        write_text(tmp_path / "log.csv", "")
+        save_log(generate_log(4, 0.1, 1), tmp_path / "log.csv")
     assert refused.value.filename == str(tmp_path / "log.csv")
 
 
@@ -402,7 +400,7 @@ def test_without_locks_on_the_file_system_a_result_is_written_with_a_remark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: fail_with(code))
-    with pytest.warns(ResultWarning, match="^.*: its file system has no locks: run no second command") as caught:
+    with pytest.warns(UserWarning, match="^.*: its file system has no locks: run no second command") as caught:
         replace(tmp_path, files(1))
     assert len(caught) == 1
     assert content_of(tmp_path) == files(1)

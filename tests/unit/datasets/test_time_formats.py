@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from bftrain import BadInput
-from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.time_formats import RecordClock, span_s, window, zone
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock, span_s, window, zone
 
 NEW_YEAR = 1_767_225_600.0  # 2026-01-01 UTC
 BERLIN = "Europe/Berlin"
@@ -174,4 +173,4 @@ def test_spans() -> None:
 
 
 def test_times_before_1973_may_count_from_zero() -> None:
-    assert RecordClock().seconds("5") == 5 < time_formats.SMALLEST_EPOCH_S
+    assert RecordClock().seconds("5") == 5 < SMALLEST_EPOCH_S

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ClusterShell.NodeSet import NodeSet
 
 from bftrain import BadInput, EventLog, ImportOptions, NodeState, UnknownName, import_logs, load_log, schedule
-from bftrain.nodesets import expand
 from tests.helpers.schedules import Row, placed, swf, written
 
 DAY = 1_600_000_000
@@ -69,7 +69,7 @@ def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None
     folder = written(shared, tmp_path / "out")
     held: dict[str, list[tuple[float, float]]] = {name: [] for name in shared.log.node_names}
     for row in table(folder / "jobs.csv"):
-        for node in expand(row["node_set"]):
+        for node in NodeSet(row["node_set"]):
             held[node].append((float(row["start_s"]), float(row["end_s"])))
     for at_s in np.arange(0.5, shared.log.span_s, 11.0).tolist():
         busy = sum(any(begin <= at_s < end for begin, end in stays) for stays in held.values())
@@ -110,7 +110,7 @@ def test_the_log_is_what_the_table_of_jobs_says(log: Path, tmp_path: Path) -> No
     idle = load_log(folder / "idle.npz")
     held: dict[str, list[tuple[float, float]]] = {name: [] for name in idle.node_names}
     for row in table(folder / "jobs.csv"):
-        for node in expand(row["node_set"]) if row["node_set"] else ():
+        for node in NodeSet(row["node_set"]):
             held[node].append((float(row["start_s"]), float(row["end_s"])))
     for at_s in np.arange(0.5, idle.span_s, 97.0).tolist():
         busy = {node for node, stays in held.items() if any(begin <= at_s < end for begin, end in stays)}

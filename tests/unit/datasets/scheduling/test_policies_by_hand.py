@@ -25,6 +25,12 @@ def test_easy_lets_pass_who_does_not_delay_the_head() -> None:
     assert made.overtook == [False, False, True, False, True]
 
 
+def test_easy_backfills_no_more_jobs_than_there_are_spare_nodes() -> None:
+    # Two nodes are spare beside the head; the second narrow job would take two of the head's
+    second = Row(61, 300, 2, 300)
+    assert starts([BUSY, HEAD, NARROW, second], 10, "easy") == [0, 100, 60, 150]
+
+
 def test_easy_delays_others_than_the_head_and_conservative_does_not() -> None:
     head, second, wide = Row(1, 100, 6, 100), Row(2, 10, 8, 10), Row(3, 300, 4, 300)
     rows = [BUSY, head, second, wide]
