@@ -27,7 +27,7 @@ def test_easy_lets_pass_who_does_not_delay_the_head() -> None:
 
 def test_easy_backfills_no_more_jobs_than_there_are_spare_nodes() -> None:
     # Two nodes are spare beside the head; the second narrow job would take two of the head's
-    second = Row(61, 300, 2, 300)
+    second = Row(60, 300, 2, 300)
     assert starts([BUSY, HEAD, NARROW, second], 10, "easy") == [0, 100, 60, 150]
 
 
