@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,3 @@ def kinds(found: Imported) -> set[str]:
 def busy_node_s(log: EventLog) -> float:
     """Node-seconds in which nodes are not idle."""
     return log.span_s * len(log.node_names) - log.idle_node_s
-
-
-def idle_second_by_second(log: EventLog, stays: Iterable[tuple[str, int, int]]) -> int:
-    """Count the idle node-seconds of a log from which node was held from when to when, one second after the other."""
-    held = {(node, second) for node, start, end in stays for second in range(start, end)}
-    seconds = range(int(log.start_s), int(log.end_s))
-    return sum((node, second) not in held for node in log.node_names for second in seconds)

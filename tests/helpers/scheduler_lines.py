@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-NO_TIME = "Unknown"
-
 
 def iso(time_s: float | str) -> str:
     """Write a time as Slurm does; a text stays as it is."""
