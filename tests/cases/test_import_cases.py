@@ -64,7 +64,8 @@ def import_options(values: Mapping[str, Any]) -> ImportOptions:
 
 def workload_options(folder: Path, case: Mapping[str, Any], target: Path) -> WorkloadOptions:
     values = dict(case.get("options", {}))
-    zone = {"zone": ZoneInfo(values.pop("zone"))} if "zone" in values else {}
+    if "zone" in values:
+        values["zone"] = ZoneInfo(values["zone"])
     for name in ("kinds", "window"):
         if name in values:
             values[name] = tuple(None if item == "" else item for item in values[name])
@@ -72,7 +73,7 @@ def workload_options(folder: Path, case: Mapping[str, Any], target: Path) -> Wor
         shared = folder.parent / case["speeds"]
         values["speeds"] = target / "speeds.json"
         values["speeds"].write_text(shared.read_text() if shared.suffix == ".json" else case["speeds"])
-    return WorkloadOptions(**values, **zone)
+    return WorkloadOptions(**values)
 
 
 def results_of_log(log: EventLog) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def test_settings_are_checked(log: Path) -> None:
         "policy": "",
     }.items():
         with pytest.raises(BadInput, match=field):
-            schedule(log, **{field: value})  # type: ignore[misc]  # wrong on purpose
+            schedule(log, **{field: value})  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_what_is_not_there_is_refused(log: Path) -> None:

@@ -24,7 +24,7 @@ TABLE: Final = "job_id,user,submit_time,start_time,end_time,num_nodes,num_cores\
 ROWS: Final = Path(__file__).parents[3] / "data" / "public_jobs"
 
 
-def scheduled(folder: Path, text: str, **options: Any) -> bftrain.ScheduleResult:  # noqa: ANN401 - see ScheduleSettings
+def scheduled(folder: Path, text: str, **options: Any) -> Any:  # noqa: ANN401 - see ScheduleSettings, a result
     path = folder / "jobs"
     path.write_text(text)
     return bftrain.schedule(path, **options)
