@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,19 @@ def journal(bftrain: CommandLine, events: Path, tmp_path: Path) -> Path:
     path = tmp_path / "harvest.db"
     assert bftrain("decide", events, "--journal", path).code == 0
     return path
+
+
+@pytest.fixture
+def terminal(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that makes stdout a terminal of so many columns, without colours (but with bold text)."""
+    assert bftrain, "it captures the output first"
+
+    def widen(columns: int) -> None:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+        for name, value in (("COLUMNS", str(columns)), ("NO_COLOR", "1"), ("TERM", "xterm")):
+            monkeypatch.setenv(name, value)
+
+    return widen
 
 
 @pytest.fixture

@@ -1,16 +1,37 @@
-"""Every command, for programs: one JSON value on stdout and nothing else, or plain lines that are not wrapped."""
+"""What all commands have in common: help, JSON, quiet, pipes, narrow terminals, and files of something else."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from bftrain.cli.main import COMMANDS
-from tests.helpers.every_command import CALLS, LONG, SHORT, commands_that_do_something, prepare, words_of
+from tests.helpers.every_command import (
+    CALLS,
+    LONG,
+    SHORT,
+    commands_that_do_something,
+    context_of,
+    every_command,
+    prepare,
+    words_of,
+)
 from tests.helpers.in_process import CommandLine, Ended
+from tests.helpers.program import check_help
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PLAIN = 78  # columns that a plain terminal has for a line of the help
+MANY = 10  # options that are hard to read without headings
+COMMANDS = [path for path, _ in every_command()]
+ALL: dict[str, Any] = commands_that_do_something()  # each with an example, and options under headings
+short = pytest.mark.parametrize("name", SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -26,20 +47,45 @@ def folder(prepared: Path, bftrain: CommandLine) -> Path:
     journal = prepared / "journal.db"
     if not journal.exists():
         assert bftrain("decide", prepared / "events.jsonl", "--journal", journal).code == 0
+    (prepared / "repaired.db").unlink(missing_ok=True)  # which is never replaced
     return prepared
 
 
 def test_no_command_is_forgotten() -> None:
     """A new command gets a row in tests/helpers/every_command.py that says how it is called."""
-    assert sorted(CALLS) == sorted(commands_that_do_something())
-    assert {name.split()[0] for name in CALLS} == set(COMMANDS)
+    assert sorted(CALLS) == sorted(ALL)
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_every_command_has_the_options_of_all(name: str) -> None:
-    command = commands_that_do_something()[name]
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert {"--json", "-q", "-v"} <= options
+@pytest.mark.parametrize("command", [(), *COMMANDS], ids=" ".join)
+def test_help_fits_a_plain_terminal(
+    bftrain: CommandLine, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    check_help(bftrain, command)
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_the_example_of_a_command_calls_it_with_options_that_it_has(path: str) -> None:
+    command = ALL[path]
+    for line in command.example.splitlines():
+        assert len(line) <= PLAIN
+        called = ["bftrain", *path.split()]
+        words = shlex.split(line.partition(" > ")[0])
+        assert words[: len(called)] == called
+        parser = command.make_parser(context_of(command))  # it does not ask whether files exist
+        given, _, order = parser.parse_args(words[len(called) :])
+        required = {item.name for item in command.params if item.required}
+        assert required <= given.keys() | {item.name for item in order}, line
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_options_are_grouped_take_lengths_of_time_and_are_those_of_all(path: str) -> None:
+    command = ALL[path]
+    assert {"--json", "-q", "-v"} <= {option for parameter in command.params for option in parameter.opts}
+    assert len(command.options_by_heading(context_of(command))) > 2 or len(command.params) <= MANY
+    for option in command.params:
+        if isinstance(option, click.Option) and (option.name or "").endswith("_s"):
+            assert "DURATION" in option.type.name or option.name in {"start_s", "begin_s"}, option.opts  # moments
 
 
 def values(ended: Ended, name: str) -> list[object]:
@@ -50,12 +96,11 @@ def values(ended: Ended, name: str) -> list[object]:
         return []
     lines = ended.out.splitlines()
     assert ended.out.endswith("\n")
-    if not CALLS[name].lines:
-        assert len(lines) == 1
+    assert CALLS[name].lines or len(lines) == 1
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("name", SHORT)
+@short
 def test_json_is_all_there_is_on_stdout(name: str, bftrain: CommandLine, folder: Path) -> None:
     ended = bftrain(*words_of(name, folder, "--json", "-v"))
     assert ended.code == CALLS[name].code, ended.err
@@ -63,33 +108,49 @@ def test_json_is_all_there_is_on_stdout(name: str, bftrain: CommandLine, folder:
     assert not [line for line in ended.err.splitlines() if line.startswith(("{", "["))]
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_quiet_leaves_the_result_alone(name: str, bftrain: CommandLine, folder: Path) -> None:
+@short
+def test_quiet_and_in_a_pipe_the_result_is_plain_and_whole(name: str, bftrain: CommandLine, folder: Path) -> None:
     loud = bftrain(*words_of(name, folder))
-    (folder / "repaired.db").unlink(missing_ok=True)  # which is never replaced
+    for text in (loud.out, loud.err):
+        assert not re.search(r"\x1b|\r|[ \t]$", text, re.MULTILINE)
+        assert not text or text.endswith("\n")
+        together = "".join(line.strip() for line in text.splitlines())
+        assert text.count(LONG) == together.count(LONG)  # a name that was broken into lines is found together only
+    (folder / "repaired.db").unlink(missing_ok=True)
     quiet = bftrain(*words_of(name, folder, "-q"))
     assert quiet.code == CALLS[name].code
     assert bool(quiet.out) is not CALLS[name].nothing
-    said = [line for line in quiet.err.splitlines() if not line.startswith("warning: ")]
-    assert len(said) == (1 if CALLS[name].nothing else 0)
+    errors = [line for line in quiet.err.splitlines() if not line.startswith("warning: ")]
+    assert len(errors) == (1 if CALLS[name].nothing else 0)
     kept = 4 if name == "import" else len(loud.out.splitlines())  # its findings are no part of the result
     assert len(quiet.out.splitlines()) == kept
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_in_a_pipe_lines_are_plain_and_names_are_whole(name: str, bftrain: CommandLine, folder: Path) -> None:
-    ended = bftrain(*words_of(name, folder))
-    for said in (ended.out, ended.err):
-        assert "\x1b" not in said
-        assert "\r" not in said
-        assert [line for line in said.splitlines() if line != line.rstrip()] == []
-        assert not said or said.endswith("\n")
-        together = "".join(line.strip() for line in said.splitlines())
-        assert said.count(LONG) == together.count(LONG)  # a name that was broken into lines is found together only
+@pytest.mark.parametrize(
+    "command",
+    [
+        "import jobs.sacct --explain",
+        "check log.npz",
+        "report one",
+        "compare one two --label a --label b -o both.html",
+        "replay --journal journal.db",
+        "solve problem.json --solver highs",
+        f"solve {EXAMPLES}/problems/kinds.json --policy water-filling",
+        "sweep sweep.toml -o new --dry-run",
+        "live --example slurm",
+        "api --openapi",
+    ],
+)
+def test_quiet_there_is_nothing_beside_the_result(
+    bftrain: CommandLine, folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    ended = bftrain(*command.split(), "-q")
+    assert (ended.code, ended.err, bool(ended.out)) == (0, "", True)
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_what_goes_wrong_is_said_on_stderr_in_words(name: str, bftrain: CommandLine, folder: Path) -> None:
+@short
+def test_wrong_options_and_missing_files_are_named(name: str, bftrain: CommandLine, folder: Path) -> None:
     ended = bftrain(*words_of(name, folder, "--json", "--no-such-option"))
     assert (ended.code, ended.out) == (2, "")
     assert "--no-such-option" in ended.err
@@ -98,6 +159,86 @@ def test_what_goes_wrong_is_said_on_stderr_in_words(name: str, bftrain: CommandL
     for file in () if CALLS[name].nothing else read:
         ended = bftrain(*(f"{folder}/no such file" if word == file else word for word in words), "--json")
         assert ended.code in {2, 3, 4}
-        assert ended.out == ""
-        assert "no such file" in ended.err
-        assert "Traceback" not in ended.err
+        assert (ended.out, "no such file" in ended.err, "Traceback" in ended.err) == ("", True, False)
+
+
+READERS = (
+    "decide FILE",
+    "decide {}/events.jsonl --config FILE",
+    "journal show FILE",
+    "inspect FILE",
+    "slice FILE -o out.npz --nodes 0:1",
+    "anonymise FILE -o out.npz",
+    "tasks import FILE FILE -o out.toml",
+    "replay FILE --tasks {}/tasks.toml -o out",
+    "replay {}/log.npz --tasks FILE -o out",
+    "solve FILE",
+)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x89PNG\r\n\x1a\n\0\0" + bytes(range(256)), b"\xff\xfe\0" * 500, b"{" * 5000, b"", None],
+    ids=["picture", "not UTF-8", "brackets", "empty", "folder"],
+)  # fmt: skip
+@pytest.mark.parametrize("command", READERS)
+def test_a_file_of_something_else_is_rejected_by_name(
+    bftrain: CommandLine, command: str, content: bytes | None, folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.bin"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    words = [word.replace("{}", str(folder)).replace("FILE", str(file)) for word in command.split()]
+    ended = bftrain(*words, "--json")
+    if content == b"" and words[0] == "decide":  # no events, or no settings
+        assert ended.code == 0
+        return
+    assert ended.code in ({3} if content is not None else {2, 3})
+    assert len(ended.err) < 1000  # the reason, not the file
+    assert (ended.out, "other.bin" in ended.err, "Traceback" in ended.err) == ("", True, False)
+
+
+KINDS = "{ nodes = [1], rate = [4.0] }"
+TASK = '[[task]]\nname = "t{}"\nmax_nodes = 1\nwork_samples = {}\nsubmit_s = {}\ncurves = {{ v100 = {}, k80 = {} }}\n'
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "replay --cluster v100=2,k80=1 --round 360 --policy max-min --tasks gangs.toml",
+        "replay log.npz --tasks tasks.toml -o new --overwrite --quick",
+        "compare one two --difference --label the-first-of-both --label second",
+        "solve {}/problems/kinds.json",
+        "solve {}/problems/quickstart.json",
+        "solve {}/problems/quickstart.json --solver all",
+    ],
+    ids=["rounds", "replay", "compare", "kinds", "one solver", "all solvers"],
+)
+def test_on_a_narrow_terminal_no_word_and_no_figure_is_broken(
+    bftrain: CommandLine,
+    prepared: Path,
+    terminal: Callable[[int], None],
+    command: str,
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(prepared)
+    tasks = [TASK.format(number, 90_000.0 + number, 100.0 * number, KINDS, KINDS) for number in range(8)]
+    Path("gangs.toml").write_text("".join(tasks))
+    words = command.replace("{}", str(EXAMPLES)).split()
+    whole = bftrain(*words)
+    terminal(width)
+    narrow = bftrain(*words)
+    assert (whole.code, narrow.code) == (0, 0)
+    screen = re.sub(r"\x1b\[[0-9;]*m", "", narrow.out)
+    assert max(map(len, screen.splitlines())) <= width
+    if words[0] != "replay" or "--round" in words:  # a replay has a picture and prose
+        assert words_in(whole.out) - words_in(screen) == set()
+    assert not re.search(r"^\s*%", screen, re.MULTILINE)  # without its figure
+
+
+def words_in(text: str) -> set[str]:
+    without_times = re.sub(r"\b\d+\.\d\d\b|[\d.]+ (?:/ [\d.]+ )?m?s\b", "", text)  # they differ from run to run
+    return set(re.findall(r"[A-Za-z_]+|\d[\d.,]*%?", without_times))

@@ -1,36 +1,67 @@
-"""``bftrain replay --cluster`` and ``--kinds``: what they print and write, and what does not go together."""
+"""``bftrain replay --cluster``, ``--kinds`` and ``--round``: what they print and write."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bftrain import SpeedCurve, TaskSpec, load_log, save_log, save_tasks
-from tests.helpers.in_process import CommandLine
-from tests.unit.datasets.test_node_kinds import mixed_log
+from bftrain import EventLog, SpeedCurve, TaskSpec, generate_log, load_log, save_log, save_tasks
+from tests.helpers.in_process import CommandLine, Ended
 
 FAST, SLOW = SpeedCurve(nodes=(1, 2), rate=(10.0, 18.0)), SpeedCurve(nodes=(1, 2), rate=(2.0, 3.0))
+CLUSTER = ("replay", "--cluster", "fast=2,slow one=2")
+IN_ROUNDS = ("replay", "--cluster", "v100=2,k80=2", "--tasks", "gangs.toml", "--round")
 
 
-@pytest.fixture
-def tasks(tmp_path: Path) -> Path:
-    path = tmp_path / "tasks.toml"
-    specs = [
-        TaskSpec(name="a", curve=FAST, curves={"fast": FAST, "slow one": SLOW}, max_nodes=2, work_samples=180.0),
+@pytest.fixture(autouse=True)
+def _in_a_folder_with_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    curves = {"fast": FAST, "slow one": SLOW}
+    tasks = [
+        TaskSpec(name="a", curve=FAST, curves=curves, max_nodes=2, work_samples=180.0),
         TaskSpec(name="b", curve=SLOW, curves={"slow one": SLOW}, max_nodes=1, work_samples=40.0),
     ]
-    save_tasks(specs, path)
-    return path
+    save_tasks(tasks, Path("tasks.toml"))
+    save_tasks([gang(number) for number in range(8)], Path("gangs.toml"))
+    Path("shares.toml").write_text(
+        "[entities]\nu0 = 3\nunknown = 3\n[prices]\nfast = 2.5\nv100 = 2.5\nfsat = 3\n", encoding="utf-8"
+    )
 
 
-def test_a_cluster_takes_the_place_of_a_log(bftrain: CommandLine, tmp_path: Path, tasks: Path) -> None:
-    folder = tmp_path / "out"
-    given = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "-o", folder, "--baseline", "greedy", "--ideal")
-    ended = bftrain("replay", *given, "--json")
-    assert ended.code == 0
-    output = json.loads(ended.out)
+def gang(number: int) -> TaskSpec:
+    """Return a task of one node or two, four times as fast on a v100."""
+    size = 1 + number % 2
+    curves = {kind: SpeedCurve(nodes=(size,), rate=(rate * size,)) for kind, rate in (("v100", 4.0), ("k80", 1.0))}
+    return TaskSpec(
+        name=f"t{number}", curve=curves["v100"], curves=curves, min_nodes=size, max_nodes=size,
+        work_samples=9000.0 + number, submit_s=100.0 * number, user=f"u{number % 2}",
+    )  # fmt: skip
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def summary_of(folder: str = "out") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(folder, "summary.json").read_text())
+    return found
+
+
+def done(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def test_a_cluster_takes_the_place_of_a_log(bftrain: CommandLine) -> None:
+    given = ("--tasks", "tasks.toml", "-o", "out", "--baseline", "greedy", "--ideal", "--json")
+    output = json.loads(done(bftrain(*CLUSTER, *given)).out)
+    assert output == summary_of()
     assert output["cluster"] == {
         "nodes": {"fast": 2, "slow one": 2},
         "until_s": None,
@@ -40,108 +71,184 @@ def test_a_cluster_takes_the_place_of_a_log(bftrain: CommandLine, tmp_path: Path
     assert (output["efficiency"], output["ceiling"]) == (None, None)
     assert output["ideal"]["completion_over_fluid"] == pytest.approx(1.0)
     assert output["ideal"]["completion_over_least"] == pytest.approx(1.0)  # each runs alone, as fast as it can
-    assert json.loads((folder / "summary.json").read_text())["ideal"] == output["ideal"]
-    written = load_log(folder / "log.npz")
-    assert (written.kind_names, written.end_s) == (("fast", "slow one"), 20.0)
-    first = (folder / "config.toml").read_text().splitlines()[0]
-    assert "replay --cluster 'fast=2,slow one=2' --ideal --tasks" in first
-    assert "other_kind" in output["unused_node_h"]
+    log = load_log(Path("out/log.npz"))
+    assert (log.kind_names, log.end_s) == (("fast", "slow one"), 20.0)
+    assert "replay --cluster 'fast=2,slow one=2' --ideal --tasks" in Path("out/config.toml").read_text()
 
 
-def test_its_words_say_how_it_ended_and_what_is_ideal(bftrain: CommandLine, tmp_path: Path, tasks: Path) -> None:
-    folder = tmp_path / "out"
-    ended = bftrain("replay", "--cluster", "fast=2,slow one=2", "--tasks", tasks, "-o", folder, "--ideal")
-    assert "exact ended after 20 s: all tasks are done" in ended.out
-    assert "completion time, mean: 1.000 times the 15 s of the fluid of throughput" in ended.out
-    assert "no policy can go below" in ended.out
-    assert "efficiency U" not in ended.out
-    given = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "--ideal", "--until", "5")
-    short = bftrain("replay", *given, "-o", folder, "--overwrite")
-    assert "exact ended after 5 s: the time given with --until is over" in short.out
-    assert "completion time, mean: the 15 s of the fluid" in short.out  # nothing to compare: not all are done
+def test_its_words_state_how_it_ended_and_what_is_ideal(bftrain: CommandLine) -> None:
+    given = ("--tasks", "tasks.toml", "-o", "out", "--ideal")
+    words = done(bftrain(*CLUSTER, *given)).out
+    assert "exact ended after 20 s: all tasks are done" in words
+    assert "1.000 times the 15 s of the fluid" in words
+    assert "efficiency U" not in words
+    short = done(bftrain(*CLUSTER, *given, "--until", "5", "--overwrite")).out
+    assert "exact ended after 5 s: the time given with --until is over" in short
+    assert "completion time, mean: the 15 s of the fluid" in short  # nothing to compare: not all are done
 
 
-def test_kinds_of_the_nodes_of_a_log(bftrain: CommandLine, tmp_path: Path, tasks: Path) -> None:
-    save_log(mixed_log({}), tmp_path / "log.npz")
-    (tmp_path / "kinds.toml").write_text('fast = "a[1-2]"\n"slow one" = "b[1-2]"\n')
-    given = (tmp_path / "log.npz", "--tasks", tasks, "-o", tmp_path / "out", "--kinds", tmp_path / "kinds.toml")
-    output = json.loads(bftrain("replay", *given, "--json").out)
-    assert output["tasks_finished"] == 2
+def test_kinds_of_the_nodes_of_a_log(bftrain: CommandLine) -> None:
+    Path("made.sacct").write_text(
+        "JobID|Start|End|NodeList|State\n1|0|10|a[1-2],b[1-2]|COMPLETED\n2|10|20|a2|COMPLETED\n3|60|100|a[1-2],b[1-2]|COMPLETED\n"
+    )
+    Path("kinds.csv").write_text('nodes,kind\n"a1,a2",fast\n"b[1-2]",slow one\n')
+    made = ("import", "made.sacct", "-o", "log.npz", "--window", "0..100", "--kinds", "kinds.csv")
+    done(bftrain(*made))
+    assert load_log(Path("log.npz")).kind_names == ("fast", "slow one")
+    assert json.loads(bftrain("inspect", "log.npz", "--json").out)["kinds"]["fast"]["nodes"] == 2
+    given = ("replay", "log.npz", "--tasks", "tasks.toml", "-o", "out", "--json")
+    assert json.loads(done(bftrain(*given)).out)["tasks_finished"] == 2
     # a: 10/s alone, with the second fast node 18/s from 10 s on; b: a slow node all the time
-    rows = (tmp_path / "out" / "tasks.csv").read_text().splitlines()
-    column = rows[0].split(",").index("finish_s")
-    assert [float(row.split(",")[column]) for row in rows[1:]] == pytest.approx([10 + 80 / 18, 20.0])
-    assert "--kinds" in (tmp_path / "out" / "config.toml").read_text().splitlines()[0]
+    assert [float(row["finish_s"]) for row in rows("out/tasks.csv")] == pytest.approx([10 + 80 / 18, 20.0])
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (["--cluster", "fast=2,slow one=2", "LOG"], 2, "--cluster: a cluster takes the place of a log"),
-        (["--cluster", "fast=2", "--kinds", "KINDS"], 2, "--kinds: a cluster names its kinds itself"),
-        (["--cluster", "fast=2", "--window", "0..5"], 2, "--window: is for logs: on a cluster nodes never leave"),
-        (["--cluster", "fast=2", "--semantics", "published"], 2, "--semantics: is for logs"),
-        (["--cluster", "fast=two"], 2, "'two' is not a number of nodes of 'fast'"),
-        (["--cluster", "fast=2"], 3, "tasks.toml: this cluster can never hold task 'b', which runs on slow one only"),
-        (["--cluster", "fast=2,slow one=2", "--ideal", "--objective", "max-min"], 3, "'a' has several"),
-        (["LOG", "--until", "5"], 2, "--until: goes with --cluster only"),
-        (["LOG", "--ideal"], 2, "--ideal: goes with --cluster only"),
-        (["--journal", "LOG", "--cluster", "2"], 2, "--cluster"),
-    ],
-)
-def test_what_does_not_go_together_is_said(
-    bftrain: CommandLine, tmp_path: Path, tasks: Path, words: list[str], code: int, says: str
-) -> None:
-    save_log(mixed_log({}), tmp_path / "log.npz")
-    (tmp_path / "kinds.toml").write_text('fast = "a[1-2]"\n')
-    named = {"LOG": tmp_path / "log.npz", "KINDS": tmp_path / "kinds.toml"}
-    options = ["--tasks", tasks] if "--journal" not in words else []
-    ended = bftrain("replay", *(named.get(word, word) for word in words), *options, "-o", tmp_path / "out")
-    assert (ended.code, ended.out) == (code, "")
-    assert says in ended.err
-
-
-@pytest.mark.parametrize("missing", ["--tasks", "-o"])
-def test_what_is_missing_is_named(bftrain: CommandLine, tmp_path: Path, tasks: Path, missing: str) -> None:
-    given = {"--tasks": tasks, "-o": tmp_path / "out"}
-    words = [word for option, value in given.items() if option != missing for word in (option, value)]
-    ended = bftrain("replay", "--cluster", "2", *words)
-    assert ended.code == 2
-    assert f"{missing}: is missing (bftrain replay --cluster NODES --tasks TASKS -o DIR)" in ended.err
-
-
-def test_kinds_given_to_an_import_are_in_the_log(bftrain: CommandLine, tmp_path: Path) -> None:
-    save_log(mixed_log({}), tmp_path / "log.csv")
-    (tmp_path / "kinds.csv").write_text('nodes,kind\n"a1,a2",fast\n"b[1-2]",slow one\n')
-    made = tmp_path / "made.npz"
-    assert bftrain("import", tmp_path / "log.csv", "-o", made, "--kinds", tmp_path / "kinds.csv").code == 0
-    assert load_log(made).kind_names == ("fast", "slow one")
-    output = json.loads(bftrain("inspect", made, "--json").out)
-    assert output["kinds"]["fast"]["nodes"] == 2
-    assert "idle node-hours" in bftrain("inspect", made).out
-
-
-def test_policies_on_the_same_cluster_compare(bftrain: CommandLine, tmp_path: Path, tasks: Path) -> None:
+def test_policies_on_the_same_cluster_compare(bftrain: CommandLine) -> None:
     for name, objective in (("one", "throughput"), ("other", "cost")):
-        given = ("--cluster", "fast=1,slow one=2", "--tasks", tasks, "--objective", objective, "-o", tmp_path / name)
-        assert bftrain("replay", *given).code == 0
-    ended = bftrain("compare", tmp_path / "one", tmp_path / "other")
-    assert (ended.code, "different" in ended.err) == (0, False)
-    assert bftrain("replay", "--cluster", "4", "--tasks", tasks, "-o", tmp_path / "third").code == 0
-    ended = bftrain("compare", tmp_path / "one", tmp_path / "third")
+        done(bftrain(*CLUSTER, "--tasks", "tasks.toml", "--objective", objective, "-o", name))
+    done(bftrain("compare", "one", "other"))
+    done(bftrain("replay", "--cluster", "4", "--tasks", "tasks.toml", "-o", "third"))
+    ended = bftrain("compare", "one", "third")
     assert (ended.code, "2 different clusters" in ended.err) == (3, True)
 
 
-def test_prices_are_shown_and_names_that_fit_nothing_are_warned_of(
-    bftrain: CommandLine, tmp_path: Path, tasks: Path
-) -> None:
-    shares = tmp_path / "shares.toml"
-    shares.write_text("[entities]\nunknown = 3\n[prices]\nfast = 2.5\nfsat = 3\n")
-    cluster = ("--cluster", "fast=2,slow one=2", "--tasks", tasks, "--shares", shares)
-    ended = bftrain("replay", *cluster, "-o", tmp_path / "out")
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["cost"] == pytest.approx((2 * 10.0 * 2.5 + 20.0) / 3600.0)
+def test_prices_are_shown_and_names_that_fit_nothing_are_warned_of(bftrain: CommandLine) -> None:
+    ended = done(bftrain(*CLUSTER, "--tasks", "tasks.toml", "--shares", "shares.toml", "-o", "out"))
+    assert summary_of()["cost"] == pytest.approx((2 * 10.0 * 2.5 + 20.0) / 3600.0)
     assert "cost, priced node-hours" in ended.out
-    for words in (ended.err, bftrain("replay", *cluster, "--round", "60", "--gang", "max").err):
-        assert "these have shares but no tasks: unknown" in words
-        assert "no node is of a kind that has a price: fsat" in words
+    for words in (ended.err, bftrain(*IN_ROUNDS, 360, "--shares", "shares.toml").err):
+        assert "unknown" in words
+        assert "no node is of a kind that has a price: f" in words
+
+
+def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine) -> None:
+    ended = done(bftrain(*IN_ROUNDS, 360, "--policy", "max-min"))
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ended.out.startswith("gangs.toml on v100=2,k80=2: max-min in rounds of 6 min")
+    assert ["tasks", "done", "8", "of", "8"] in lines
+    assert (len(lines) <= 24, ended.err) == (True, "")
+
+
+def test_the_folder_and_the_figures_of_rounds(bftrain: CommandLine) -> None:
+    given = ("--measure", "2..5", "--finish", "boundary", "--seed", 3, "--metrics", "campaigns")
+    ended = done(bftrain(*IN_ROUNDS, 360, *given, "-o", "out", "--json", "-q"))
+    output, table, steps = summary_of(), rows("out/tasks.csv"), rows("out/rounds.csv")
+    assert (json.loads(ended.out), ended.err) == (output, "")
+    measured = [float(row["finish_s"]) - float(row["submit_s"]) for row in table if row["measured"] == "true"]
+    assert output["completion_s"]["mean"] == pytest.approx(sum(measured) / 4)
+    assert (output["measured"], output["ended"], output["completion_s"]["count"]) == (4, "measured_done", 4)
+    assert set(output["users"]) == {"u0", "u1"}
+    assert output["used_node_h"] == pytest.approx(sum(float(row["node_h"]) for row in table))
+    assert output["used_node_h"] * 3600 == pytest.approx(sum(float(row["used_node_s"]) for row in steps))
+    assert output["rounds"] == sum(int(row["rounds"]) for row in steps) == output["simulated_s"] / 360
+    assert float(rows("out/over_time.csv")[-1]["harvested"]) == pytest.approx(output["harvested"])
+    assert (output["settings"]["seed"], "campaigns" in output["metrics"]) == (3, True)
+    assert output["inputs"]["cluster"] == {"v100": 2, "k80": 2}
+
+
+def test_gavels_speeds_on_several_hosts(bftrain: CommandLine) -> None:
+    table = {
+        "v100": {"('m (batch size 4)', 1)": {"null": 6.0}, "('m (batch size 4)', 2)": {"null": 10.0}},
+        "v100_unconsolidated": {"('m (batch size 4)', 2)": {"null": 4.0}},
+    }
+    Path("table.json").write_text(json.dumps(table), encoding="utf-8")
+    lines = [f"m (batch size 4)\trun\tdir\t-n\t0\t4000\t{size}\t1\t-1\t0\n" for size in (1, 1, 2)]
+    Path("jobs.trace").write_text("".join(lines), encoding="utf-8")
+    done(bftrain("tasks", "import", "jobs.trace", "--speeds", "table.json", "-o", "t.toml", "--by-hosts"))
+    replay = ("replay", "--cluster", "v100=4", "--tasks", "t.toml", "--round", "100", "--policy", "fifo")
+    for more, took_s, lost in (((), "400.0", 0.0), (("--placement", "scattered"), "1000.0", 6000.0)):
+        ended = done(bftrain(*replay, "--per-host", "2", *more, "--json", "-o", f"out-{took_s}"))
+        assert rows(f"out-{took_s}/tasks.csv")[2]["finish_s"] == took_s
+        assert json.loads(ended.out)["lost_spread_samples"] == lost
+    assert "1 task with speeds by hosts, and which nodes lie together is not known" in bftrain(*replay).err
+
+
+def test_the_configuration_of_rounds_runs_them_again(bftrain: CommandLine) -> None:
+    given = ("--policy", "hierarchical", "--shares", "shares.toml", "--tables", "parquet", "-o", "one")
+    done(bftrain(*IN_ROUNDS, 360, *given))
+    first = Path("one/config.toml").read_text().splitlines()[0]
+    assert first == (
+        "# bftrain replay --cluster v100=2,k80=2 --tasks gangs.toml --tables parquet --config THIS_FILE -o NEW_FOLDER"
+    )
+    done(bftrain(*IN_ROUNDS[:-1], "--config", "one/config.toml", "-o", "two"))
+    one, two = summary_of("one"), summary_of("two")
+    assert one["figures_sha256"] == two["figures_sha256"]
+    assert one["settings"]["entities"]["u0"]["weight"] == 3.0
+    assert one["cost"] == pytest.approx(2.5 * one["kinds"]["v100"]["used_node_h"] + one["kinds"]["k80"]["used_node_h"])
+    assert Path("one/tasks.parquet").exists()
+
+
+def test_rounds_on_a_log(bftrain: CommandLine) -> None:
+    log: EventLog = generate_log(8, 0.2, 1)
+    save_log(log, Path("log.npz"))
+    kinds = [f"{name},{'v100' if name < log.node_names[4] else 'k80'}\n" for name in log.node_names]
+    Path("kinds.csv").write_text("nodes,kind\n" + "".join(kinds))
+    words = ("replay", "log.npz", "--tasks", "gangs.toml", "--round", 60, "--kinds", "kinds.csv", "--json", "-q")
+    output = json.loads(done(bftrain(*words, "-o", "out")).out)
+    assert (set(output["kinds"]), len(output["inputs"]["log"]["sha256"])) == ({"v100", "k80"}, 64)
+    assert output["ended"] in {"log_end", "all_done"}
+    assert "replay log.npz --kinds kinds.csv --tasks" in Path("out/config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        (("--max-backlog", 100), ("overload: after 0.0 days", "8 of 8 measured tasks are not done")),
+        (("--policy", "own.py:Never"), ("stalled: 8 tasks wait",)),
+        (("--admission", "quota,nodes=1"), ("user 'u1' may hold 1: it never runs", "stalled: 4 tasks wait")),
+    ],
+)
+def test_rounds_that_do_not_end_well_are_warned_of(
+    bftrain: CommandLine, options: tuple[object, ...], warnings: tuple[str, ...]
+) -> None:
+    Path("own.py").write_text(
+        "class Never:\n    name = 'never'\n    def priorities(self, contenders):\n"
+        "        return contenders.submit_s - float('inf')\n"
+    )
+    ended = done(bftrain(*IN_ROUNDS, 60, "-q", *options))
+    assert all(line.startswith("warning: ") for line in ended.err.splitlines())
+    assert [words for words in warnings if words not in ended.err] == []
+
+
+OWN = """
+import os
+
+class Press:
+    name = "press"
+    sign = 1.0
+    def priorities(self, contenders):
+        if self.sign == 1.0:
+            os.kill({}, 2)
+        self.sign = -1.001 * self.sign  # the tasks take turns
+        return self.sign * contenders.submit_s
+
+def odd(*options):
+    return 1 / 0
+"""
+
+
+def test_interrupted_rounds_keep_what_is_done_and_failed_ones_an_older_result(bftrain: CommandLine) -> None:
+    Path("own.py").write_text(OWN.format(os.getpid()))
+    curve = SpeedCurve(nodes=(1,), rate=(1.0,))
+    tasks = [TaskSpec(name=f"t{at}", curve=curve, max_nodes=1, work_samples=9e6, submit_s=1.0 * at) for at in (0, 1)]
+    save_tasks(tasks, Path("long.toml"))
+    words = ("replay", "--cluster", 1, "--tasks", "long.toml", "--round", 60, "--overwrite", "-o", "out")
+    ended = bftrain(*words, "--policy", "own.py:Press")
+    assert (ended.code, "interrupted; the result in out covers a part" in ended.err) == (130, True), ended.err
+    assert (summary_of()["ended"], summary_of()["complete"]) == ("interrupted", False)
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    ended = bftrain(*words, "--policy", "own.py:odd")
+    assert (ended.code, "ZeroDivisionError" in ended.err) == (3, True)
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
+def test_rounds_have_a_page_and_pictures_but_no_trace(bftrain: CommandLine) -> None:
+    done(bftrain(*IN_ROUNDS, 360, "-o", "out"))
+    page = Path("out/report.html").read_text()
+    Path("out/report.html").unlink()
+    done(bftrain("report", "out"))
+    assert Path("out/report.html").read_text() == page
+    ended = done(bftrain("report", "out", "--svg", "svg", "--json"))
+    assert {path.name for path in Path("svg").iterdir()} >= {"completion.svg", "rho.svg", "users.svg"}
+    assert len(json.loads(ended.out)["written"]) == len(list(Path("svg").iterdir()))
+    ended = bftrain("export", "out", "--to", "perfetto", "-o", "trace.json")
+    assert (ended.code, "docs/rounds.md" in ended.err) == (3, True)
