@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from bftrain import parts, registry
 from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadConfig, BadInput, BrokenPlugin, NotAvailable
+from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, described
 from bftrain.journal import Journal
 from bftrain.journal_archive import complete_file
 from bftrain.live.model.site_config import Agents, SiteSettings
@@ -165,7 +165,12 @@ def _scheduler(site: SiteSettings, owner: str) -> Scheduler:
 def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Scheduler:
     where = f"scheduler '{pool.name}'" + (f", pool '{pool.pool}'" if pool.pool else "")
     make = registry.load("scheduler", pool.name)
-    scheduler: Scheduler = make(pool.table, replace(site.for_scheduler(pool), owner=owner))
+    try:
+        scheduler: Scheduler = make(pool.table, replace(site.for_scheduler(pool), owner=owner))
+    except (BftrainError, OSError):
+        raise
+    except Exception as error:
+        raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
     if pool.unit != getattr(scheduler, "unit", NODE):
         raise BadConfig(
             f'{where} hands out whole nodes only, not unit = "{pool.unit}"',

@@ -1,111 +1,59 @@
-"""``bftrain journal``: what is in a journal, who holds what at its end, and does it lead there again?"""
+"""``bftrain journal`` and ``replay --journal``: what is in a journal, does it lead there again, and what else could be."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
-from bftrain import Journal, Run, Settings, SpeedCurve, TaskSpec
-from bftrain.live.commands.submit import submission_of
-from bftrain.live.model.task_record import LiveTaskRecord, Progress
+from bftrain import (
+    Journal,
+    NodesJoined,
+    Run,
+    Settings,
+    SpeedCurve,
+    TaskFinished,
+    TaskSpec,
+    TaskSubmitted,
+    load_log,
+    load_tasks,
+)
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.tasks.task_store import CLUSTER, TaskStore
-from bftrain.taskfiles.profile_files import load_profiles, save_profiles
-from bftrain.taskfiles.records import Profile
-from bftrain.values import wire
 from tests.helpers.in_process import CommandLine
-from tests.helpers.lines import lines
-from tests.unit.core.samples import A_DAY, joined
+
+SPEC = TaskSpec(name="a", max_nodes=4, curve=SpeedCurve(nodes=(4,), rate=(4.0,)))
 
 
-@pytest.fixture
-def recorded(bftrain: CommandLine, tmp_path: Path) -> Path:
-    """Return a journal of three steps, whose figures can be counted by hand."""
-    path = tmp_path / "run.journal"
-    assert bftrain("decide", "--journal", path, stdin=lines(A_DAY)).code == 0
-    return path
+def record(number: int, script: str = "a", **progress: object) -> LiveTaskRecord:
+    """Return a task of a live run and its progress."""
+    return LiveTaskRecord(
+        number=number, name=f"t{number}", uid=1, user="ada", launcher="fake", spec=replace(SPEC, name=f"t{number}"),
+        guessed=True, run=Run(argv=(f"/home/ada/{script}.py",)), submitted_s=0.0,
+        progress=Progress(**progress),  # type: ignore[arg-type]  # fields
+    )  # fmt: skip
 
 
-def test_show_prints_a_row_per_step(
-    bftrain: CommandLine, recorded: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(recorded.parent)
-    with Journal.open(recorded) as opened:
-        opened.append_events([joined(10, "n9")])
-    ended = bftrain("journal", "show", recorded.name)
-    assert ended.code == 0
-    shown = [" ".join(line.split()) for line in ended.out.splitlines()]
-    assert shown[0] == "run.journal: 4 steps"
-    assert "3 9 s n[1-2] left 2 2" in shown
-    assert "4 10 s n9 became idle" in shown
-    assert shown[shown.index("4 10 s n9 became idle") + 1] == "no decision was recorded"
-    with Journal.open(recorded) as opened:
+def test_show_prints_a_row_per_step(bftrain: CommandLine, journal: Path) -> None:
+    with Journal.open(journal) as opened:
         (*_, last) = (step.decision for step in opened.steps() if step.decision is not None)
-        opened.append_decision(structs.replace(last, at_once=(), actions=(), notes=()))
-        opened.append_decision(structs.replace(last, at_once=(), actions=(), notes=()))  # as after a restart
-    assert "it was decided again: nothing changes" in bftrain("journal", "show", recorded.name).out
-    example = bftrain("journal", "show", journal).out
-    assert f"{journal}: 5 steps" in example
-    for words in (
-        "1   0 s      n[1-6] became idle                                6      6",
-        "task 'resnet' was submitted for 2 to 8 nodes",
-        "-> resnet starts on 6 nodes: n[1-6]",
-        "-> resnet loses n[1-2] (preempted)",
-        "-> resnet grows to 5 nodes by n8",
-    ):
-        assert words in example
+        opened.append_events([NodesJoined(time_s=2000, nodes=("n9",))])
+    shown = bftrain("journal", "show", journal).out
+    assert f"{journal}: 6 steps" in shown
+    for words in ("n[1-6] became idle", "-> resnet loses n[1-2] (preempted)", "no decision was recorded"):
+        assert words in shown
+    with Journal.open(journal) as opened:
+        for _ in range(2):  # as after a restart
+            opened.append_decision(replace(last, at_once=(), actions=(), notes=()))
+    assert "it was decided again: nothing changes" in bftrain("journal", "show", journal).out
 
 
-def test_profiles_are_what_was_measured_and_the_next_tasks_have_them(bftrain: CommandLine, tmp_path: Path) -> None:
-    def record(number: int, script: str, **progress: object) -> LiveTaskRecord:
-        spec = TaskSpec(name=f"t{number}", max_nodes=4, curve=SpeedCurve(nodes=(4,), rate=(4.0,)))
-        return LiveTaskRecord(
-            number=number, name=spec.name, uid=1, user="ada", launcher="fake", spec=spec, guessed=True,
-            run=Run(argv=(f"/home/ada/{script}.py",)), submitted_s=0.0, progress=Progress(**progress),  # type: ignore[arg-type]  # fields
-        )  # fmt: skip
-
-    path, target = tmp_path / "live.db", tmp_path / "learned.toml"
-    with Journal.create(path, Settings()) as opened:
-        store = TaskStore(opened)
-        costs = {"grow": 0.5, "start": 4.0}
-        store.add(record(1, "cnn", speeds={1: 90.0, 2: 170.0, 4: 1.0}, settled=(1, 2), costs=costs))
-        store.add(record(2, "cnn", speeds={1: 110.0}, settled=(1,)))
-        store.add(record(3, "new"))
-        store.write()
-    old = SpeedCurve(nodes=(1,), rate=(7.0,))
-    free = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0}
-    save_profiles([Profile(name=name, curve=old, source="", **free) for name in ("bert", "cnn")], target)
-    ended = bftrain("journal", "profiles", path, "-o", target)
-    assert (ended.code, "cnn" in ended.out, "1 2" in ended.out) == (0, True, True)
-    bert, cnn = load_profiles(target)
-    assert (bert.name, bert.curve.rate, cnn.name, cnn.curve) == (
-        *("bert", (7.0,), "cnn"),
-        SpeedCurve(nodes=(1, 2), rate=(100.0, 170.0)),
-    )
-    assert (cnn.grow_cost_s, cnn.shrink_cost_s, cnn.start_cost_s) == (0.5, 0.0, 4.0)
-    (tmp_path / "cnn.py").write_text("", encoding="utf-8")
-    learned = {each.name: each for each in (bert, cnn)}
-    task = submission_of({"script": "cnn.py", "nodes": "1:8"}, "task.toml", tmp_path, learned)
-    assert (task.curve, task.max_nodes, task.start_cost_s) == (cnn.curve, 8, 4.0)
-    own = {"nodes": [1], "rate": [5.0]}
-    assert submission_of({"script": "cnn.py", "curve": own}, "task.toml", tmp_path, learned).start_cost_s == 0.0
-    assert submission_of({"command": "other", "nodes": "1:8"}, "task.toml", tmp_path, learned).curve is None
-
-
-def test_a_journal_without_measured_tasks_gives_no_profiles(
-    bftrain: CommandLine, recorded: Path, tmp_path: Path
-) -> None:
-    ended = bftrain("journal", "profiles", recorded, "-o", tmp_path / "learned.toml")
-    assert (ended.code, "no task in it has a measured speed" in ended.err) == (3, True)
-    assert not (tmp_path / "learned.toml").exists()
-    assert bftrain("journal", "profiles", recorded, "-o", tmp_path / "learned.csv").code == 3
-
-
-def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:
+def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: Path) -> None:
     def numbers(*words: object) -> list[int]:
         ended = bftrain("journal", "show", journal, "--json", *words)
         assert ended.code == 0, ended.err
@@ -117,66 +65,99 @@ def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: P
     assert numbers("--task", "resnet", "--last", "1") == [5]
     assert numbers("--task", "resnet", "--node", "n1") == [1, 4]
     assert numbers("--since", "2001-01-01") == []
-    shown = bftrain("journal", "show", journal, "--node", "n8").out
-    assert f"{journal}: 2 of 5 steps" in shown
-    for words in (("--since", "soon"), ("--node", "n[1-")):
-        refused = bftrain("journal", "show", journal, *words)
-        assert refused.code == 3
-        assert "such as" in refused.err
-    at_s = 1_795_628_733.0
-    with Journal.create(tmp_path / "live.db", Settings()) as live:
-        live.append_events([joined(at_s, "n1")])
-        task_store = TaskStore(live)
-        task_store.record_fact(CLUSTER, "physics")
-        task_store.write()
-    day = time.strftime("%Y-%m-%d", time.localtime(at_s))
-    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
-    assert clock in bftrain("journal", "show", tmp_path / "live.db", "--since", day).out
-    assert "0 of 1 step on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", day).out
-
-
-def test_show_as_json_gives_every_step_whole(bftrain: CommandLine, journal: Path) -> None:
+    assert f"{journal}: 2 of 5 steps" in bftrain("journal", "show", journal, "--node", "n8").out
     steps = [json.loads(line) for line in bftrain("journal", "show", "--json", journal).out.splitlines()]
-    with Journal.open(journal) as opened:
-        assert steps == [json.loads(wire.encode(step)) for step in opened.steps()]
-    assert [step["number"] for step in steps] == [1, 2, 3, 4, 5]
     assert steps[3]["events"][0]["nodes"] == ["n1", "n2", "n7"]
 
 
-def test_plan_says_who_holds_what_at_the_end(bftrain: CommandLine, recorded: Path, journal: Path) -> None:
-    assert json.loads(bftrain("journal", "plan", "--json", recorded).out) == {"holdings": {"a": ["n3", "n4"]}}
-    assert ["a", "2", "n3", "n4"] in [line.split() for line in bftrain("journal", "plan", recorded).out.splitlines()]
+def test_steps_of_a_live_run_have_dates_and_its_cluster(bftrain: CommandLine, tmp_path: Path) -> None:
+    at_s = 1_795_628_733.0
+    with Journal.create(tmp_path / "live.db", Settings()) as live:
+        live.append_events([NodesJoined(time_s=at_s, nodes=("n1",))])
+        store = TaskStore(live)
+        store.record_fact(CLUSTER, "physics")
+        store.write()
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+    assert clock in bftrain("journal", "show", tmp_path / "live.db", "--since", clock[:10]).out
+    assert "0 of 1 step on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", clock[:10]).out
+
+
+def test_plan_lists_who_has_what_at_the_end(bftrain: CommandLine, journal: Path) -> None:
     held = json.loads(bftrain("journal", "plan", journal, "--json").out)["holdings"]
-    assert set(held) == {"resnet"}
-    assert set(held["resnet"]) <= {f"n{number}" for number in (3, 4, 5, 6, 8)}
-    assert "resnet" in bftrain("journal", "plan", journal).out
+    assert (set(held), set(held["resnet"])) == ({"resnet"}, {"n3", "n4", "n5", "n6", "n8"})
 
 
-def test_verify_finds_nothing_in_a_good_journal(bftrain: CommandLine, recorded: Path) -> None:
-    assert bftrain("journal", "verify", recorded).out == "3 steps, every decision the same\n"
-    assert json.loads(bftrain("journal", "verify", "--json", recorded).out) == {"steps": 3, "different": []}
+def test_verify_and_replay_name_the_steps_that_were_changed(bftrain: CommandLine, journal: Path) -> None:
+    assert json.loads(bftrain("journal", "verify", "--json", journal).out) == {"steps": 5, "different": []}
+    with closing(sqlite3.connect(journal)) as connection:
+        body = """replace(body, '"sizes":{"resnet":6', '"sizes":{"resnet":2')"""
+        connection.execute(f"UPDATE entry SET body = {body} WHERE kind = 'decision'")  # noqa: S608 - a constant
+        connection.commit()
+    ended = bftrain("journal", "verify", journal)
+    first, last = ended.err.splitlines()[0], ended.err.splitlines()[-1]
+    assert (ended.code, "recorded {'resnet': 2" in first, "decisions differ" in last) == (3, True, True)
+    assert bftrain("journal", "verify", "-q", journal).err == f"{last}\n"
+    different = json.loads(bftrain("journal", "verify", "--json", "-q", journal).out)["different"]
+    replayed = bftrain("replay", "--journal", journal, "--json")
+    assert (replayed.code, json.loads(replayed.out)["different"], 1 in different) == (3, different, True)
 
 
-def test_verify_names_the_steps_that_were_changed(bftrain: CommandLine, recorded: Path) -> None:
-    connection = sqlite3.connect(recorded)
-    change = """UPDATE entry SET body = replace(body, '"sizes":{"a":2}', '"sizes":{"a":0}') WHERE kind = 'decision'"""
-    connection.execute(change)
-    connection.commit()
-    connection.close()
-    ended = bftrain("journal", "verify", recorded)
-    assert ended.code == 3
-    first, last = ended.err.splitlines()
-    assert first.startswith("step 3: recorded {'a': 0} worth ")
-    assert last == f"bftrain: {recorded}: 1 of 3 decisions differ"
-    assert bftrain("journal", "verify", "-q", recorded).err == f"{last}\n"
-    as_json = bftrain("journal", "verify", "--json", "-q", recorded)
-    assert (as_json.code, json.loads(as_json.out)) == (3, {"steps": 3, "different": [3]})
+def test_a_journal_is_shown_and_written_like_a_replay(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:
+    ended = bftrain("replay", "--journal", journal, "-o", tmp_path / "done", "--baseline", "greedy")
+    assert (ended.code, "greedy" in ended.out, "5 steps, every decision the same" in ended.err) == (0, True, True)
+    summary = json.loads((tmp_path / "done" / "summary.json").read_text())
+    assert (summary["decisions"], summary["complete"], summary["inputs"]["log"]["name"]) == (5, True, str(journal))
+    assert bftrain("report", tmp_path / "done", "-o", tmp_path / "page.html").code == 0
+    shown = json.loads(bftrain("replay", "--journal", journal, "--json").out)
+    assert (shown["steps"], shown["different"], shown["harvested"]) == (5, [], summary["harvested"])
 
 
-@pytest.mark.parametrize("what", ["show", "plan", "verify"])
-def test_what_is_no_journal_is_bad_input(bftrain: CommandLine, tmp_path: Path, what: str) -> None:
-    absent = bftrain("journal", what, tmp_path / "none")
-    assert (absent.code, absent.err) == (3, f"bftrain: {tmp_path / 'none'}: no such journal\n")
-    (tmp_path / "text").write_text("just text" * 100)
-    text = bftrain("journal", what, tmp_path / "text")
-    assert (text.code, text.err) == (3, f"bftrain: {tmp_path / 'text'}: is not a journal: file is not a database\n")
+def test_an_export_replays(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:
+    log, tasks, config = (tmp_path / name for name in ("log.npz", "tasks.toml", "config.toml"))
+    ended = bftrain("journal", "export", journal, "-o", log, "--tasks", tasks, "--config", config, "--json")
+    assert ended.code == 0, ended.err
+    assert {name: json.loads(ended.out)[name] for name in ("log", "nodes", "task_count")} == {
+        "log": str(log), "nodes": 8, "task_count": 2,
+    }  # fmt: skip
+    assert load_log(log).provenance.made_by == "journal"
+    resnet, vgg = load_tasks(tasks)
+    assert (resnet.work_samples, vgg.work_samples) == (None, pytest.approx(15_624.0))
+    again = bftrain("replay", log, "--tasks", tasks, "--config", config, "-o", tmp_path / "what-if", "--json")
+    recorded = bftrain("replay", "--journal", journal, "--json")
+    assert json.loads(again.out)["idle_node_h"] == json.loads(recorded.out)["idle_node_h"]
+
+
+def test_what_tasks_reported_is_their_work(bftrain: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "live.db"
+    with Journal.create(path, Settings()) as journal:
+        store = TaskStore(journal)
+        for number in 1, 2:
+            task = replace(record(number), name="a", spec=SPEC)
+            store.add(task)
+            store.change(replace(task, state=LiveTaskState.DONE, progress=Progress(samples=1234.0 * number)))
+            joined = [NodesJoined(time_s=0.0, nodes=("n1",))] if number == 1 else []
+            journal.append_events([*joined, TaskSubmitted(time_s=10.0 * number, spec=SPEC)], store.due())
+            journal.append_events([TaskFinished(time_s=10.0 * number + 5, task="a")])
+    assert bftrain("journal", "export", path, "-o", tmp_path / "log.npz", "--tasks", tmp_path / "tasks.toml").code == 0
+    found = {task.name: task.work_samples for task in load_tasks(tmp_path / "tasks.toml")}
+    assert found == {"a": 1234.0, "a-2": 2468.0}
+
+
+def test_profiles_are_what_was_measured(bftrain: CommandLine, tmp_path: Path) -> None:
+    path, target = tmp_path / "live.db", tmp_path / "learned.toml"
+    with Journal.create(path, Settings()) as opened:
+        store = TaskStore(opened)
+        costs = {"grow": 0.5, "start": 4.0}
+        store.add(record(1, "cnn", speeds={1: 90.0, 2: 170.0, 4: 1.0}, settled=(1, 2), costs=costs))
+        store.add(record(2, "cnn", speeds={1: 110.0}, settled=(1,)))
+        store.add(record(3, "new"))
+        store.write()
+    own = tmp_path / "own.toml"
+    own.write_text("".join(f'[[profile]]\nname = "{name}"\nnodes = [1]\nrate = [7.0]\n' for name in ("bert", "cnn")))
+    assert bftrain("tasks", "profiles", own, "-o", target).code == 0
+    ended = bftrain("journal", "profiles", path, "-o", target)
+    assert (ended.code, "cnn" in ended.out) == (0, True), ended.err
+    bert, cnn = json.loads(bftrain("tasks", "profiles", target, "--json").out)
+    assert (bert["name"], bert["curve"]["rate"], cnn["name"]) == ("bert", [7.0], "cnn")
+    assert (cnn["curve"]["nodes"], cnn["curve"]["rate"]) == ([1, 2], [100.0, 170.0])
+    assert (cnn["grow_cost_s"], cnn["shrink_cost_s"], cnn["start_cost_s"]) == (0.5, 0.0, 4.0)
