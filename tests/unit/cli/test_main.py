@@ -1,225 +1,258 @@
-"""How a command's end becomes an exit code and a line of words."""
+"""How commands end and print: exit codes and words, output streams, terminals, and the Tab key."""
 
 from __future__ import annotations
 
 import errno
 import io
+import os
+import re
 import runpy
 import sys
-from unittest.mock import Mock
+from pathlib import Path
 
 import click
 import pytest
 
-from bftrain import __version__, errors
-from bftrain.cli import main as frame
-from bftrain.cli.main import exit_code
+from bftrain import BadInput, NotAvailable, UsageError, __version__, errors
+from bftrain.cli import main as program
+from bftrain.cli.output import Output, prints_results, show, table
 from tests.helpers.in_process import CommandLine
-
-
-def no_space(name: str | None) -> OSError:
-    error = OSError(errno.ENOSPC, "No space left on device")
-    error.filename = name
-    return error
-
+from tests.helpers.program import ANSI
 
 FAILURES: list[tuple[BaseException, int, str]] = [
     (click.UsageError("no such option"), 2, "Error: no such option\n"),
-    (errors.UsageError("cannot be", fix="leave it"), 2, "bftrain: cannot be (leave it)\n"),
-    (errors.BadInput("is odd", where="file.csv:3"), 3, "bftrain: file.csv:3: is odd\n"),
-    (errors.NotAvailable("no licence", fix="buy one"), 4, "bftrain: no licence (buy one)\n"),
+    (UsageError("cannot be", fix="leave it"), 2, "bftrain: cannot be (leave it)\n"),
+    (BadInput("is odd", where="file.csv:3"), 3, "bftrain: file.csv:3: is odd\n"),
+    (NotAvailable("no licence", fix="buy one"), 4, "bftrain: no licence (buy one)\n"),
     (errors.Fault("two tasks on one node"), 5, "bftrain: two tasks on one node\n"),
     (errors.Interrupted("half is kept"), 130, "bftrain: half is kept\n"),
     (KeyboardInterrupt(), 130, "bftrain: interrupted\n"),
     (click.Abort(), 130, "bftrain: interrupted\n"),
     (FileNotFoundError(errno.ENOENT, "No such file or directory", "log.npz"), 3, "bftrain: log.npz: No such file"),
     (PermissionError(errno.EACCES, "Permission denied", "f.toml"), 3, "bftrain: f.toml: Permission denied\n"),
-    (ZeroDivisionError("what"), 5, "bftrain: a fault of ours: ZeroDivisionError: what. Please report it, with what"),
-    (OSError("what"), 5, "bftrain: a fault of ours: OSError: what."),
+    (ZeroDivisionError("what"), 5, "bftrain: a fault of ours: ZeroDivisionError: what."),
     (OSError(errno.EIO, "Input/output error"), 5, "bftrain: a fault of ours: OSError: "),
+    (click.exceptions.Exit(4), 4, ""),
 ]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Have all commands raise this error."""
+
+    @click.command(context_settings={"ignore_unknown_options": True})
+    @click.argument("anything", nargs=-1)
+    def raising(anything: tuple[str, ...]) -> None:
+        raise error
+
+    monkeypatch.setattr(program.main, "get_command", lambda context, name: raising)  # noqa: ARG005 - click's signature
 
 
 @pytest.mark.parametrize(("error", "code", "words"), FAILURES)
 def test_every_end_of_a_command_becomes_words_and_a_code(
-    error: BaseException, code: int, words: str, capfd: pytest.CaptureFixture[str]
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, words: str
 ) -> None:
-    assert exit_code(error) == code
-    said = capfd.readouterr()
-    assert said.err.startswith(words)
-    assert said.out == ""
-    assert "Traceback" not in said.err
+    stand_in(monkeypatch, error)
+    ended = bftrain("doctor")
+    assert (ended.code, ended.out, words in ended.err, "Traceback" in ended.err) == (code, "", True, False), ended.err
+    if "a fault of ours" in words:
+        assert f"{type(error).__name__}: {error}\nbftrain: a fault of ours" in bftrain("doctor", "-v").err
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (BrokenPipeError(), 0, ""),
-        (no_space("/dev/full"), 4, "bftrain: /dev/full: No space left on device\n"),
-        (no_space(None), 4, "bftrain: writing: No space left on device\n"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded", "out.csv"), 4, "bftrain: out.csv: Disk quota exceeded\n"),
-    ],
-)
-def test_stdout_is_given_up_when_nothing_can_be_written(
-    error: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_version_and_help(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    muted: list[int] = []
-    monkeypatch.setattr(frame.os, "dup2", lambda _new, old: muted.append(old))
-    assert exit_code(error) == code
-    assert capfd.readouterr().err == words
-    # A pipe that is gone may be either of them; of a full disk stderr can still tell
-    pipe = isinstance(error, BrokenPipeError)
-    assert muted == [sys.stdout.fileno(), *([sys.stderr.fileno()] if pipe else [])]
-
-
-def test_a_fault_shows_where_it_is_to_those_who_ask(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for arguments, shown in (["bftrain", "doctor"], False), (["bftrain", "doctor", "-v"], True):
-        monkeypatch.setattr(sys, "argv", arguments)
-        assert exit_code(ZeroDivisionError("oh")) == 5
-        said = capfd.readouterr()
-        assert ("ZeroDivisionError: oh\nbftrain: a fault of ours" in said.err) is shown
-        assert said.out == ""
-
-
-def test_version_and_help(bftrain: CommandLine) -> None:
-    assert bftrain("--version").out == f"bftrain {__version__}\n"
-    output = bftrain("--help")
-    assert output.code == 0
-    positions = [output.out.index(f"\n  {name} ") for name in frame.COMMANDS]
-    assert positions == sorted(positions)
-
-
-def test_help_and_completion_import_no_command(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "import_module", None)  # any call of it fails
-    assert bftrain("--help").code == 0
-    context = click.Context(frame.main)
-    assert [item.value for item in frame.main.shell_complete(context, "d")] == ["demo", "doctor", "decide", "drain"]
-    assert [item.value for item in frame.main.shell_complete(context, "--v")] == ["--version"]
-
-
-def test_no_command_is_a_matter_of_usage(bftrain: CommandLine) -> None:
-    assert bftrain().code == 2
-
-
-@pytest.mark.parametrize(
-    ("wrong", "meant"),
-    [
-        ("decied", "No such command 'decied': did you mean 'decide'?"),
-        ("docter", "No such command 'docter': did you mean 'doctor'?"),
-        ("xyzzy", "No such command 'xyzzy': known: anonymise, api, assess, cancel, check"),
-    ],
-)
-def test_an_unknown_command_is_answered_with_known_ones(bftrain: CommandLine, wrong: str, meant: str) -> None:
-    ended = bftrain(wrong)
-    assert ended.code == 2
-    assert meant in ended.err
-    assert frame.main.get_command(click.Context(frame.main), wrong) is None
-
-
-def test_an_unknown_option_is_a_matter_of_usage(bftrain: CommandLine) -> None:
-    assert bftrain("--verson").code == 2
-    assert bftrain("completion", "tcsh").code == 2
-
-
-class _AtOnce(Exception):
-    pass
-
-
-def test_the_demo_frees_no_objects_at_its_end_unless_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once = Mock(side_effect=_AtOnce)
-    monkeypatch.setattr(frame.os, "_exit", at_once)
-    monkeypatch.setattr(frame, "atexit", Mock())
-    monkeypatch.setattr(frame.threading, "active_count", lambda: threads)
-    monkeypatch.setattr(sys, "argv", ["bftrain", "demo", "--no-such"])
-    threads = 1
-    with pytest.raises(_AtOnce):
-        frame.run()
-    at_once.assert_called_once_with(2)
-    threads = 2
-    with pytest.raises(SystemExit):
-        frame.run()
-
-
-def test_python_dash_m(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["bftrain", "--version"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("bftrain", run_name="__main__")
-    assert ended.value.code == 0
-    assert capfd.readouterr().out == f"bftrain {__version__}\n"
-
-
-def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gone(io.StringIO):
-        def write(self, _text: str) -> int:
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-        def fileno(self) -> int:
-            return 1
-
-    muted: list[int] = []
-    monkeypatch.setattr(frame.os, "dup2", lambda _new, old: muted.append(old))
-    for number, arguments in enumerate((("--version",), ("--help",), ("completion", "bash")), start=1):
-        monkeypatch.setattr(sys, "stdout", Gone())
-        ended = bftrain(*arguments)
-        assert (ended.code, ended.err) == (0, "")
-        assert muted == [1, sys.stderr.fileno()] * number
+    assert (ended.value.code, capfd.readouterr().out) == (0, f"bftrain {__version__}\n")
+    monkeypatch.setattr(program, "import_module", None)  # any call fails: help and completion import no command
+    page = bftrain("--help").out
+    positions = [page.index(f"\n  {name} ") for name in program.COMMANDS]
+    assert positions == sorted(positions)
+    monkeypatch.setenv("_BFTRAIN_COMPLETE", "bash_complete")
+    assert completed(bftrain, monkeypatch, "d") == ["plain,demo", "plain,doctor", "plain,decide", "plain,drain"]
+    assert completed(bftrain, monkeypatch, "--v") == ["plain,--version"]
 
 
 def test_closed_streams_are_replaced(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", None)
         ended = bftrain("no-such-command")
+        assert sys.stderr is not None
         sys.stderr.close()
     assert (ended.code, ended.err) == (2, "")
+
+
+@click.command()
+@prints_results
+def speaking(out: Output) -> None:
+    out.say("said")
+    out.detail("detailed")
+    out.warn("warned")
+    out.result({"level": out.level}, lambda: f"level {out.level}")
+
+
+@pytest.mark.parametrize(
+    ("options", "printed", "heard"),
+    [
+        ([], "level 0\n", "said\nwarning: warned\n"),
+        (["-q"], "level -1\n", "warning: warned\n"),
+        (["-v"], "level 1\n", "said\ndetailed\nwarning: warned\n"),
+        (["--json"], '{"level":0}\n', "said\nwarning: warned\n"),
+        (["--json", "--quiet"], '{"level":-1}\n', "warning: warned\n"),
+    ],
+)
+def test_results_go_to_stdout_and_all_else_to_stderr(
+    options: list[str], printed: str, heard: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    speaking.main(options, standalone_mode=False)
+    assert capfd.readouterr() == (printed, heard)
+
+
+def test_a_table_in_a_pipe_is_plain_and_wide_and_names_are_never_markup(capfd: pytest.CaptureFixture[str]) -> None:
+    rows = [("x" * 60, "y" * 60), (":bug:" * 20, 12345), ("[bold]a[/bold]", 1)]
+    show(table("log [red].csv :bug:", ("name", "what"), rows))
+    printed = capfd.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0] == "log [red].csv :bug:"
+    assert [str(cell) for row in rows for cell in row] == [word for line in lines[4:] for word in line.split()]
+    assert not re.search(r"\x1b|[ \t]$", printed, re.MULTILINE)
+    assert lines[-1].rstrip().endswith("    1") or lines[-2].rstrip().endswith("    1")  # figures stand to the right
+
+
+def test_on_a_terminal_words_are_folded_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    show(table("", ("name", "what"), [("x" * 30, "y" * 30)]))
+    seen = ANSI.sub("", capsys.readouterr().out)
+    assert (max(map(len, seen.splitlines())) <= 30, seen.count("x"), seen.count("y")) == (True, 30, 30)
+
+
+@pytest.mark.parametrize("width", [30, 59, 60, 109, 110, 200])
+def test_progress_is_shown_to_people_only_and_cuts_words_and_no_figures(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Output(json=False, level=0).progress().disable
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert Output(json=False, level=-1).progress().disable
+    bars = Output(json=False, level=0).progress()
+    bars.add_task("equal-share, hours replayed, 1,151 decisions/s", total=360, completed=311)
+    with bars.console.capture() as capture:
+        bars.console.print(bars.get_renderable())
+    (line,) = ANSI.sub("", capture.get()).splitlines()
+    assert (bars.disable, len(line.rstrip()) <= width) == (False, True)
+    assert "311/360 -:--:--" in line
+    assert line.startswith("equal-sh")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(bftrain: CommandLine, shell: str) -> None:
     ended = bftrain("completion", shell)
-    assert ended.code == 0
-    assert "_BFTRAIN_COMPLETE" in ended.out
-    assert "bftrain" in ended.out
+    assert (ended.code, "_BFTRAIN_COMPLETE" in ended.out) == (0, True)
 
 
-def test_completing_names_commands_and_options(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_BFTRAIN_COMPLETE", "bash_complete")
-    for words, position, completed in (
-        ("bftrain de", "1", "plain,demo\nplain,decide\n"),
-        ("bftrain jo", "1", "plain,journal\n"),
-        ("bftrain --v", "1", "--version"),
-    ):
-        monkeypatch.setenv("COMP_WORDS", words)
-        monkeypatch.setenv("COMP_CWORD", position)
-        ended = bftrain()
-        assert completed in ended.out
-        assert (ended.code, ended.err) == (0, "")
+def completed(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, *typed: str) -> list[str]:
+    """Return what bash is offered for the last word: TYPE,VALUE."""
+    words = ["bftrain", *typed]
+    for name, value in (("COMPLETE", "bash_complete"), ("WORDS", "\n".join(words)), ("CWORD", str(len(typed)))):
+        monkeypatch.setenv("_BFTRAIN_COMPLETE" if name == "COMPLETE" else f"COMP_{name}", value)
+    ended = bftrain()
+    assert (ended.code, ended.err) == (0, "")
+    return [line for line in ended.out.splitlines() if line]
 
 
-def test_a_code_that_a_command_chose_is_kept(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command()
-    @click.pass_context
-    def leaving(context: click.Context) -> None:
-        context.exit(4)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "logs").mkdir()
+    for name in ("log.npz", "tasks.toml", "notes.txt", "logs/other.csv", "logs/x.log"):
+        (tmp_path / name).touch()
+    code = "raise SystemExit\ndef thrifty(): ...\nclass Tidy: ...\ndef _own(): ...\n"
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
-    stand_in(monkeypatch, leaving)
-    assert bftrain("doctor").code == 4
 
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionError(), BrokenPipeError(errno.EPIPE, "gone")])
-def test_what_a_command_raises_is_caught(
-    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, error: BaseException
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("typed", "values"),
+    [
+        ("replay --solver g", "greedy gurobi"),
+        ("replay --baseline equal", "equal-share equal-share-published"),
+        ("replay --objective MAX-MIN-", "max-min-now max-min-plain"),
+        ("replay --placement a", "auto"),
+        ("replay --placement g", "grouped"),
+        ("schedule --policy eas", "easy"),
+        ("decide --admission camp", "campaigns"),
+        ("solve --solver al", "all"),
+        ("import --format sac", "sacct"),
+        ("replay --horizon a", "auto"),
+        ("assess --progress mem", "memory memory:"),
+        ("replay --metrics x,camp", "x,campaigns"),
+        ("replay lo", "log.npz"),
+        ("replay logs/", "logs/other.csv"),
+        ("replay ./l", "./log.npz"),
+        ("replay log.npz --tasks t", "tasks.toml"),
+        ("replay --config t", "tasks.toml"),
+        ("replay --objective mi", "mine.py"),
+        ("replay --objective mine.py :", "Tidy thrifty"),  # bash cuts words at colons
+        ("replay --objective mine.py : th", "thrifty"),
+        ("replay --objective none.py : x", ""),
+    ],
+)
+def test_the_tab_key_offers_names_and_the_files_that_an_option_reads(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, typed: str, values: str
 ) -> None:
-    @click.command()
-    def raising() -> None:
-        raise error
-
-    stand_in(monkeypatch, raising)
-    monkeypatch.setattr(frame.os, "dup2", lambda *_: None)
-    wanted = {KeyboardInterrupt: 130, ZeroDivisionError: 5, BrokenPipeError: 0}[type(error)]
-    assert bftrain("doctor").code == wanted
+    offered = [line.split(",", 1) for line in completed(bftrain, monkeypatch, *typed.split(" "))]
+    assert sorted(value for kind, value in offered if kind == "plain") == values.split()
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
-    monkeypatch.setattr(frame.main, "get_command", lambda context, name: command)  # noqa: ARG005 - click's signature
+@pytest.mark.usefixtures("folder")
+def test_folders_are_left_to_the_shell_and_broken_files_offer_nothing(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert completed(bftrain, monkeypatch, "replay", "nowhere/x") == ["dir,nowhere/x"]
+    assert completed(bftrain, monkeypatch, "replay", "logs")[0] == "dir,logs"
+    Path("mine.py").write_text("def (")
+    assert completed(bftrain, monkeypatch, "replay", "--objective", "mine.py", ":") == []
+    rounds = completed(bftrain, monkeypatch, "replay", "--policy", "")
+    assert {"plain,las", "plain,max-min"} <= set(rounds)
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader has left; it has a file number that nothing else needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._file = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed by close()
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "completion bash"])
+def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    with monkeypatch.context() as patch, Gone() as out, Gone() as err:
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        assert bftrain(*words.split()).code == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_a_lack_and_stdout_is_given_up(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    stand_in(monkeypatch, OSError(number, os.strerror(number), "out.csv"))
+    with monkeypatch.context() as patch, Gone() as out:
+        patch.setattr(sys, "stdout", out)
+        ended = bftrain("doctor")
+    assert (ended.code, ended.err) == (4, f"bftrain: out.csv: {os.strerror(number)}\n")

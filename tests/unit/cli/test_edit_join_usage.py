@@ -1,0 +1,127 @@
+"""``bftrain edit``, ``usage``, ``live join`` and ``live members``, and settings of a live run from options."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from bftrain import Entity
+from bftrain.live.model.site_config import Api, SiteSettings, Usage
+from tests.helpers.in_process import CommandLine
+from tests.helpers.live_callers import ANN, BOB, submission
+from tests.helpers.live_inside import World, submit
+from tests.helpers.live_thread import live_thread
+
+
+def test_a_waiting_task_is_changed_and_wrong_values_are_rejected(tmp_path: Path, bftrain: CommandLine) -> None:
+    with live_thread(tmp_path) as run:
+        run.do(lambda inside: submit(inside.service, "cnn"))
+        at = ("--live", run.socket)
+        done = bftrain("edit", "cnn", "--nodes", "2:16", "--weight", "0.5", "--deadline", "2050-01-31T18:00", *at)
+        assert done.out == "cnn: 2 to 16 nodes, weight 0.5, due at 2050-01-31 18:00\n"
+        gone = bftrain("edit", "cnn", "--deadline", "none", "--campaign", "hpo", "--json", *at)
+        assert json.loads(gone.out)["deadline_s"] is None
+        assert bftrain("edit", "cnn", "--name", "vgg", *at).out.startswith("vgg: 2 to 16 nodes, ")
+        assert bftrain("status", "vgg", *at).code == 0
+        for words, code, message in (
+            (("vgg",), 2, "nothing is to be changed"),
+            (("vgg", "--nodes", "many"), 3, "is not MIN:MAX"),
+            (("vgg", "--nodes", "0:3"), 3, "min_nodes"),
+            (("vgg", "--min-nodes", "17"), 3, "max_nodes"),
+            (("vgg", "--weight", "nan"), 3, "weight"),
+            (("vgg", "--name", "a/b"), 3, "name: must be"),
+            (("cnn", "--weight", "1"), 3, "no task is called 'cnn'"),
+        ):
+            ended = bftrain("edit", *words, *at)
+            assert (ended.code, ended.out, message in ended.err) == (code, "", True), (words, ended)
+
+
+def test_usage_is_a_table_csv_and_json_of_a_live_run_or_a_journal(
+    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with live_thread(tmp_path, usage=Usage(gpus=4.0), api=Api(metrics_by_user=True)) as run:
+        monkeypatch.setenv("BFTRAIN_LIVE", run.socket)
+        for caller in (ANN, BOB):
+            run.do(lambda inside, caller=caller: inside.service.submit(caller, submission(caller.user, 1)))
+        run.do(lambda inside: inside.world.lend("n1", "n2"))
+        for name, samples in (("ann", 30), ("bob", 10)):
+            report = {"step": 1, "size": 1, "samples": samples, "loss": None}
+            run.do(lambda inside, name=name, report=report: inside.world.tell(name, "report", **report))
+        shown = bftrain("usage", "--by", "user")
+        assert (shown.code, "GPU-hours" in shown.out, "kWh" in shown.out) == (0, True, False)
+        assert [line.split()[0] for line in shown.out.splitlines() if line.strip()][-1] == "all"
+        metrics = run.do(lambda inside: inside.service.metrics.text())
+        assert 'bftrain_usage_samples_total{user="ann"} 30' in metrics
+        printed = bftrain("usage", "--json")
+        assert {row["of"]: row["samples"] for row in json.loads(printed.out)} == {"ann": 30.0, "bob": 10.0}
+    listed = bftrain("usage", "--csv", "--by", "month", "--journal", tmp_path / "live" / "live.db")
+    (row,) = csv.DictReader(io.StringIO(listed.out))
+    assert (row["month"], float(row["samples"])) == (time.strftime("%Y-%m"), 40.0)
+    assert float(row["gpu_s"]) == pytest.approx(4 * float(row["node_s"]))
+
+
+class Idle(World):
+    """A world with four idle nodes."""
+
+    async def idle(self) -> int:
+        return 4
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SiteSettings]:
+    """Collect the settings of live runs instead of running them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))  # not where another test may run one
+    found: list[SiteSettings] = []
+    run: Any = mock.Mock(side_effect=lambda site, *_, **__: found.append(site))
+    monkeypatch.setattr("bftrain.live.process.run", run)
+    return found
+
+
+def test_a_user_joins_and_goes_on_by_the_kept_settings_while_the_site_is_away(
+    tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]
+) -> None:
+    state = tmp_path / "own"
+    with live_thread(tmp_path, Idle(), members=True, api=Api(mode="666"), name="hall") as site:
+        socket = site.socket
+        own = ("--account", "climate", "--option=--mem=0", "--state", state, "--python", "/apps/python")
+        shown = bftrain("live", "join", socket, *own, "--show")
+        assert (shown.code, tomllib.loads(shown.out)["join"], state.exists()) == (0, socket, False)
+        done = bftrain("live", "join", socket, *own)
+        assert (done.code, "a member of site 'hall'" in done.err) == (0, True), done.err
+        assert bftrain("live", "members", "--live", socket).code == 0
+    (first,) = started
+    table = {"name": "inside", "account": "climate", "options": ["--mem=0"]}
+    assert (first.name, first.join, first.scheduler, first.agents.python) == ("hall", socket, table, "/apps/python")
+    assert (first.state, first.folder, first.api.mode) == (str(state), str(state), "600")
+    again = bftrain("live", "join", socket, "--state", state)
+    assert (again.code, "the settings that it gave before hold" in again.err) == (0, True)
+    assert started[1] == first
+    other = bftrain("live", "join", tmp_path / "other.sock", "--state", state)
+    assert (other.code, f"is a member of {socket}" in other.err) == (3, True)
+
+
+def test_a_site_that_takes_no_members_is_not_joined(
+    tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]
+) -> None:
+    with live_thread(tmp_path, Idle()) as site:
+        closed = bftrain("live", "join", site.socket, "--state", tmp_path / "own")
+        assert (closed.code, "takes no members" in closed.err) == (3, True)
+        assert bftrain("live", "members", "--live", site.socket).code == 3
+    assert (started, (tmp_path / "own").exists()) == ([], False)
+
+
+def test_a_live_run_has_the_shares_of_a_file(tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]) -> None:
+    shares, site = tmp_path / "shares.toml", tmp_path / "site.toml"
+    shares.write_text("[entities]\nann = 3\n[prices]\na = 2\n")
+    site.write_text('[scheduler]\nname = "local"\n')
+    assert bftrain("live", "--config", site, "--shares", shares).code == 0
+    assert dict(started[0].deciding.entities) == {"ann": Entity(weight=3.0)}
+    assert dict(started[0].deciding.prices) == {"a": 2.0}
