@@ -184,7 +184,7 @@ def test_a_slot_that_is_wanted_back_is_left_at_a_commit_within_the_grace(tmp_pat
         run = Run(argv=(str(script),), cwd=str(tmp_path))
         given = Submission(run=run, name="a", min_nodes=1, max_nodes=2, curve=curve, work_samples=2.0 * STEPS)
         live.client.submit(given)
-        # Only now, whatever PyTorch took to import, set the time when the next daemon wants the slots back
+        # Only now, however long PyTorch took to import, set the time when the next daemon wants the slots back
         live.until(lambda: len(lines(done)) > STEPS // 8)
         live.kill()
         soon = time.monotonic() - begun + 5

@@ -49,7 +49,7 @@ def test_a_sweep_prints_its_figures_and_writes_its_files(
     assert words[0] - words[1] == set()
 
 
-def test_what_compares_is_told_where_the_tasks_ran_out(bftrain: CommandLine) -> None:
+def test_what_compares_is_reported_where_the_tasks_ran_out(bftrain: CommandLine) -> None:
     Path("mine.toml").write_text((INPUTS + GRID).replace("work_samples = 1e7", "work_samples = 1000"))
     ended = bftrain(*SWEEP, "out")
     note = "In 4 of 4 points the tasks ran out"
@@ -92,7 +92,7 @@ def test_points_that_fail_are_reported_and_the_rest_is_done(bftrain: CommandLine
     assert [line.split()[-1] for line in ended.out.strip().splitlines()[4:]] == ["done"] + ["failed"] * 7
 
 
-def test_what_was_computed_before_is_told_and_gives_the_same(
+def test_what_was_computed_before_is_reported_and_gives_the_same(
     bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
