@@ -47,9 +47,7 @@ def assessed(bftrain: CommandLine, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(
-    bftrain: CommandLine, terminal: Callable[[int], None]
-) -> None:
+def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(bftrain: CommandLine, terminal: Callable[[int], None]) -> None:
     save_log(generate_log(6, 2, 1), Path("log.npz"))
     Path("kinds.csv").write_text("nodes,kind\n0:3,first\n3:6,second\n")
     terminal(80)

@@ -1,4 +1,4 @@
-"""``bftrain import``, ``check``, ``inspect`` and ``slice``: a dump with nearly every defect, and doubtful idle hours."""
+"""``bftrain import``, ``check`` and ``inspect``: a dump with nearly every defect, and doubtful idle hours."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def test_the_saved_log_has_the_figures_and_findings(bftrain: CommandLine) -> Non
     assert (output["file"], output["nodes"], output["events"]) == ("log.npz", 5, len(log))
     assert (output["sha256"], output["idle_share"]) == (log.sha256, log.idle_share)
     kept, before = (json.loads(bftrain("check", path, "--json").out) for path in ("log.npz", "broken"))
-    assert (kept["findings"], kept["rows"]) == (before["findings"], before["rows"]) == (output["findings"], output["rows"])
+    assert (
+        (kept["findings"], kept["rows"]) == (before["findings"], before["rows"]) == (output["findings"], output["rows"])
+    )
     assert bftrain("check", "log.npz").out.splitlines()[:-1] == bftrain("check", "broken").out.splitlines()[:-1]
 
 
@@ -134,7 +136,12 @@ def test_the_cut_end_of_a_dump_is_reported_with_the_option_that_keeps_it(bftrain
     hours = [(number, number + (12 if number > 37 else 2)) for number in range(40)]  # the last one is much longer
     jobs = [f"{at}|{10**9 + 3600 * at}|{10**9 + 3600 * end}|{'abcd'[at % 4]}" for at, end in hours]
     Path("dump").write_text("\n".join(("JobID|Start|End|NodeList", *jobs, "")))
-    for command in (("import", "dump", "-o", "log.npz"), ("check", "log.npz"), ("inspect", "log.npz"), ("check", "dump")):
+    for command in (
+        ("import", "dump", "-o", "log.npz"),
+        ("check", "log.npz"),
+        ("inspect", "log.npz"),
+        ("check", "dump"),
+    ):
         assert "; change it with --keep-end" in " ".join(bftrain(*command).out.split())
         if command[0] != "inspect":
             findings = json.loads(bftrain(*command, "--json").out)["findings"]

@@ -1,4 +1,4 @@
-"""``bftrain journal`` and ``replay --journal``: what is in a journal, does it lead there again, and what else could be."""
+"""``bftrain journal`` and ``replay --journal``: steps, plan, verification, exports and learned profiles."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_steps_of_a_live_run_have_dates_and_its_cluster(bftrain: CommandLine, tm
         store.write()
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
     assert clock in bftrain("journal", "show", tmp_path / "live.db", "--since", clock[:10]).out
-    assert "0 of 1 step on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", clock[:10]).out
+    assert (
+        "0 of 1 step on cluster physics" in bftrain("journal", "show", tmp_path / "live.db", "--until", clock[:10]).out
+    )
 
 
 def test_plan_lists_who_has_what_at_the_end(bftrain: CommandLine, journal: Path) -> None:

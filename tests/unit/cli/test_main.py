@@ -39,9 +39,8 @@ FAILURES: list[tuple[BaseException, int, str]] = [
 def stand_in(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Have all commands raise this error."""
 
-    @click.command(context_settings={"ignore_unknown_options": True})
-    @click.argument("anything", nargs=-1)
-    def raising(anything: tuple[str, ...]) -> None:
+    @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    def raising() -> None:
         raise error
 
     monkeypatch.setattr(program.main, "get_command", lambda context, name: raising)  # noqa: ARG005 - click's signature

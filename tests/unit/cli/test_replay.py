@@ -60,9 +60,7 @@ def test_it_writes_what_it_prints(bftrain: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("width", [24, 40, 80, 250])
-def test_it_ends_with_one_screen_of_any_size(
-    bftrain: CommandLine, terminal: Callable[[int], None], width: int
-) -> None:
+def test_it_ends_with_one_screen_of_any_size(bftrain: CommandLine, terminal: Callable[[int], None], width: int) -> None:
     terminal(width)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", replayed(bftrain, "--baseline", "equal-share")[0].out).splitlines()
     assert max(map(len, lines)) <= width

@@ -30,7 +30,7 @@ def test_it_prints_what_became_of_the_jobs(bftrain: CommandLine) -> None:
     ended = bftrain(*SCHEDULE)
     lines = [line.split() for line in ended.out.splitlines()]
     assert (ended.code, ended.err) == (0, "result: out\n")
-    assert lines[0] == "log.swf: easy, estimates limit, 10 nodes".split()
+    assert lines[0] == ["log.swf:", "easy,", "estimates", "limit,", "10", "nodes"]
     for row in ("jobs done 4 of 4", "outlived their estimate 1", "overtook another 2", "promised starts 1"):
         assert row.split() in lines
     quiet = bftrain(*SCHEDULE, "--overwrite", "--json", "-q", "--policy", "ostrich")

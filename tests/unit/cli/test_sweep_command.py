@@ -29,9 +29,7 @@ def _in_a_folder_with_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     Path("mine.toml").write_text(INPUTS + GRID)
 
 
-def test_a_sweep_prints_its_figures_and_writes_its_files(
-    bftrain: CommandLine, terminal: Callable[[int], None]
-) -> None:
+def test_a_sweep_prints_its_figures_and_writes_its_files(bftrain: CommandLine, terminal: Callable[[int], None]) -> None:
     ended = bftrain(*SWEEP, "out")
     lines = ended.out.strip().splitlines()
     assert (ended.code, ended.err, lines[0]) == (0, "result: out\n", "mine: 4 points")

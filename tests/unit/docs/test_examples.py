@@ -56,7 +56,7 @@ def test_the_reader_reads(tmp_path: Path) -> None:
         "6 main\n"
         "7 main 1700000200 1700000300 c\n"
     )
-    found = import_logs([tmp_path / "log"], ImportOptions(preemptible=("idle",)))
+    found = import_logs(tmp_path / "log", options=ImportOptions(preemptible=("idle",)))
     assert found.format == "tiny"
     assert found.rows.aside == {"preemptible": 1, "never_started": 1, "bad_time": 1, "malformed": 1}
     assert (found.log.node_names, found.log.idle_node_s) == (("a", "b", "c"), 200 + 50 + 200)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.sessions import alive_in_session
 from tools import horovod_wheel
-from tools.horovod_wheel import CannotBuild, Edit, NoCompiler
+from tools.horovod_wheel import CannotBuild, NoCompiler
 
 TOOL = Path(horovod_wheel.__file__)
 NAME = "horovod-0.28.1-cp3xx-torch-2.13.0"
@@ -32,7 +32,7 @@ def pretend(place: Path, log: Path) -> Path:
     """Build nothing, but note that it was done."""
     with log.open("a") as file:
         file.write("built\n")
-    time.sleep(0.3)
+    time.sleep(0.05)
     wheel = place / "horovod-0.28.1-any.whl"
     wheel.touch()
     return wheel
@@ -93,30 +93,11 @@ def test_the_end_of_a_build_ends_what_it_started(tmp_path: Path) -> None:
         time.sleep(0.01)
     shell = int(log.read_text().splitlines()[1])
     running.send_signal(signal.SIGTERM)
-    assert running.wait(20) == 143
-    for _ in range(1000):
-        if not alive_in_session(shell):
-            return
+    assert running.wait(60) == 143
+    deadline = time.monotonic() + 60.0
+    while alive_in_session(shell):
+        assert time.monotonic() < deadline, "the compilation goes on"
         time.sleep(0.01)
-    pytest.fail("the compilation goes on")
-
-
-def test_wheels_for_different_torches_recipes_and_pythons_have_different_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {horovod_wheel.wheel_name()}
-    assert names == {horovod_wheel.wheel_name()}
-    changes = (
-        (horovod_wheel, "torch_version", lambda: "2.14.0"),
-        (horovod_wheel, "EDITS", (Edit("file", "old", "new"),)),
-        (horovod_wheel, "OPTIONS", {}),
-        (sys.implementation, "cache_tag", "cpython-399"),
-        (horovod_wheel.platform, "libc_ver", lambda: ("glibc", "2.99")),
-    )
-    for place, attribute, value in changes:
-        with monkeypatch.context() as change:
-            change.setattr(place, attribute, value)
-            names.add(horovod_wheel.wheel_name())
-    assert len(names) == 1 + len(changes)
-    assert not any("/" in name or " " in name for name in names)
 
 
 def test_no_compiler_is_said_with_what_helps(tmp_path: Path) -> None:
@@ -158,21 +139,6 @@ def test_only_a_missing_compiler_is_excused(
     assert ("will skip" in said) is (code == 0)
 
 
-def test_a_compiler_that_does_not_know_this_century(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    old = tmp_path / "c++"
-    old.write_text("#!/bin/sh\necho \"c++: error: unrecognized option '-std=c++17'\" >&2\nexit 1\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("CXX", str(old))
-    if "headers" not in horovod_wheel.lacking():
-        assert horovod_wheel.lacking().endswith("cannot compile C++17: c++: error: unrecognized option '-std=c++17'")
-
-
-def test_a_python_without_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(horovod_wheel.sysconfig, "get_path", lambda _: str(tmp_path))
-    monkeypatch.setattr(horovod_wheel, "compiler", lambda: "c++")
-    assert horovod_wheel.lacking() == f"the headers of this Python are missing ({tmp_path}/Python.h)"
-
-
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -201,7 +167,3 @@ def test_as_many_jobs_as_there_are_cores_and_memory_for(
     monkeypatch.setattr(horovod_wheel.os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(horovod_wheel, "free_memory_mb", lambda: free_mb)
     assert horovod_wheel.jobs() == jobs
-
-
-def test_free_memory_is_some() -> None:
-    assert 0 < horovod_wheel.free_memory_mb() < 100_000_000
