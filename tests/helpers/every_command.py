@@ -9,12 +9,8 @@ from typing import Final
 
 import click
 
-from bftrain import ReplaySettings, generate_log, generate_mix, save_log, save_tasks
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain import ReplaySettings, generate_log, generate_mix, replay, save_log, save_tasks
 from bftrain.cli.main import main
-from bftrain_datasets.workloads.task_generators import TaskShape
-from bftrain_replay import replay_folder
-from bftrain_replay.study import study
 from tests.helpers.samples import SAMPLES
 
 ROOT: Final = Path(__file__).parents[2]
@@ -128,7 +124,7 @@ def commands_that_do_something() -> dict[str, click.Command]:
 
 def only_a_group(command: click.Command) -> bool:
     """Return whether a command is only a group of subcommands."""
-    return isinstance(command, click.Group) and not isinstance(command, DocumentedCommand)
+    return isinstance(command, click.Group) and not hasattr(command, "example")
 
 
 def words_of(name: str, folder: Path, *more: str) -> list[str]:
@@ -138,11 +134,11 @@ def words_of(name: str, folder: Path, *more: str) -> list[str]:
 
 def prepare(folder: Path) -> None:
     """Put everything there that calls need, but a journal, which a command makes."""
-    log, tasks = generate_log(8, 0.1, 1), generate_mix(3, 1, shape=TaskShape(max_nodes=4))
+    log, tasks = generate_log(8, 0.1, 1), generate_mix(3, 1)
     save_log(log, folder / "log.npz")
     save_tasks(tasks, folder / "tasks.toml")
     for name, solver in (("one", "exact"), ("two", "greedy")):
-        replay_folder.write(study(log, tasks, ReplaySettings(solver=solver)), folder / name)
+        replay(log, tasks, ReplaySettings(solver=solver)).write(folder / name)
     (folder / "jobs.sacct").write_bytes(SAMPLES["sacct"][0])
     (folder / "jobs.swf").write_bytes(SAMPLES["swf"][0])
     for name in ("bounds", "speeds"):

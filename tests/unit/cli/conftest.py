@@ -31,9 +31,8 @@ def journal(bftrain: CommandLine, events: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def terminal(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that makes stdout a terminal of so many columns, without colours (but with bold text)."""
-    assert bftrain, "it captures the output first"
 
     def widen(columns: int) -> None:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

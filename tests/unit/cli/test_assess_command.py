@@ -102,8 +102,8 @@ def test_records_are_read_with_the_options_of_import_and_their_doubts_are_printe
         assert ("no_node_states" in ended.err) == (len(files) == 1)
         figures, log = json.loads(Path("out/assess.json").read_text()), load_log(Path("log.npz"))
         assert (figures["log"]["sha256"], figures["log"]["nodes"]) == (log.sha256, 4)
-    a_week = log.idle_node_s / 3600 * 604_800 / (log.end_s - log.start_s)
-    assert figures["idle"] == {"median": pytest.approx(a_week), "low": None, "high": None}  # a day has no interval
+        a_week = log.idle_node_s / 3600 * 604_800 / (log.end_s - log.start_s)
+        assert figures["idle"] == {"median": pytest.approx(a_week), "low": None, "high": None}  # a day has no interval
     assert bftrain("assess", "sacct.txt", "-o", "no", "--strict", *options).code == 3
     assert not Path("no").exists()
 

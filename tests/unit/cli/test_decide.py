@@ -119,10 +119,10 @@ def test_a_step_that_was_cut_off_is_decided_first(
 ) -> None:
     path, really = tmp_path / "j", Journal.append_decision
 
-    def fail_third(journal: Journal, decision: Any) -> int:  # noqa: ANN401 - handed through
+    def fail_third(journal: Journal, decision: Any) -> None:  # noqa: ANN401 - handed through
         if decision.at_once:
             raise NotAvailable("the disk is full")
-        return really(journal, decision)
+        really(journal, decision)
 
     monkeypatch.setattr(Journal, "append_decision", fail_third)
     ended = bftrain("decide", "--journal", path, stdin=lines(A_DAY))
@@ -140,10 +140,10 @@ def test_events_are_on_disk_before_their_actions_are_written(
 ) -> None:
     really = Journal.append_events
 
-    def fail_last(journal: Journal, moment: Any) -> int:  # noqa: ANN401 - handed through
+    def fail_last(journal: Journal, moment: Any) -> None:  # noqa: ANN401 - handed through
         if moment[0].time_s == 9:
             raise NotAvailable("the disk is full")
-        return really(journal, moment)
+        really(journal, moment)
 
     monkeypatch.setattr(Journal, "append_events", fail_last)
     ended = bftrain("decide", "--journal", tmp_path / "j", stdin=lines(A_DAY))

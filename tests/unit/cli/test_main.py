@@ -30,6 +30,7 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (click.Abort(), 130, "bftrain: interrupted\n"),
     (FileNotFoundError(errno.ENOENT, "No such file or directory", "log.npz"), 3, "bftrain: log.npz: No such file"),
     (PermissionError(errno.EACCES, "Permission denied", "f.toml"), 3, "bftrain: f.toml: Permission denied\n"),
+    (OSError(errno.EDQUOT, "Disk quota exceeded", "out.csv"), 4, "bftrain: out.csv: Disk quota exceeded\n"),
     (ZeroDivisionError("what"), 5, "bftrain: a fault of ours: ZeroDivisionError: what."),
     (OSError(errno.EIO, "Input/output error"), 5, "bftrain: a fault of ours: OSError: "),
     (click.exceptions.Exit(4), 4, ""),
@@ -244,14 +245,3 @@ def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: 
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         assert bftrain(*words.split()).code == 0
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_a_lack_and_stdout_is_given_up(
-    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    stand_in(monkeypatch, OSError(number, os.strerror(number), "out.csv"))
-    with monkeypatch.context() as patch, Gone() as out:
-        patch.setattr(sys, "stdout", out)
-        ended = bftrain("doctor")
-    assert (ended.code, ended.err) == (4, f"bftrain: out.csv: {os.strerror(number)}\n")

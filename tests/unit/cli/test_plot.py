@@ -48,7 +48,7 @@ def test_a_staircase_is_a_staircase() -> None:
 def test_a_part_is_filled_and_the_rest_of_the_whole_is_shaded() -> None:
     whole = np.array([0, 6, 6, 12, 12, 12, 3, 12, 12, 12, 12, 12] * 2)
     part = np.array([0, 6, 3, 12, 0, 6, 3, 1, 7, 11, 12, 12] * 2)
-    drawn = PartPlot("nodes", ("used", "idle, unused"), 3600.0 * np.arange(24), whole, part, 24 * 3600.0)
+    drawn = PartPlot("nodes", ("used", "idle, unused"), 3600.0 * np.arange(24.0), whole, part, 24 * 3600.0)
     assert drawn.lines(28) == [
         "nodes: █ used, ▒ idle, unuse",
         "12 ┤   █▒▒ ▒▒▄██   █▒▒ ▒▒▄██",
@@ -68,9 +68,9 @@ def test_a_part_is_filled_and_the_rest_of_the_whole_is_shaded() -> None:
 @pytest.mark.parametrize("width", [24, 80, 1000])
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_part_fits_any_width_and_has_its_own_height(width: int, *, plain: bool) -> None:
-    whole = 1000.0 + 300.0 * np.sin(np.arange(5000) / 300.0)
+    whole = 1000.0 + 300.0 * np.sin(np.arange(5000.0) / 300.0)
     whole[2500] = 9000.0
-    times = 1.6e9 + 600.0 * np.arange(5000)
+    times = 1.6e9 + 600.0 * np.arange(5000.0)
     drawn = PartPlot("nodes", ("used", "idle, unused"), times, whole, whole / 3, times[-1] + 600.0)
     lines = drawn.lines(width, plain=plain)
     assert max(map(len, lines)) <= width

@@ -197,7 +197,7 @@ def test_rounds_on_a_log(bftrain: CommandLine) -> None:
     ],
 )
 def test_rounds_that_do_not_end_well_are_warned_of(
-    bftrain: CommandLine, options: tuple[object, ...], warnings: tuple[str, ...]
+    bftrain: CommandLine, options: tuple[str | float, ...], warnings: tuple[str, ...]
 ) -> None:
     Path("own.py").write_text(
         "class Never:\n    name = 'never'\n    def priorities(self, contenders):\n"

@@ -27,7 +27,7 @@ def _in_a_folder_with_a_speed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     table(tmp_path)  # speeds.json
 
 
-def imported(bftrain: CommandLine, text: str, *options: object) -> Ended:
+def imported(bftrain: CommandLine, text: str, *options: str | Path | float) -> Ended:
     Path("jobs").write_text(text)
     ended = bftrain(*IMPORT, *options)
     assert ended.code == 0, ended.err
@@ -123,7 +123,7 @@ def test_standard_input_and_a_pair_of_published_tables_are_read(bftrain: Command
     assert (found, found["format"]) == (named, "published")
 
 
-def generated(bftrain: CommandLine, *options: object) -> dict[str, Any]:
+def generated(bftrain: CommandLine, *options: str | Path | float) -> dict[str, Any]:
     ended = bftrain("tasks", "generate", "-o", "tasks.toml", *options, "--json")
     assert ended.code == 0, ended.err
     found: dict[str, Any] = json.loads(ended.out)

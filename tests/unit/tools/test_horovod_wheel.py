@@ -158,12 +158,3 @@ def test_a_failure_is_explained_from_the_log_of_its_own_step(tmp_path: Path, sai
         horovod_wheel.explain(log)
     assert words in str(raised.value)
     assert str(log) in str(raised.value)
-
-
-@pytest.mark.parametrize(("cores", "free_mb", "jobs"), [(8, 100_000, 8), (8, 6_000, 2), (1, 100_000, 1), (4, 100, 1)])
-def test_as_many_jobs_as_there_are_cores_and_memory_for(
-    monkeypatch: pytest.MonkeyPatch, cores: int, free_mb: int, jobs: int
-) -> None:
-    monkeypatch.setattr(horovod_wheel.os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr(horovod_wheel, "free_memory_mb", lambda: free_mb)
-    assert horovod_wheel.jobs() == jobs
