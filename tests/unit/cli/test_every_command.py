@@ -134,6 +134,7 @@ def test_quiet_and_in_a_pipe_the_result_is_plain_and_whole(name: str, bftrain: C
         "report one",
         "compare one two --label a --label b -o both.html",
         "replay --journal journal.db",
+        "replay log.npz -o trials --overwrite",
         "solve problem.json --solver highs",
         f"solve {EXAMPLES}/problems/kinds.json --policy water-filling",
         "sweep sweep.toml -o new --dry-run",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -137,16 +138,27 @@ def test_tasks_that_can_never_run_end_with_a_warning_not_a_hang(bftrain: Command
     assert "note at 0 s: task 'big': nothing measured beyond 1 nodes" in noted
 
 
-def test_a_line_every_half_minute_tells_how_far_it_is(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    really, ahead = time.monotonic, [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: really() + ahead[0])
-    monkeypatch.setattr(os, "clock_ahead", ahead, raising=False)
-    Path("mine.py").write_text(OWN.format("import os", "os.clock_ahead[0] += 11.0"))
-    options = ("--objective", "mine.py:mine", "--solver", "greedy")
-    lines = [line for line in replayed(bftrain, *options)[0].err.splitlines() if "hours replayed" in line]
-    assert len(lines) > 2
+def test_a_line_every_half_minute_or_a_bar_tells_how_far_it_is(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: 1e5 * really())  # 100,000 s pass in a second
+    lines = [line for line in replayed(bftrain)[0].err.splitlines() if "hours replayed" in line]
+    assert lines
     assert all(re.match(r"[\w ]+: [\d.]+ of \d\.\d hours replayed, [\d,]+ decisions, ", line) for line in lines)
-    assert "hours replayed" not in replayed(bftrain, *options, "-q")[0].err
+    assert "hours replayed" not in replayed(bftrain, "-q")[0].err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert re.search(r"exact, hours replayed, [\d,]+ decisions/s", replayed(bftrain)[0].err)
+
+
+def test_where_tasks_have_users_their_campaigns_are_shown_and_figures_are_explained(bftrain: CommandLine) -> None:
+    curve = "curve = { nodes = [1], rate = [1.0] }\n"
+    Path("tasks.toml").write_text(f'[[task]]\nname = "a"\nuser = "ann"\nmax_nodes = 1\nwork_samples = 100\n{curve}')
+    ended, summary = replayed(bftrain)
+    shown = bftrain("explain", "coverage", "rho", "--of", "out").out
+    assert f"here: idle node-time used {100 * summary['used_node_h'] / summary['idle_node_h']:.1f} %" in shown
+    assert "campaign stretch" in ended.out
 
 
 @pytest.mark.parametrize("numbers", ["2", "15, 15"], ids=["Ctrl-C", "SIGTERM twice"])

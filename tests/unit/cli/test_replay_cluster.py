@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +121,13 @@ def test_prices_are_shown_and_names_that_fit_nothing_are_warned_of(bftrain: Comm
         assert "no node is of a kind that has a price: f" in words
 
 
-def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine) -> None:
+def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = time.monotonic
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: 1e7 * really())  # a line every half minute
+        ended = done(bftrain(*IN_ROUNDS, 6, "--policy", "max-min", "--measure", "2..5"))
+    assert re.search(r"^max-min: \d of 6 tasks done, \d+ hours simulated, ", ended.err, re.MULTILINE)
+    assert re.search(r"^ *measured +4 of 4, tasks 2\.\.5", ended.out, re.MULTILINE)
     ended = done(bftrain(*IN_ROUNDS, 360, "--policy", "max-min"))
     lines = [line.split() for line in ended.out.splitlines()]
     assert ended.out.startswith("gangs.toml on v100=2,k80=2: max-min in rounds of 6 min")
@@ -158,6 +166,7 @@ def test_gavels_speeds_on_several_hosts(bftrain: CommandLine) -> None:
         ended = done(bftrain(*replay, "--per-host", "2", *more, "--json", "-o", f"out-{took_s}"))
         assert rows(f"out-{took_s}/tasks.csv")[2]["finish_s"] == took_s
         assert json.loads(ended.out)["lost_spread_samples"] == lost
+    assert "lost to spreading " in bftrain(*replay, "--per-host", "2", *more).out
     assert "1 task with speeds by hosts, and which nodes lie together is not known" in bftrain(*replay).err
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ def test_a_sweep_prints_its_figures_and_writes_its_files(bftrain: CommandLine, t
     assert max(map(len, narrow.splitlines())) <= 40
     words = [{word.strip(",") for word in text.split() if "─" not in word} for text in (ended.out, narrow)]
     assert words[0] - words[1] == set()
+
+
+def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_is(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: 50.0 * really())
+    ended = bftrain(*SWEEP, "out")
+    assert ended.code == 0, ended.err
+    assert re.search(r"^\d of 4 points, \d at work", ended.err, re.MULTILINE)
 
 
 def test_what_compares_is_reported_where_the_tasks_ran_out(bftrain: CommandLine) -> None:
