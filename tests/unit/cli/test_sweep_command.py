@@ -52,7 +52,7 @@ def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_is(
     bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: 50.0 * really())
+    monkeypatch.setattr(time, "monotonic", lambda: 500.0 * really())
     ended = bftrain(*SWEEP, "out")
     assert ended.code == 0, ended.err
     assert re.search(r"^\d of 4 points, \d at work", ended.err, re.MULTILINE)
