@@ -1,7 +1,7 @@
 """Admissions case by case: each file in ``admissions/`` has tasks, and the tasks that compete moment by moment.
 
-A file has ``source`` and ``[tasks]``: name, then changes to a task of 1 to 50 nodes that does a sample a second on each.
-Each ``[[expected]]`` has the ``admission`` (several: all give the same), settings, and ``moments``. A moment has its time
+A file has ``source`` and ``[tasks]``: name, then changes to a task of 1 to 50 nodes with a sample a second on each.
+Each ``[[expected]]`` has ``admission`` (several: all give the same), settings, and ``moments``. A moment has its time
 (``t``), what happens (``join``: number of nodes, or numbers by kind; ``leave``: node names; ``submit``, ``finish``,
 ``cancel``, ``pause``: task names; ``work``: remaining samples by task), and ``compete``: the names in order; ``held``:
 nodes by task; ``notes``. Nodes are named by kind and number. Add a case by adding a file.

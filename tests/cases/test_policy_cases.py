@@ -2,8 +2,8 @@
 
 A file has ``source`` (by hand, published or brute force), then either ``[problem]``, solved by ``bftrain.solve``, or
 ``[sharing]``, divided by ``bftrain.share``. A task may give ``rates``: its speeds on 1, 2, 3, ... nodes. Each
-``[[expected]]`` names solvers and objectives, or policies, that give the same answer; its ``pool``, ``tasks`` (names, in
-order) and other keys of the problem replace those above. Add a case by adding a file.
+``[[expected]]`` names solvers and objectives, or policies, that give the same answer. Its other keys replace those of
+the problem; ``only`` names its tasks in order, and ``change`` has changes of tasks. Add a case by adding a file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def problem_of(given: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any
             rates = task.pop("rates")
             curve = {"nodes": list(range(1, len(rates) + 1)), "rate": rates}
             task.setdefault("max_nodes", len(rates))
-            task |= {"curve": curve, "curves": dict.fromkeys(task.pop("on", ()), curve)} if "curves" not in task else {}
+            task.setdefault("curves", dict.fromkeys(task.pop("on", ()), curve))
             task.setdefault("curve", curve)
     return problem
 

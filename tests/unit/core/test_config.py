@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from inspect import signature
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from bftrain import BadConfig, BadInput, BadValue, BftrainError, Entity, Harvester, Limits, Settings, TaskSpec, config
-from bftrain.config import line_of, load_shares, merged
-from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.values.sharing import Inside
+from bftrain import BadConfig, BadInput, BadValue, BftrainError, Entity, Settings, TaskSpec, config
 
 
 def refused(tmp_path: Path, text: str | bytes, kind: type[msgspec.Struct] = Settings) -> str:
@@ -35,10 +31,10 @@ def test_options_win_over_the_file_and_the_file_over_what_is_built_in(tmp_path: 
     path = tmp_path / "bftrain.toml"
     path.write_text('solver = "highs"\nhorizon_s = 60\n')
     given = {"solver": "greedy", "max_tasks": None, "fallback": ""}
-    assert merged(path, given, Settings) == Settings(solver="greedy", horizon_s=60.0, fallback="")
-    assert merged(None, {}, Settings) == Settings()
+    assert config.merged(path, given, Settings) == Settings(solver="greedy", horizon_s=60.0, fallback="")
+    assert config.merged(None, {}, Settings) == Settings()
     with pytest.raises(BadValue, match=r"^Settings\.horizon_s: must be above 0, not 0$"):
-        merged(None, {"horizon_s": 0.0}, Settings)
+        config.merged(None, {"horizon_s": 0.0}, Settings)
 
 
 def test_an_unknown_key_is_named_with_its_line_and_the_nearest_key(tmp_path: Path) -> None:
@@ -108,7 +104,7 @@ def test_settings_written_as_toml_read_back() -> None:
 
 def test_settings_with_tables_read_back() -> None:
     settings = Settings(
-        entities={"a b.c": Entity(weight=2, inside=Inside.FIFO, nodes=16), "d": Entity(tasks=1)}, prices={"v100": 2.5}
+        entities={"a b.c": Entity(weight=2, inside="fifo", nodes=16), "d": Entity(tasks=1)}, prices={"v100": 2.5}
     )
     text = config.dump(settings)
     assert text.endswith(
@@ -118,66 +114,9 @@ def test_settings_with_tables_read_back() -> None:
     assert config.from_mapping(tomllib.loads(text), Settings, where="t.toml") == settings
 
 
-def test_the_defaults_are_these() -> None:
-    assert config.dump(Settings()) == (
-        'solver = "exact"\nfallback = "greedy"\nobjective = "throughput"\nadmission = "first-come"\n'
-        'placement = "auto"\nhorizon_s = "auto"\nturn_s = 20.0\nmax_tasks = 35\nsolver_deadline_s = 10.0\n'
-        "solver_gap = 0.0\nsolver_threads = 1\nmax_failures = 3\n"
-    )
-
-
 def test_without_the_source_there_is_no_line() -> None:
     with pytest.raises(BadInput, match=r"^here: unknown key 'x'"):
         config.from_mapping({"x": 1}, Settings, where="here")
-
-
-def test_a_harvester_built_by_hand_has_the_defaults_of_the_settings() -> None:
-    settings, limits = Settings(), Limits()
-    built = {name: given.default for name, given in signature(Harvester).parameters.items()}
-    assert (built["horizon_s"], built["max_failures"]) == (settings.horizon_s, settings.max_failures)
-    assert FirstComeAdmission().max_tasks == settings.max_tasks
-    assert (limits.deadline_s, limits.relative_gap, limits.threads) == (
-        settings.solver_deadline_s,
-        settings.solver_gap,
-        settings.solver_threads,
-    )
-
-
-TEXT = """# a site
-name = "physics"
-[entities]
-ann = 2  # the head
-"bob b." = { weight = 1,  nodes = 3 }
-carl.weight = 2
-[ entities . dora ]
-weight = 2
-nodes = [
-  1,
-]
-[prices]
-weight = 3
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("name",), 2),
-        (("entities",), 3),
-        (("entities", "ann"), 4),
-        (("entities", "bob b.", "nodes"), 5),
-        (("entities", "carl", "weight"), 6),
-        (("entities", "dora"), 7),
-        (("entities", "dora", "weight"), 8),
-        (("entities", "dora", "nodes"), 7),  # it goes over several lines: the table is the nearest
-        (("prices", "weight"), 13),
-        (("entities", "emil"), 3),
-        (("nothing",), 0),
-        ((), 0),
-    ],
-)
-def test_a_key_stands_on_its_line_or_in_its_table(path: tuple[str, ...], line: int) -> None:
-    assert line_of(TEXT, path) == line
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -188,16 +127,16 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_users_have_a_weight_alone_or_a_table_and_kinds_a_price(tmp_path: Path) -> None:
     text = '[entities]\nann = 2\nbob = { weight = 0.5, inside = "fifo", nodes = 16, tasks = 4 }\n[prices]\nv100 = 2.5\n'
-    found = load_shares(written(tmp_path, text))
+    found = config.load_shares(written(tmp_path, text))
     assert found == {
-        "entities": {"ann": Entity(weight=2.0), "bob": Entity(weight=0.5, inside=Inside.FIFO, nodes=16, tasks=4)},
+        "entities": {"ann": Entity(weight=2.0), "bob": Entity(weight=0.5, inside="fifo", nodes=16, tasks=4)},
         "prices": {"v100": 2.5},
     }
 
 
 def test_a_table_that_is_not_there_leaves_the_settings_as_they_are(tmp_path: Path) -> None:
-    assert set(load_shares(written(tmp_path, "[prices]\nv100 = 1\n"))) == {"prices"}
-    assert load_shares(written(tmp_path, "")) == {}
+    assert set(config.load_shares(written(tmp_path, "[prices]\nv100 = 1\n"))) == {"prices"}
+    assert config.load_shares(written(tmp_path, "")) == {}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +161,7 @@ def test_a_table_that_is_not_there_leaves_the_settings_as_they_are(tmp_path: Pat
 def test_what_is_wrong_in_one_is_named_with_its_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(BftrainError) as refused:
-        load_shares(path)
+        config.load_shares(path)
     assert str(refused.value).startswith(str(path))
     assert words in str(refused.value)
 

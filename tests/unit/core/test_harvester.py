@@ -30,7 +30,7 @@ from bftrain import (
     Termination,
     ValueTable,
 )
-from bftrain.deciding.objectives import FunctionObjective, throughput
+from tests.helpers.named_parts import THROUGHPUT, OwnObjective
 from tests.unit.core import parts
 from tests.unit.core.samples import curve, joined, left, nodes, spec, submitted
 
@@ -45,7 +45,7 @@ def sizes(**wanted: int) -> parts.Answer:
 
 
 def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as a Harvester takes
-    return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=throughput, **more)
+    return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=THROUGHPUT, **more)
 
 
 def running(*script: parts.Answer, pool: int = 6, **more: Any) -> Harvester:  # noqa: ANN401 - as above
@@ -135,7 +135,7 @@ def test_departures_of_one_moment_given_one_after_the_other_all_count() -> None:
 
 def test_releases_need_no_solver() -> None:
     solver = parts.Scripted(parts.best)
-    core = Harvester(solver=solver, objective=throughput)
+    core = Harvester(solver=solver, objective=THROUGHPUT)
     core.absorb(joined(0, "n1"), submitted(0, spec("a")))
     core.absorb(left(0, "n1"))
     assert solver.asked == []
@@ -217,7 +217,7 @@ def test_nothing_can_be_decided_before_anything_has_happened() -> None:
 
 def test_a_deadline_counts_from_the_decision() -> None:
     solver = parts.Scripted(parts.nothing)
-    core = Harvester(solver=solver, objective=throughput)
+    core = Harvester(solver=solver, objective=THROUGHPUT)
     core.absorb(submitted(10, spec("a", deadline_s=100.0)))
     core.decide(30)
     assert solver.asked[0].problem.tasks[0].deadline_in_s == 70.0
@@ -281,7 +281,7 @@ def test_what_was_measured_changes_the_next_decision() -> None:
 def test_the_solver_is_asked_exactly_this() -> None:
     solver = parts.Scripted(parts.nothing)
     limits = Limits(deadline_s=2.0)
-    core = Harvester(solver=solver, objective=throughput, horizon_s=60.0, limits=limits)
+    core = Harvester(solver=solver, objective=THROUGHPUT, horizon_s=60.0, limits=limits)
     core.handle(joined(0, *nodes(1, 3)), submitted(0, spec("a")), submitted(0, spec("b", 2, 3)))
     problem = solver.asked[0].problem
     assert (problem.pool, problem.horizon_s, problem.objective) == (3, 60.0, "throughput")
@@ -309,14 +309,14 @@ def test_the_record_of_a_decision_is_complete() -> None:
 
 def test_without_competing_tasks_nothing_is_solved() -> None:
     solver = parts.Scripted(parts.raises)
-    decision = Harvester(solver=solver, objective=throughput).decide(0)
+    decision = Harvester(solver=solver, objective=THROUGHPUT).decide(0)
     assert (decision.sizes, decision.solver_words, decision.quality) == ({}, "nobody competes", Quality.PROVEN)
     assert solver.asked == []
 
 
 def test_without_an_admission_thirty_five_tasks_compete() -> None:
     solver = parts.Scripted(parts.nothing)
-    core = Harvester(solver=solver, objective=throughput)
+    core = Harvester(solver=solver, objective=THROUGHPUT)
     core.handle(*(submitted(0, spec(f"t{number}")) for number in range(40)))
     assert [task.name for task in solver.asked[0].problem.tasks] == [f"t{number}" for number in range(35)]
 
@@ -345,13 +345,13 @@ class Placing:
     name = "mine"
 
     def __init__(self, answer: Any) -> None:  # noqa: ANN401 - wrong answers are of any kind
-        self._answer = answer
+        self.answer = answer
 
     def give_up(self, held: Mapping[str, int], count: int) -> Any:  # noqa: ANN401, ARG002 - as above
-        return self._answer
+        return self.answer
 
     def take(self, held: Any, free: Any, count: int) -> Any:  # noqa: ANN401, ARG002 - as above
-        return self._answer
+        return self.answer
 
 
 @pytest.mark.parametrize(
@@ -369,13 +369,13 @@ def test_a_placement_that_gives_up_what_is_not_held_is_named(answer: object) -> 
     placement = Placing(("n1", "n2", "n3"))
     core = harvester(sizes(a=3), sizes(a=2), placement=placement)
     core.handle(joined(0, *nodes(1, 4)), submitted(0, spec("a")))
-    placement._answer = answer  # noqa: SLF001 - the test's own class
+    placement.answer = answer
     with pytest.raises(BrokenPlugin, match=r"^placement 'mine': "):
         core.decide(1)
 
 
 def test_an_objective_that_gives_nonsense_is_named_with_the_task() -> None:
-    wrong = FunctionObjective("mine", lambda task, sizes: sizes * np.nan)  # noqa: ARG005 - the port's
+    wrong = OwnObjective("mine", lambda task, sizes: sizes * np.nan)  # noqa: ARG005 - the port's
     core = Harvester(solver=parts.Scripted(parts.best), objective=wrong)
     core.absorb(joined(0, "n1"), submitted(0, spec("a")))
     with pytest.raises(BadInput, match="objective 'mine', task 'a': returned nan at size 0"):
@@ -383,7 +383,7 @@ def test_an_objective_that_gives_nonsense_is_named_with_the_task() -> None:
 
 
 def test_a_failed_decision_leaves_departures_done() -> None:
-    wrong = FunctionObjective("mine", lambda task, sizes: 1 / 0)  # noqa: ARG005 - the port's
+    wrong = OwnObjective("mine", lambda task, sizes: 1 / 0)  # noqa: ARG005 - the port's
     core = Harvester(solver=parts.Scripted(parts.best), objective=wrong)
     core.absorb(joined(0, "n1", "n2"), submitted(0, spec("a")))
     assert core.absorb(left(1, "n1")) == (Release(nodes=("n1",)),)

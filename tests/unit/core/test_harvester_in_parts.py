@@ -22,16 +22,14 @@ from bftrain import (
     Termination,
     ValueTable,
 )
-from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.objectives import throughput
 from bftrain.values import wire
-from bftrain_solvers.allocators import greedy
+from tests.helpers.named_parts import GREEDY, THROUGHPUT
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, make, nodes, spec, submitted
 
 
 def harvester(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as a Harvester takes
-    return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=throughput, **more)
+    return Harvester(solver=parts.Scripted(*(script or (parts.best,))), objective=THROUGHPUT, **more)
 
 
 def ready(*script: parts.Answer, **more: Any) -> Harvester:  # noqa: ANN401 - as above
@@ -65,7 +63,7 @@ def test_an_answer_to_an_outdated_question_is_refused_and_changes_nothing() -> N
 
 
 def test_who_is_in_a_hurry_gets_the_fallback_and_a_reason() -> None:
-    core = ready(fallback=greedy)
+    core = ready(fallback=GREEDY)
     question = core.ask(1)
     decision = core.finish_decision(question, core.answer(question, hurry="events came faster"))
     assert decision.fallback == "scripted: events came faster; sizes of greedy taken"
@@ -88,7 +86,7 @@ def test_building_the_table_counts_to_the_deadline_of_the_solver() -> None:
 
     clock = iter([0.0, 3.0, 3.0, 20.0])
     core = Harvester(
-        solver=Noting(parts.best), objective=throughput, limits=Limits(deadline_s=10.0), clock=lambda: next(clock)
+        solver=Noting(parts.best), objective=THROUGHPUT, limits=Limits(deadline_s=10.0), clock=lambda: next(clock)
     )
     core.handle(joined(0, *nodes(1, 3)), submitted(0, spec("a", 2, 4)))
     core.handle(joined(1, "n4"))
@@ -140,7 +138,7 @@ def test_where_it_stands_has_a_json_form_and_another_goes_on_from_there() -> Non
     core.absorb(left(5, "n1", "n9"), TaskPaused(time_s=5, task="b"))
     text = wire.encode(core.snapshot)
     other = harvester()
-    other.restore(wire.decode(text, HarvesterSnapshot))
+    other.restore(wire.decode(text, type(core.snapshot)))
     assert other.snapshot == core.snapshot
     assert (other.plan, other.pool, other.time_s, other.owed) == (core.plan, core.pool, core.time_s, core.owed)
     core.absorb(joined(6, "n1", "n7"))
@@ -152,7 +150,7 @@ def test_a_harvester_to_which_nothing_happened_stands_nowhere() -> None:
     core = harvester()
     assert core.snapshot.time_s is None
     other = harvester()
-    other.restore(wire.decode(wire.encode(core.snapshot), HarvesterSnapshot))
+    other.restore(wire.decode(wire.encode(core.snapshot), type(core.snapshot)))
     other.absorb(joined(-5, "n1"))
     assert other.pool == {"n1"}
 

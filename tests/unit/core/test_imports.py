@@ -52,39 +52,6 @@ def test_help_loads_little(arguments: tuple[str, ...]) -> None:
     assert len(modules) < 160  # 116 when this was written; 33 are there before anything is imported
 
 
-def test_the_end_of_a_command_looks_for_no_unused_objects() -> None:
-    report = "import atexit, gc; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 0))"
-    code = f"{report}\n{command_line('--version')}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "frozen True" in done.stdout
-
-
-_END = """
-import atexit, threading
-
-def late():
-    threading.main_thread().join()
-    print("thread")
-
-atexit.register(print, "hook")
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "arguments", "code", "said"),
-    [
-        ("", ("demo", "--no-such"), 2, ["hook"]),
-        ("threading.Thread(target=late).start()", ("demo", "--no-such"), 2, ["thread", "hook"]),
-    ],
-)
-def test_the_demo_exits_with_its_code_after_threads_hooks_and_output(
-    before: str, arguments: tuple[str, ...], code: int, said: list[str]
-) -> None:
-    command = [sys.executable, "-c", f"{_END}\n{before}\n{command_line(*arguments)}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
-    assert (done.returncode, done.stdout.splitlines()) == (code, said)
-
-
 _THREADS = """
 import atexit, os, sys
 
@@ -109,15 +76,6 @@ def test_commands_start_no_threads_for_linear_algebra_unless_users_do(tmp_path: 
 def test_the_demo_replays_without_modules_that_it_does_not_need(tmp_path: Path) -> None:
     modules = loaded_by(command_line("demo", "--quick", "-o", str(tmp_path / "demo")))
     assert modules & {"statistics", "tomllib", "pandas", "scipy"} == set()
-
-
-def test_completing_a_command_name_loads_no_command() -> None:
-    modules = loaded_by(
-        "import os\nos.environ.update(_BFTRAIN_COMPLETE='bash_complete', COMP_WORDS='bftrain de', COMP_CWORD='1')\n"
-        + command_line()
-    )
-    assert not tops(modules) & SLOW
-    assert "bftrain.cli.decide" not in modules
 
 
 def test_the_training_side_needs_the_standard_library_alone() -> None:

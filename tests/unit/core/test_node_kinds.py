@@ -8,15 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain import (
-    Action,
-    CompetingTask,
     Grow,
     Harvester,
-    Limits,
     NodesJoined,
     Release,
-    Settings,
-    Shrink,
     Solver,
     Start,
     Stop,
@@ -25,22 +20,17 @@ from bftrain import (
     TaskPaused,
     TaskResumed,
     Termination,
-    build_harvester,
 )
-from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.objectives import speed, throughput
-from bftrain.deciding.pool import NodePool
 from bftrain.values import wire
-from bftrain_solvers import exact
-from bftrain_solvers.allocators import greedy
+from tests.helpers.named_parts import EXACT, GREEDY, THROUGHPUT, OwnObjective
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import curve, joined, left, spec, submitted
 
 FAST, SLOW = curve(10.0, 19.0, 27.0, 34.0), curve(4.0, 8.0, 12.0, 16.0)
 
 
-def core(solver: Solver = exact.solver, **more: Any) -> Harvester:  # noqa: ANN401 - settings of any type
-    return Harvester(solver=solver, objective=more.pop("objective", throughput), horizon_s=100.0, **more)
+def core(solver: Solver = EXACT, **more: Any) -> Harvester:  # noqa: ANN401 - settings of any type
+    return Harvester(solver=solver, objective=more.pop("objective", THROUGHPUT), horizon_s=100.0, **more)
 
 
 def joined_as(kind: str, time_s: float, *nodes: str) -> NodesJoined:
@@ -49,25 +39,6 @@ def joined_as(kind: str, time_s: float, *nodes: str) -> NodesJoined:
 
 def held(harvester: Harvester) -> dict[str, set[str]]:
     return {task: set(nodes) for task, nodes in harvester.held.items()}
-
-
-def test_the_pool_counts_nodes_by_kind_and_keeps_the_free_ones_apart() -> None:
-    pool = NodePool()
-    pool.join(["n1", "n2"])
-    assert pool.counts == {}
-    pool.join(["v1", "v2", "v3"], "v100")
-    pool.join(["k1"], "k80")
-    assert pool.counts == {"": 2, "k80": 1, "v100": 3}
-    assert [pool.kind_of(node) for node in ("n1", "v1", "k1", "x")] == ["", "v100", "k80", ""]
-    assert pool.take(["v2"]) == {"v2": 1}
-    assert {group: list(nodes) for group, nodes in pool.free_of("v100").items()} == {1: ["v1", "v3"]}
-    assert list(pool.free_of("p100")) == []
-    assert {node for nodes in pool.free.values() for node in nodes} == {"n1", "n2", "v1", "v3", "k1"}
-    assert pool.leave(["v2", "k1", "n1"]) == {"v2": 1, "k1": 2, "n1": 0}
-    pool.give_back(["v2"])
-    assert pool.counts == {"": 1, "v100": 2}
-    pool.leave(["v1", "v3"])
-    assert pool.counts == {}
 
 
 def test_a_node_that_comes_back_may_be_of_another_kind_but_not_while_it_is_there() -> None:
@@ -212,7 +183,7 @@ def test_a_measurement_that_takes_a_kind_away_ends_the_run_there() -> None:
 
 def test_a_solver_that_knows_no_kinds_is_not_asked_and_the_fallback_helps() -> None:
     lone = Scripted(lambda table: say(table, {}))
-    harvester = core(lone, fallback=greedy)
+    harvester = core(lone, fallback=GREEDY)
     harvester.absorb(
         joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", curves={"v100": FAST}))
     )
@@ -221,19 +192,6 @@ def test_a_solver_that_knows_no_kinds_is_not_asked_and_the_fallback_helps() -> N
     assert "'scripted' cannot tell kinds of nodes apart" in decision.fallback
     assert decision.fallback.endswith("sizes of greedy taken")
     assert (dict(decision.sizes), dict(decision.kinds)) == ({"a": 1}, {"a": "v100"})
-
-
-def test_without_any_answer_every_task_stays_on_its_kind() -> None:
-    leaving = Scripted(lambda table: replace(exact.solver.solve(table, Limits()), solver="scripted"))
-    leaving.kinds = True  # type: ignore[attr-defined]  # what its port may say
-    harvester = core(leaving)
-    harvester.handle(
-        joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", curves={"k80": SLOW}))
-    )
-    leaving.kinds = False  # type: ignore[attr-defined]  # from here on it is not asked
-    decision = harvester.decide(1)
-    assert decision.fallback.endswith("sizes stay as they were")
-    assert (dict(decision.sizes), dict(decision.kinds), decision.actions) == ({"a": 1}, {"a": "k80"}, ())
 
 
 def busy() -> Harvester:
@@ -251,7 +209,7 @@ def busy() -> Harvester:
 
 def test_another_harvester_goes_on_from_where_one_stood_with_kinds() -> None:
     one, other = busy(), core()
-    other.restore(wire.decode(wire.encode(one.snapshot), HarvesterSnapshot))
+    other.restore(wire.decode(wire.encode(one.snapshot), type(one.snapshot)))
     assert other.snapshot == one.snapshot
     assert (other.pools, other.held, other.kind_of("v2")) == (one.pools, one.held, "v100")
     for event in (joined_as("v100", 9, "v4", "v5"), left(9.5, "k1"), TaskFinished(time_s=10, task="a")):
@@ -272,24 +230,9 @@ def test_following_decisions_leads_to_where_deciding_led() -> None:
         assert follower.snapshot == one.snapshot
 
 
-def test_a_snapshot_of_an_earlier_version_is_restored() -> None:
-    snapshot = wire.plain(busy().snapshot)
-    for task in snapshot["tasks"]:
-        del task["past"]
-    harvester = core()
-    harvester.restore(wire.convert(snapshot, HarvesterSnapshot))
-    assert harvester.held == busy().held
-    assert [task.past.since_s for task in harvester.snapshot.tasks if task.past] == [7.0] * 3
-
-
-class Looking:
-    """An objective that asks what tasks had so far."""
-
-    name = "looking"
-    uses_history = True
-
-    def values(self, task: CompetingTask, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> Any:  # noqa: ANN401
-        return speed(task, sizes)
+def looking() -> OwnObjective:
+    """Return an objective that asks what tasks had so far."""
+    return OwnObjective("looking", THROUGHPUT.values, uses_history=True)
 
 
 def seen(harvester: Harvester, time_s: float) -> dict[str, tuple[float, float, float]]:
@@ -299,7 +242,7 @@ def seen(harvester: Harvester, time_s: float) -> dict[str, tuple[float, float, f
 
 
 def test_objectives_and_solvers_that_use_history_receive_it() -> None:
-    harvester = core(objective=Looking())
+    harvester = core(objective=looking())
     harvester.handle(
         joined_as("v100", 10, "v1", "v2"), submitted(10, spec("a", largest=2, curves={"v100": FAST, "k80": SLOW}))
     )
@@ -313,44 +256,16 @@ def test_objectives_and_solvers_that_use_history_receive_it() -> None:
     assert seen(harvester, 30) == {"a": (20.0, 14.0, 94.0)}
 
 
-def test_others_receive_no_history_so_that_tables_stay_as_they_are() -> None:
-    harvester = core()
-    harvester.handle(joined(0, "n1"), submitted(0, spec("a")))
-    first, second = harvester.ask(5).problem, harvester.ask(9).problem
-    assert first is not None
-    assert second is not None
-    assert first.tasks[0] is second.tasks[0]
-    assert seen(harvester, 9) == {"a": (0.0, 0.0, 0.0)}
-
-
-def test_a_solver_or_a_fallback_may_ask_for_it_too() -> None:
-    for solver, fallback in ((Scripted(lambda t: say(t, {})), None), (exact.solver, Scripted(lambda t: say(t, {})))):
-        asking = fallback or solver
-        asking.uses_history = True  # type: ignore[attr-defined]  # what its port may say
-        harvester = core(solver, fallback=fallback)
-        harvester.absorb(submitted(3, spec("a")))
-        assert seen(harvester, 5) == {"a": (2.0, 0.0, 0.0)}
-
-
 def test_what_a_task_had_is_the_same_however_often_the_run_was_restarted() -> None:
-    through, broken = core(objective=Looking()), core(objective=Looking())
+    through, broken = core(objective=looking()), core(objective=looking())
     rng = np.random.default_rng(3)
     for harvester in (through, broken):
         harvester.handle(joined_as("v100", 0, "v1", "v2", "v3"), submitted(0, spec("a", largest=3)))
     for time_s in np.cumsum(rng.uniform(0.0, 10.0, 20)).tolist():
-        again = core(objective=Looking())
-        again.restore(wire.decode(wire.encode(broken.snapshot), HarvesterSnapshot))
+        again = core(objective=looking())
+        again.restore(wire.decode(wire.encode(broken.snapshot), type(broken.snapshot)))
         broken = again
         event = (left if "v2" in through.pool else joined)(time_s, "v2")
         assert through.handle(event) == broken.handle(event)
     assert broken.snapshot == through.snapshot
     assert seen(through, 500.0) == seen(broken, 500.0)
-
-
-def test_the_settings_of_a_site_make_a_core_that_tells_kinds_apart() -> None:
-    harvester = build_harvester(Settings())
-    actions: list[Action] = [
-        *harvester.handle(joined_as("v100", 0, "v1"), joined_as("k80", 0, "k1"), submitted(0, spec("a", largest=1)))
-    ]
-    assert [type(action) for action in actions] == [Start]
-    assert not any(isinstance(action, Shrink) for action in actions)

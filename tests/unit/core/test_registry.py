@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from bftrain import BrokenPlugin, NotAvailable, Settings, Solver, UnknownName, build_harvester, registry
-from bftrain.assembly import find_solver
-from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.errors import fold
-from bftrain.ports import Admission, Objective, Placement
-from bftrain_solvers.exact import solver as exact
+from bftrain import BrokenPlugin, NotAvailable, Settings, Solver, UnknownName, assembly, build_harvester, registry
+from bftrain.ports import Objective, Placement
+from tests.helpers.named_parts import EXACT
 from tests.unit.core import plugins
 from tests.unit.core.plugins import HERE, register
 from tests.unit.core.samples import joined, spec, submitted
@@ -28,19 +24,6 @@ def test_everything_built_in_loads_and_keeps_to_its_port(port: registry.Port) ->
         assert isinstance(part.load(), CONTRACTS[port])
 
 
-@pytest.mark.parametrize("port", registry.PORTS)
-def test_no_two_names_differ_only_in_hyphens_underscores_and_case(port: registry.Port) -> None:
-    names = [*registry.BUILT_IN[port]]
-    assert len({fold(name) for name in names}) == len(names)
-    assert [name for name in names if name != fold(name)] == []
-
-
-@pytest.mark.parametrize("port", ["objective", "placement", "solver"])
-def test_parts_are_called_what_they_are_registered_as(port: registry.Port) -> None:
-    for name in registry.BUILT_IN[port]:
-        assert registry.load(port, name).name == name
-
-
 def test_a_name_from_before_means_the_same_and_is_noted() -> None:
     assert registry.load("objective", "max_min") is registry.load("objective", "max-min-now")
     assert registry.load("objective", "max_min") is not registry.load("objective", "max-min")
@@ -48,19 +31,6 @@ def test_a_name_from_before_means_the_same_and_is_noted() -> None:
         "the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective"
     )
     assert registry.note_on_name("objective", "max-min") == ""
-
-
-@pytest.mark.parametrize(("name", "meant"), [("Max-Min", "max-min"), ("WATER_FILLING", "water-filling")])
-def test_another_spelling_is_no_other_name(name: str, meant: str) -> None:
-    with pytest.raises(UnknownName, match=f"did you mean '{meant}'?"):
-        registry.load("objective", name)
-
-
-def test_the_built_in_admission_is_first_come_first_served() -> None:
-    admission = registry.load("admission", "first-come")(2)
-    assert isinstance(admission, Admission)
-    assert admission == FirstComeAdmission(2)
-    assert list(admission.admit(iter("abc"), 9)) == ["a", "b"]
 
 
 def test_plug_ins_are_found_beside_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +44,7 @@ def test_plug_ins_are_found_beside_what_is_built_in(monkeypatch: pytest.MonkeyPa
         "",
     )
     assert registry.load("solver", "dice") is plugins.dice
-    assert registry.load("solver", "exact") is exact
+    assert registry.load("solver", "exact") is EXACT
     assert registry.load("placement", "shuffled") is plugins.shuffled
     assert "dice" not in registry.parts("objective")
 
@@ -88,7 +58,7 @@ def test_a_plug_in_may_be_a_whole_module_or_deep_inside_one(monkeypatch: pytest.
 
 def test_a_built_in_name_cannot_be_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, ("solver", "exact", f"{HERE}:dice"))
-    assert registry.load("solver", "exact") is exact
+    assert registry.load("solver", "exact") is EXACT
     clash = registry.parts("solver")["exact (someones-package)"]
     assert clash.problem == "the name is taken by bftrain; rename the entry point"
     with pytest.raises(UnknownName):
@@ -102,11 +72,6 @@ def test_a_plug_in_cannot_take_a_name_that_only_looks_different(monkeypatch: pyt
         assert clash.problem == f"the name is taken by bftrain as '{taken}'; rename the entry point"
         with pytest.raises(UnknownName, match=f"did you mean '{taken}'"):
             registry.load(port, name)
-
-
-def test_what_is_built_in_loads_without_a_look_at_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", None)  # any call of it fails
-    assert registry.load("solver", "exact") is exact
 
 
 def test_of_two_plug_ins_of_one_name_the_first_wins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +103,7 @@ def test_a_broken_plug_in_is_an_error_only_for_who_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, target: str, words: str
 ) -> None:
     register(monkeypatch, ("solver", "bad", target))
-    assert registry.load("solver", "exact") is exact
+    assert registry.load("solver", "exact") is EXACT
     with pytest.raises(BrokenPlugin) as broken:
         registry.load("solver", "bad")
     assert str(broken.value).startswith(f"solver 'bad': {words}")
@@ -156,30 +121,17 @@ def test_a_module_may_do_anything_when_it_is_imported(
         registry.load("solver", "homeless")
 
 
-def test_entry_points_are_asked_for_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def listed(group: str) -> object:
-        asked.append(group)
-        return entry_points(group=group)
-
-    monkeypatch.setattr(registry, "entry_points", listed)
-    for port in registry.PORTS:
-        registry.parts(port)
-    assert asked == [f"bftrain.{port}" for port in registry.PORTS]
-
-
 def test_a_solver_that_cannot_run_here_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, ("solver", "missing", f"{HERE}:missing"))
     with pytest.raises(NotAvailable, match=r"^solver 'missing': no licence \(buy one\)$"):
-        find_solver("missing")
+        assembly.find_solver("missing")
 
 
 @pytest.mark.parametrize("name", ["rude", "mute"])
 def test_a_solver_that_cannot_say_whether_it_can_run_is_broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     register(monkeypatch, ("solver", name, f"{HERE}:{name}"))
     with pytest.raises(BrokenPlugin, match=f"^solver '{name}': available\\(\\) failed"):
-        find_solver(name)
+        assembly.find_solver(name)
 
 
 def test_a_harvester_is_built_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:

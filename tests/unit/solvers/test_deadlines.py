@@ -89,41 +89,7 @@ def test_no_change_is_said_where_nothing_better_is_known() -> None:
     assert found.solver_words == "the deadline passed before there was a plan: no change"
 
 
-@pytest.mark.parametrize("kinds", [False, True])
-def test_levels_are_not_sorted_where_there_is_no_time_for_it(kinds: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
-    given = table("max-min", kinds=kinds)
-    monkeypatch.setattr(one_kind, "alike", None)
-    monkeypatch.setattr(CompetingTask, "on", None)  # nor is any task looked at to say what no change is worth
-    found = registry.load("solver", "exact").solve(given, PASSED)
-    assert found.solver_words == "the deadline passed before there was a plan: no change"
-    assert isinstance(given.coupling, LevelCoupling)
-    stays = [task.size for task in given.problem.tasks]
-    assert found.value == min(given.values[np.arange(TASKS), stays][list(given.coupling.counted)])
 
 
-def test_building_the_table_is_part_of_solving(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = chain([0.0], repeat(7.0))
-    monkeypatch.setattr("bftrain.assembly.perf_counter", lambda: next(clock))
-    seen: list[float] = []
-    exact = registry.load("solver", "exact")
-    original = type(exact).solve
-
-    def solved(self: object, given: ValueTable, limits: Limits) -> object:
-        seen.append(limits.deadline_s)
-        return original(self, given, limits)
-
-    monkeypatch.setattr(type(exact), "solve", solved)
-    solve(table("throughput").problem, "exact", limits=Limits(deadline_s=10.0))
-    assert seen == [3.0]
 
 
-def test_gurobi_is_handed_no_programme_for_which_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not gurobi.solver.available().ok:
-        pytest.skip(gurobi.solver.available().reason)
-    matrix = programme_of(table_of_values([[0, 1, 2], [0, 2, 3]], pool=3)).matrix
-    assert gurobi.solver.run(matrix, Limits(deadline_s=1e-6)) == LATE
-    clock = count(0)
-    monkeypatch.setattr(gurobi, "perf_counter", lambda: float(next(clock)))
-    monkeypatch.setattr(gurobi, "_TOGETHER", 1)
-    assert gurobi.solver.run(matrix, Limits(deadline_s=1.5)) == LATE  # in the middle of its rows
-    assert next(clock) == 3

@@ -31,9 +31,6 @@ def solver() -> Iterator[HighsSolver]:
     found.worker.close()
 
 
-def test_a_small_programme_starts_no_process(solver: HighsSolver) -> None:
-    assert solver.solve(rough(20), PATIENT).quality is Quality.PROVEN
-    assert solver.worker.pid is None
 
 
 def test_a_worker_is_kept_for_large_programmes_and_answers_as_this_process(solver: HighsSolver) -> None:

@@ -195,95 +195,24 @@ def test_users_against_every_division(inside: Inside) -> None:
         assert solution.value == pytest.approx(by_trying_all(problem), rel=1e-9)
 
 
-def test_a_users_nodes_stay_with_the_users_other_tasks() -> None:
-    """The small task of a user can use one node only: what it leaves is not for other users."""
-    steady = [10.0 * nodes for nodes in range(1, 11)]
-    tasks = (plain("small", 10.0, user="ada"), plain("large", *steady, user="ada"), plain("other", *steady, user="bob"))
-    # One node is all that a third of ten brings the small one, so it counts 1; to the others 10/3 nodes do
-    assert sizes_of("hierarchical", shared(10, *tasks)) == [1, 3, 6]  # 1 + 0.9 beside 1.8
-    assert sizes_of("hierarchical", shared(10, *tasks, entities={"ada": Entity(weight=4.0)})) == [1, 6, 3]
-    first = {"ada": Entity(inside=Inside.FIFO)}
-    assert sizes_of("hierarchical", shared(10, *tasks[::-1], entities=first)) == [5, 5, 0]
-    # Without users the small one is first, and then the other two are alike
-    assert sizes_of("water-filling", shared(9, *tasks)) == [1, 4, 4]
 
 
-def test_programmes_are_for_several_kinds() -> None:
-    solution = highs.solver.solve(table_for("hierarchical", varied_problem(3)), LIMITS)
-    assert (solution.quality, "use exact" in solution.solver_words) == (Quality.NONE, True)
 
 
-def test_more_tasks_than_nodes_the_best_for_those_who_can_run() -> None:
-    tasks = [plain(name, 10.0, 19.0) for name in "abcd"]
-    for policy in POLICIES:
-        working = [replace(task, work_left_samples=1000.0) for task in tasks]
-        assert sorted(sizes_of(policy, shared(2, *working))) == [0, 0, 1, 1]
-    # One needs three nodes, three need one: as many as possible run
-    big = plain("big", 10.0, 20.0, 30.0, min_nodes=3)
-    for policy in ("max-min", "water-filling"):
-        assert sizes_of(policy, shared(3, big, *tasks[:3])) == [0, 1, 1, 1]
-        assert sizes_of(policy, shared(2, big, *tasks[:3])) == [0, 1, 1, 0]
 
 
-def test_who_had_least_so_far_comes_first() -> None:
-    tasks = [
-        plain(name, 10.0, done_samples=done, held_node_s=done) for name, done in zip("abc", (500, 0, 200), strict=True)
-    ]
-    for policy in ("max-min", "max-min-plain", "water-filling"):
-        assert sizes_of(policy, shared(1, *tasks)) == [0, 1, 0]
-        assert sizes_of(policy, shared(2, *tasks)) == [0, 1, 1]
-    late = [
-        plain(name, 10.0, 20.0, work_left_samples=1000.0, age_s=age)
-        for name, age in zip("abc", (0, 500, 100), strict=True)
-    ]
-    assert sizes_of("finish-time", shared(4, *late)) == [1, 2, 1]
 
 
-def test_weight_0_has_what_no_other_task_can_use() -> None:
-    tasks = (plain("a", 10.0, 20.0), plain("none", 1000.0, 2000.0, 3000.0, weight=0.0))
-    for policy in ("max-min", "water-filling", "hierarchical"):
-        assert sizes_of(policy, shared(2, *tasks)) == [2, 0]
-        assert sizes_of(policy, shared(4, *tasks)) == [2, 2]
 
 
-def test_a_task_that_can_never_run_does_not_keep_the_others_down() -> None:
-    never = (plain("stuck", 0.0, 0.0), plain("huge", 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, min_nodes=8))
-    for policy in POLICIES:
-        tasks = [
-            replace(task, work_left_samples=1000.0) for task in (*never, plain("a", 10.0, 20.0), plain("b", 10.0, 20.0))
-        ]
-        assert sizes_of(policy, shared(3, *tasks))[0:2] == [0, 0] or policy == "max-min-plain"
-        assert sorted(sizes_of(policy, shared(4, *tasks))[2:]) == [2, 2] or policy == "max-min-plain"
 
 
-def test_no_task_and_no_node() -> None:
-    for policy in (*POLICIES, "hierarchical"):
-        assert exact.solver.solve(table_for(policy, shared(3)), LIMITS).value == 0.0
-        assert sizes_of(policy, shared(0, plain("a", 10.0))) == [0]
 
 
-def test_no_end_is_known() -> None:
-    tasks = (plain("endless", 10.0, 20.0), plain("other", 10.0, 20.0))
-    assert sizes_of("finish-time", shared(2, *tasks)) == [1, 1]  # by their speeds alone
-    assert sum(sizes_of("makespan", shared(2, *tasks))) == 2  # no weights: what is left goes where most is done
-    ends = (tasks[0], replace(tasks[1], work_left_samples=100.0))
-    assert sizes_of("makespan", shared(2, *ends)) == [0, 2]
 
 
-def test_a_rescale_that_costs_more_than_it_brings_is_left_out() -> None:
-    running = plain("a", 10.0, 20.0, 30.0, size=1, grow_cost_s=1000.0)
-    assert sizes_of("water-filling", shared(6, running, plain("b", 10.0, 20.0, 30.0))) == [1, 3]
 
 
-def test_ties_that_are_too_large_to_look_through_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = {"a": (0.0, 10.0, 40.0), "b": (0.0, 10.0, 30.0), "c": (0.0, 25.0, 26.0)}
-    problem = shared(5, *(plain(name, *speeds, min_nodes=2) for name, speeds in rates.items()))
-    solution = exact.solver.solve(table_for("water-filling", problem), LIMITS)
-    assert solution.solver_words == ""
-    monkeypatch.setattr(one_kind, "_LARGEST", 0)
-    unsure = exact.solver.solve(table_for("water-filling", problem), LIMITS)
-    assert "chosen by a rule" in unsure.solver_words
-    assert unsure.value == solution.value  # the worst-off is proven nevertheless
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -314,131 +243,25 @@ def test_users_over_two_kinds_risetogether(inside: Inside) -> None:
         assert solution.value == pytest.approx(best, rel=1e-7, abs=1e-9)
 
 
-def test_in_a_harvester_the_worst_off_takes_its_turn() -> None:
-    problem = shared(1, *(plain(name, 10.0) for name in "ab"))
-    assert assembly.solve(problem, objective="max-min").value == 0.0
-    assert fair_objectives.max_min.capabilities.uses_history
 
 
-def test_over_kinds_the_time_may_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found by then is given, and no more is claimed of it."""
-    problem = of_two_kinds(3)
-    table = table_for("water-filling", problem)
-    best = exact.solver.solve(table, LIMITS)
-    for asked in range(80):
-        left = iter(range(asked))
-
-        def clock(left: Iterator[int] = left) -> float:
-            return 0.0 if next(left, None) is not None else 1e9
-
-        monkeypatch.setattr(feasibility, "perf_counter", clock)
-        solution = exact.solver.solve(table, LIMITS)
-        assert table.allowed(solution.sizes, solution.kinds)
-        assert solution.value is not None
-        assert best.value is not None
-        assert solution.value <= best.value + 1e-9
-        if solution.termination is Termination.OPTIMAL:
-            break
-        assert solution.termination is Termination.TIME_LIMIT
-        assert "out of time" in solution.solver_words
-        assert solution.bound is not None
-        assert solution.bound >= best.value - 1e-9
-    else:
-        pytest.fail("it never came to its end")
-    assert asked > 3
-    assert solution.value == best.value
 
 
-def test_over_kinds_who_stays_low_may_be_left_to_the_last_answer() -> None:
-    """Six equal tasks without nodes, two nodes: levels alone do not decide which run, only how well off they are."""
-    curves = {"v": plain("any", 30.0).curve, "p": plain("any", 10.0).curve}
-    tasks = tuple(plain(name, 30.0, curves=curves) for name in "abcdef")
-    problem = shared(2, *tasks, pools={"v": 1, "p": 1})
-    solution = exact.solver.solve(table_for("water-filling", problem), LIMITS)
-    assert sorted(solution.kinds.values()) == ["p", "v"]
-    assert solution.value == 0.0
 
 
-def on(kinds: tuple[str, ...], name: str, *rates: float, nodes: tuple[int, ...] = ()) -> CompetingTask:
-    """A task that runs on ``kinds`` only, as fast on all of them."""
-    curve = SpeedCurve(nodes=nodes or tuple(range(1, len(rates) + 1)), rate=rates)
-    return CompetingTask(name=name, max_nodes=curve.nodes[-1], curve=curve, curves=dict.fromkeys(kinds, curve))
 
 
-def test_who_must_wait_is_counted_kind_by_kind() -> None:
-    tasks = (
-        *(on(("a",), name, 1.0) for name in ("a1", "a2")),
-        *(on(("b",), name, rate, 8 * rate, nodes=(1, 8)) for name, rate in (("b1", 10.0), ("b2", 9.0))),
-    )
-    problem = AllocationProblem(pool=9, pools={"a": 1, "b": 8}, horizon_s=120.0, tasks=tasks)
-    assert table_for("max-min", problem).coupling.first == 2  # one of the first two, and one more
-    for solver in (exact.solver, highs.solver):
-        found = solver.solve(table_for("max-min", problem), LIMITS)
-        assert (found.sizes["b1"], found.sizes["b2"]) == (4, 4)  # not all where most is done
 
 
-def test_who_must_wait_is_counted_by_sizes_that_do_something() -> None:
-    big = tuple(plain(f"big{i}", 0.0, 0.0, 0.0, 40.0, 50.0, 60.0, 70.0, 80.0) for i in range(2))
-    small = tuple(plain(f"s{i}", *((10.0 + i) * size for size in range(1, 9))) for i in range(3))
-    for policy in ("max-min", "max-min-plain", "finish-time"):
-        assert sizes_of(policy, shared(10, *big, *small)) == [4, 0, 2, 2, 2]
 
 
-@pytest.mark.parametrize("limit", [10**9, 0])
-def test_waiting_over_kinds_is_the_fewest_or_more(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_objectives, "_LARGEST", limit)
-    numbers = np.random.default_rng(5)
-    missed = 0
-    for _ in range(60):
-        needs, pools = numbers.integers(1, 6, (4, 2)), numbers.integers(0, 7, 2).tolist()
-        most = 0
-        for choice in product(range(3), repeat=4):  # on the first kind, on the second, not at all
-            used = [sum(int(needs[i, kind]) for i, at in enumerate(choice) if at == kind) for kind in range(2)]
-            if used[0] <= pools[0] and used[1] <= pools[1]:
-                most = max(most, sum(at < 2 for at in choice))
-        found = fair_objectives.count_fitting(needs, pools)
-        assert found <= most
-        missed += found < most
-    assert missed == 0 if limit else missed < 15
 
 
-def test_no_task_is_counted_over_large_kinds_without_a_table_of_all_of_them() -> None:
-    assert fair_objectives.count_fitting(np.empty((0, 3), dtype=np.int64), [15_000] * 3) == 0
 
 
-def test_nodes_on_which_a_task_does_not_run_are_no_service() -> None:
-    tasks = tuple(plain(name, 0.0, 0.0, 5.0, 10.0) for name in "xy")
-    assert sorted(sizes_of("max-min-plain", shared(4, *tasks))) == [0, 4]  # not two nodes for each to idle on
 
 
-def test_rounding_does_not_decide_who_is_worst_off() -> None:
-    # Two nodes for x are 599.9999999999999, two for y 1200; one for x and three for y are 600 and 900
-    tasks = tuple(
-        replace(plain(name, *(speed * size for size in range(1, 9))), weight=weight)
-        for name, speed, weight in (("x", 13.0, 0.1), ("y", 0.1, 0.2))
-    )
-    for policy in ("water-filling", "max-min"):
-        assert sizes_of(policy, shared(4, *tasks, horizon_s=120.0)) == [2, 2]
-    users = tuple(
-        replace(plain(name, *(speed * size for size in range(1, 9))), user=name)
-        for name, speed in (("x", 0.7), ("y", 0.1))
-    )
-    entities = {"x": Entity(weight=0.3), "y": Entity(weight=0.6)}
-    assert sizes_of("hierarchical", shared(4, *users, horizon_s=120.0, entities=entities)) == [2, 2]
-    of_kinds = replace(shared(4, *tasks, horizon_s=120.0), pools={"a": 4, "b": 0})
-    found = exact.solver.solve(table_for("water-filling", of_kinds), LIMITS)
-    assert (found.sizes, found.quality) == ({"x": 2, "y": 2}, Quality.PROVEN)
 
 
-def test_alike_merges_what_differs_by_rounding_only() -> None:
-    near = np.nextafter(600.0, 0.0)
-    levels = np.array([[-np.inf, 0.0, near, 600.0], [600.0000001, -5.0, -np.inf, np.nextafter(-5.0, 0.0)]])
-    assert alike(levels).tolist() == [[-np.inf, 0.0, near, near], [600.0000001, -5.0, -np.inf, -5.0]]
-    assert alike(np.empty((0, 3))).shape == (0, 3)
 
 
-def test_of_those_alike_to_all_others_who_does_more_is_raised() -> None:
-    gangs = tuple(plain(name, 0.0, 0.0, speed, min_nodes=3) for name, speed in (("a", 1.0), ("b", 100.0)))
-    for policy in ("water-filling", "max-min", "finish-time"):
-        assert sizes_of(policy, shared(3, *gangs)) == [0, 3]
-        assert sizes_of(policy, shared(3, *reversed(gangs))) == [3, 0]

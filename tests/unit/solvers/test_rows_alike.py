@@ -67,19 +67,6 @@ def test_one_change_after_the_other_from_a_best_plan(seed: int) -> None:
         present = [size if rng.random() < 0.9 else 0 for size in present]
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_costs_of_rescaling(seed: int) -> None:
-    rng = np.random.default_rng(200 + seed)
-    values = rows_of_few_kinds(rng)
-    pool = int(rng.integers(1, values.size // 2))
-    present = held(rng, *values.shape, pool)
-    for row, size in enumerate(present):
-        if size:
-            stays = values[row, size]
-            values[row] -= int(rng.integers(0, 2)) * 3  # so that some rows of a kind remain alike
-            values[row, size] = stays
-    table = table_of(values, pool, present)
-    assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -96,39 +83,12 @@ def test_many_changes_at_once(seed: int) -> None:
         assert sizes(remembering, table) == best_sizes_by_plain_programme(table)
 
 
-def test_rows_are_alike_if_values_and_sizes_are() -> None:
-    values = np.repeat([[0.0, 1.0], [0.0, 2.0]], 10, axis=0)
-    present = np.array([0, 1] * 10)
-    kinds = kinds_of_rows(values, present.tolist())
-    assert sorted(kinds.count.tolist()) == [5, 5, 5, 5]
-    assert all(
-        kinds.rows(int(kinds.of_row[row])) == list(range(row % 2 + row // 10 * 10, row // 10 * 10 + 10, 2))
-        for row in range(20)
-    )
-    assert sorted(kinds_of_rows(values, [0] * 20).count.tolist()) == [10, 10]
 
 
-def test_numbers_of_rows_give_the_same_kinds() -> None:
-    rng = np.random.default_rng(7)
-    values = rows_of_few_kinds(rng)
-    present = rng.integers(0, 2, len(values))
-    contents = [row.tobytes() for row in values]
-    numbers = [contents.index(content) for content in contents]
-    found, by_number = kinds_of_rows(values, present.tolist()), kinds_of_rows(values, present.tolist(), numbers)
-    places = sorted((first, count) for first, count in zip(found.first, found.count, strict=True))
-    assert places == sorted((first, count) for first, count in zip(by_number.first, by_number.count, strict=True))
-    assert (found.first[found.of_row] == by_number.first[by_number.of_row]).all()
 
 
-def test_few_rows_are_not_looked_at() -> None:
-    assert len(kinds_of_rows(np.zeros((3, 2)), [0] * 3)) == 3
 
 
-def test_equal_numbers_of_unequal_rows_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bftrain_solvers.knapsack.row_kinds._factors", lambda count: np.zeros(count, dtype=np.int64))
-    values = np.cumsum(np.random.default_rng(1).integers(0, 5, (20, 6)), axis=1).astype(np.float64)
-    table = table_of(values - values[:, :1], pool=40)
-    assert sizes(ExactSolver(), table) == best_sizes_by_plain_programme(table)
 
 
 @pytest.mark.parametrize(("idle", "last"), [(1, 0), (5, 0), (31, 16)])

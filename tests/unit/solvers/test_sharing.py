@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TWO = ([[2.0, 1.0, 0.5], [3.0, 2.0, 1.0]], (1, 2, 3))
 SEEDS = range(50)
-THREE = ([[40.0, 10.0], [12.0, 4.0], [100.0, 50.0]], (1, 1))
 
 
 def problem(speeds: Sequence[Sequence[float]], counts: Sequence[int], **more: Sequence[Any]) -> SharingProblem:
@@ -94,22 +93,8 @@ def in_bounds(given: SharingProblem, shares: Shares) -> None:
         assert used <= count * (1.0 + 1e-7)
 
 
-def test_the_published_cases() -> None:
-    assert share(problem(*TWO), "max-min").value == pytest.approx(48 / 31, rel=1e-9)
-    three = share(problem(*THREE), "max-min")
-    assert three.value == pytest.approx(8 / 11, rel=1e-9)
-    assert list(three.speeds.values()) == pytest.approx([200 / 11, 64 / 11, 600 / 11], rel=1e-9)
-    work = problem(*TWO, work_left_samples=[3e5, 5e5])
-    assert share(work, "makespan").value == pytest.approx(200_000.0, rel=1e-9)
-    assert share(problem(*THREE), "throughput").value == pytest.approx(110.0, rel=1e-9)
 
 
-def test_what_each_has_alone() -> None:
-    alone = share(problem(*THREE), "isolated")
-    assert dict(alone.shares["t0"]) == pytest.approx({"k0": 1 / 3, "k1": 1 / 3})
-    assert alone.value == pytest.approx(2 / 3)
-    # A third of everything is more than all of the time of a small task
-    assert dict(share(problem([[1.0]], (5,)), "isolated").shares["t0"]) == {"k0": 1.0}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -183,19 +168,6 @@ def test_water_filling_is_max_min_again_and_again(seed: int) -> None:
     assert list(found.speeds.values()) == pytest.approx(floor.tolist(), rel=1e-4)
 
 
-def test_entities_share_by_weight_and_divide_as_they_like() -> None:
-    tasks = tuple(
-        SharingTask(name=f"{entity}{number}", speeds={"k": 1.0}, entity=entity)
-        for entity in "ab"
-        for number in range(4)
-    )
-    entities = {"a": Entity(weight=3.0), "b": Entity(inside=Inside.FIFO)}
-    found = share(SharingProblem(nodes={"k": 4}, tasks=tasks, entities=entities), "hierarchical")
-    assert list(found.speeds.values()) == pytest.approx([0.75] * 4 + [1.0, 0.0, 0.0, 0.0])
-    assert found.value == pytest.approx(1.0)
-    # The first of b has all it can use: what b still may have goes to its second, and then what a cannot use
-    found = share(SharingProblem(nodes={"k": 6}, tasks=tasks, entities=entities), "hierarchical")
-    assert list(found.speeds.values()) == pytest.approx([1.0] * 4 + [1.0, 1.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -235,27 +207,6 @@ def test_no_plain_programme_ends_sooner_or_is_less_unfair(seed: int) -> None:
     assert largest.value == pytest.approx(most(columns, columns.weights)[0], rel=1e-7)
 
 
-@pytest.mark.parametrize("scarce", [0.5, 2.0, 20.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_many_tasks_come_to_what_one_large_programme_does(
-    seed: int, scarce: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(seed)
-    speeds = rng.lognormal(0.0, 1.0, (700, 3))
-    speeds[rng.random(speeds.shape) < 0.1] = 0.0
-    speeds[speeds.max(axis=1) == 0.0, 0] = 1.0
-    market = ShareDemands(speeds, rng.choice([1.0, 2.0, 8.0], 700), np.full(3, 700.0 / scarce))
-    level, rate = np.zeros(700), speeds.mean(axis=1) * rng.choice([1.0, 3.0], 700)
-    found = rise(market, level, rate)
-    again = rise(market, level, rate, found.hint)
-    monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.try_height", lambda *_: None)
-    monkeypatch.setattr(rising, "_SMALL", 10_000)  # so that none is taken to have chosen
-    plain = rise(market, level, rate)
-    assert found.height == pytest.approx(plain.height, rel=1e-7)
-    assert again.height == pytest.approx(plain.height, rel=1e-7)
-    assert (found.shares.sum(axis=1) <= 1.0 + 1e-7).all()
-    assert (market.nodes @ found.shares <= market.counts * (1.0 + 1e-7)).all()
-    assert ((speeds * found.shares).sum(axis=1) >= rate * found.height * (1.0 - 1e-7)).all()
 
 
 @pytest.mark.parametrize("scarce", [4, 6, 18])
@@ -288,25 +239,8 @@ def test_tasks_to_which_kinds_are_nearly_alike_need_no_large_programme(
     assert ((speeds * found.shares).sum(axis=1) >= rate * found.height * (1.0 - 1e-7)).all()
 
 
-def test_who_does_not_know_kinds_shares_time() -> None:
-    blind = share(problem(*THREE, weight=[1.0, 1.0, 2.0]), "max-min-blind")
-    times = [sum(row.values()) for row in blind.shares.values()]
-    assert times == pytest.approx([0.5, 0.5, 1.0])
-    assert blind.value == pytest.approx(0.5)
-    assert all(row["k0"] == pytest.approx(row["k1"]) for row in blind.shares.values())  # as if kinds were alike
-    confined = share(problem([[4.0, 1.0], [4.0, 0.0]], (1, 2), weight=[1.0, 1.0]), "max-min-blind")
-    assert sum(confined.shares["t0"].values()) == confined.shares["t1"]["k0"] == pytest.approx(1.0)
 
 
-def test_weights_of_zero_and_no_task() -> None:
-    given = problem([[1.0], [1.0]], (1,), weight=[0.0, 1.0])
-    assert list(share(given, "water-filling").speeds.values()) == pytest.approx([0.0, 1.0])
-    alone = problem([[1.0], [1.0]], (1,), weight=[0.0, 0.0])
-    assert list(share(alone, "water-filling").speeds.values()) == pytest.approx([0.5, 0.5])
-    with pytest.raises(BadInput, match="no task has a weight"):
-        share(alone, "max-min")
-    for policy in ("max-min", "water-filling", "hierarchical", "makespan", "finish-time", "throughput", "isolated"):
-        assert dict(share(SharingProblem(nodes={"k": 1}, tasks=()), policy).shares) == {}
 
 
 @pytest.mark.parametrize(
@@ -335,6 +269,3 @@ def test_unknown_work_and_unknown_policies() -> None:
         share(problem(*TWO), "maxmin")
 
 
-def test_a_problem_is_the_same_after_a_journey() -> None:
-    given = drawn(3)
-    assert wire.decode(wire.encode(given), SharingProblem, where="journey") == given

@@ -56,12 +56,6 @@ def test_proportional_is_as_good_as_a_general_optimiser(seed: int) -> None:
     assert shares.value == pytest.approx(value)
 
 
-def test_on_one_kind_proportional_divides_by_weight_as_far_as_time_goes() -> None:
-    three = problem([[5.0], [1.0], [100.0]], (2,), weight=[1.0, 3.0, 1.0])
-    shares = share(three, "proportional").shares  # the second cannot use more than all of its time: 1 is left for two
-    assert shares["t1"]["k0"] == pytest.approx(1.0, abs=1e-6)
-    assert shares["t0"]["k0"] == pytest.approx(0.5, abs=1e-6)
-    assert shares["t2"]["k0"] == pytest.approx(0.5, abs=1e-6)
 
 
 def test_no_task_is_raised_by_a_percentage_without_others_losing_as_much_in_all() -> None:
@@ -96,23 +90,7 @@ def test_a_kind_without_nodes_is_as_one_that_is_not_there(policy: str, seed: int
     assert found.speeds == wanted.speeds
 
 
-def test_without_prices_cost_is_throughput_and_a_dear_kind_is_left_to_the_task_that_it_helps_most() -> None:
-    plain = problem(*TWO)
-    assert share(plain, "cost").value == pytest.approx(share(plain, "throughput").value)
-    one_each = problem([[4.0, 3.0], [8.0, 3.0]], (1, 1))
-    dear = msgspec.structs.replace(one_each, prices={"k0": 10.0})
-    assert share(dear, "cost").shares == {"t0": {"k1": 1.0}, "t1": {"k0": 1.0}}
 
 
-@pytest.mark.parametrize("price", [0.0, -1.0, float("inf")])
-def test_a_price_is_above_0(price: float) -> None:
-    with pytest.raises(BadInput, match="prices"):
-        msgspec.structs.replace(problem(*TWO), prices={"k0": price})
 
 
-def test_a_task_without_weight_gets_nothing_and_no_weight_at_all_is_an_error() -> None:
-    shares = share(problem(*TWO, weight=[0.0, 1.0]), "proportional")
-    assert shares.shares["t0"] == {}
-    assert shares.speeds["t1"] == pytest.approx(3.0, abs=1e-6)
-    with pytest.raises(BadInput, match="no task has a weight"):
-        share(problem(*TWO, weight=[0.0, 0.0]), "proportional")

@@ -125,47 +125,14 @@ def test_cost_is_samples_over_the_price_of_the_kind() -> None:
         assert solution.value == pytest.approx(max(map(bought, divisions(table))), rel=1e-9)
 
 
-def test_cost_takes_the_kind_where_work_is_cheapest() -> None:
-    """Twice as fast at three times the price is dear; an urgent task can still go there if no other does."""
-    curves = {"v": SpeedCurve(nodes=(1,), rate=(20.0,)), "p": SpeedCurve(nodes=(1,), rate=(10.0,))}
-    tasks = (plain("a", 10.0, curves=curves),)
-    problem = AllocationProblem(pool=2, pools={"v": 1, "p": 1}, prices={"v": 3.0}, horizon_s=10.0, tasks=tasks)
-    assert dict(exact.solver.solve(tables("cost", problem)[1], Limits()).kinds) == {"a": "p"}
-    cheap = replace(problem, prices={"v": 1.5})
-    assert dict(exact.solver.solve(tables("cost", cheap)[1], Limits()).kinds) == {"a": "v"}
 
 
-def test_as_many_as_possible_run_before_any_runs_well() -> None:
-    tasks = tuple(plain(name, 10.0, 1000.0, work_left_samples=1e6) for name in "abc")
-    for policy in ("completion", "proportional"):
-        problem = AllocationProblem(pool=3, horizon_s=10.0, tasks=tasks)
-        solution = exact.solver.solve(tables(policy, problem)[1], Limits())
-        assert set(solution.sizes.values()) == {1}
-    problem = AllocationProblem(pool=2, horizon_s=10.0, tasks=tasks)
-    solution = exact.solver.solve(tables("completion", problem)[1], Limits())
-    assert sorted(solution.sizes.values()) == [0, 1, 1]
 
 
-def test_the_shortest_ends_first() -> None:
-    long, short = plain("long", 10.0, work_left_samples=1e5), plain("short", 10.0, work_left_samples=1e2)
-    problem = AllocationProblem(pool=1, horizon_s=10.0, tasks=(long, short))
-    assert dict(exact.solver.solve(tables("completion", problem)[1], Limits()).sizes) == {"long": 0, "short": 1}
 
 
-def test_a_million_times_slower_counts_as_not_running() -> None:
-    crawls = plain("a", 1e-9, 10.0, min_nodes=1, work_left_samples=100.0)
-    problem = AllocationProblem(pool=2, horizon_s=10.0, tasks=(crawls, plain("b", 10.0, work_left_samples=100.0)))
-    assert dict(exact.solver.solve(tables("completion", problem)[1], Limits()).sizes) == {"a": 0, "b": 1}
 
 
-def test_no_task_and_no_task_that_counts() -> None:
-    for policy in ("completion", "proportional", "cost"):
-        no_tasks = AllocationProblem(pool=2, horizon_s=10.0, tasks=())
-        assert exact.solver.solve(tables(policy, no_tasks)[1], Limits()).value == 0.0
-        idle = AllocationProblem(
-            pool=2, horizon_s=10.0, tasks=(plain("a", 10.0, weight=0.0), plain("b", 0.0, weight=0.0))
-        )
-        assert exact.solver.solve(tables(policy, idle)[1], Limits()).value == 0.0
 
 
 class _Own:
