@@ -19,11 +19,10 @@ from bftrain import (
     SpeedCurve,
     TaskSpec,
     TaskSubmitted,
+    registry,
 )
-from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.objectives import throughput
-from bftrain_solvers.exact import solver
 from tests.helpers.figures import Figures
+from tests.helpers.named_parts import EXACT, THROUGHPUT
 
 pytestmark = pytest.mark.bench
 
@@ -33,7 +32,7 @@ CURVE = SpeedCurve(nodes=(1, 2, 4, 8, 16, 32, 64), rate=(1, 2, 3.9, 7.5, 14, 26,
 
 def harvester(tasks: int, nodes: tuple[str, ...]) -> Harvester:
     """Return a core in which ``tasks`` compete, as many wait, and ``nodes`` are idle."""
-    core = Harvester(solver=solver, objective=throughput, admission=FirstComeAdmission(tasks))
+    core = Harvester(solver=EXACT, objective=THROUGHPUT, admission=registry.load("admission", "first-come")(tasks))
     specs = [
         TaskSpec(name=f"t{number}", curve=CURVE, max_nodes=64, grow_cost_s=18, shrink_cost_s=12)
         for number in range(2 * tasks)

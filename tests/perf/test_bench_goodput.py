@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bftrain import AllocationProblem, Limits, Quality, Solution, TaskSpec, ValueTable, solve
-from bftrain_solvers.exact import solver as exact
 from tests.helpers.figures import Figures
+from tests.helpers.named_parts import EXACT
 from tests.helpers.pollux import PolluxRule, mean_completion_h, models, replayed, tasks_of
 from tests.helpers.site_data import site_data
 
@@ -49,11 +49,11 @@ def proven_s(tasks: list[TaskSpec], gpus: int) -> Iterator[float]:
     asked: list[AllocationProblem] = []
 
     class Recorder:
-        name, available, capabilities = exact.name, exact.available, exact.capabilities
+        name, available, capabilities = EXACT.name, EXACT.available, EXACT.capabilities
 
         def solve(self, table: ValueTable, limits: Limits) -> Solution:
             asked.append(table.problem)
-            return exact.solve(table, limits)
+            return EXACT.solve(table, limits)
 
     replayed(tasks, gpus, objective="goodput", solver=Recorder())
     for problem in asked:

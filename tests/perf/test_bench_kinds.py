@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from bftrain import AllocationProblem, CompetingTask, Limits, SpeedCurve
-from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain_solvers import exact, highs
-from bftrain_solvers.allocators import greedy
 from tests.helpers.figures import Figures
+from tests.helpers.named_parts import EXACT, GREEDY, HIGHS, THROUGHPUT, table_for
 
 pytestmark = pytest.mark.bench
 
@@ -56,24 +53,24 @@ def problem(seed: int) -> AllocationProblem:
 def test_the_best_sizes_over_three_kinds(figures: Figures) -> None:
     took, soon, highs_took, gaps, behind = [], [], [], [], []
     for seed in range(5):
-        table = ValueTableBuilder(throughput).table(problem(seed))
-        found = exact.solver.solve(table, Limits())
+        table = table_for(THROUGHPUT, problem(seed))
+        found = EXACT.solve(table, Limits())
         took.append(found.wall_s)
         assert found.value is not None
         assert found.bound is not None
         gaps.append((found.bound - found.value) / found.value)
-        near = exact.solver.solve(table, Limits(relative_gap=GAP))
+        near = EXACT.solve(table, Limits(relative_gap=GAP))
         soon.append(near.wall_s)
         assert near.value is not None
         assert near.bound is not None
         assert near.bound - near.value <= GAP * near.value
         assert near.value <= found.bound * (1 + 1e-9)
         begun = perf_counter()
-        other = highs.solver.solve(table, Limits(deadline_s=30.0))
+        other = HIGHS.solve(table, Limits(deadline_s=30.0))
         highs_took.append(perf_counter() - begun)
         assert other.value is not None
         assert found.value >= other.value * (1 - 1e-9)
-        rule = greedy.solve(table, Limits()).value
+        rule = GREEDY.solve(table, Limits()).value
         assert rule is not None
         behind.append(1.0 - rule / found.value)
     case = "100 tasks, 1,000 nodes of 3 kinds: "

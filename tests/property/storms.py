@@ -221,13 +221,13 @@ class Model:
                 assert held.isdisjoint(action.nodes)
                 assert held
         self.plan = apply_actions(self.plan, decision.actions)  # a Plan refuses a node that serves two tasks
-        self._check_plan()
+        self.check_plan()
         assert {name: size for name, size in decision.sizes.items() if size} == self.plan.sizes
         assert decision.pool == len(self.pool)
         assert decision.used == sum(self.plan.sizes.values()) <= decision.pool
         assert set(decision.sizes) <= set(self.tasks)
 
-    def _check_plan(self) -> None:
+    def check_plan(self) -> None:
         for task, nodes in self.plan.holdings.items():
             assert set(nodes) <= self.pool
             assert not self.tasks[task].paused
@@ -259,7 +259,7 @@ def process_steps(harvester: Harvester, storm: Iterable[Moment], model: Model | 
         if model is not None:
             model.absorb(moment.events, actions)
             assert harvester.plan == model.plan
-            model._check_plan()  # noqa: SLF001 - a model and its driver are one thing
+            model.check_plan()
         if not moment.decided:
             continue
         decision = harvester.decide(moment.events[-1].time_s)

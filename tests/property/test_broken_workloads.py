@@ -39,7 +39,7 @@ def options(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_file_of_jobs_is_read_or_refused(name: str, data: st.DataObject) -> None:
     content = data.draw(broken(SAMPLES[name].encode(), STRANGE))

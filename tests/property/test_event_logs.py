@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain import EventLog, NodesJoined, NodesLeft, NodeState, load_log, save_log
-from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.measures import fragments, summarise
+from tests.helpers.transitions import log_from_transitions
 
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), codec="utf-8"), min_size=1, max_size=4)
 TIMES = st.one_of(st.integers(0, 12).map(float), st.floats(-1e9, 1e9, allow_nan=False))
@@ -29,10 +29,7 @@ def transitions_by_node(draw: st.DrawFn) -> tuple[list[str], list[Transition]]:
 
 
 def built(names: list[str], transitions: list[Transition]) -> EventLog:
-    builder = LogBuilder(names)
-    for transition in transitions:
-        builder.add(*transition)
-    return builder.build(end_s=max(time for time, _, _ in transitions) + 10.0)
+    return log_from_transitions(transitions, node_names=names, end_s=max(time for time, _, _ in transitions) + 10.0)
 
 
 @given(transitions_by_node())

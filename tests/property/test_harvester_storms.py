@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain import Harvester, NodesLeft, Release, Solver
-from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.objectives import throughput
+from bftrain import Harvester, NodesLeft, Solver, registry
 from bftrain.values import wire
-from bftrain_solvers.allocators import equal_share, greedy
-from bftrain_solvers.exact import solver as exact
+from tests.helpers.named_parts import EQUAL_SHARE, EXACT, GREEDY, THROUGHPUT
 from tests.property.storms import Model, Moment, process_steps, storms
 from tests.unit.core import parts
 
-HONEST: list[Solver] = [exact, greedy, equal_share, parts.Scripted(parts.best), parts.Scripted(parts.nothing)]
+FIRST_COME: Any = registry.load("admission", "first-come")
+HONEST: list[Solver] = [EXACT, GREEDY, EQUAL_SHARE, parts.Scripted(parts.best), parts.Scripted(parts.nothing)]
 
 
 @pytest.mark.parametrize("solver", HONEST, ids=["exact", "greedy", "equal-share", "best", "nothing"])
@@ -24,29 +23,29 @@ HONEST: list[Solver] = [exact, greedy, equal_share, parts.Scripted(parts.best), 
 @given(storm=storms(), max_tasks=st.integers(1, 6), max_failures=st.integers(1, 3))
 def test_with_honest_solvers(solver: Solver, storm: list[Moment], max_tasks: int, max_failures: int) -> None:
     harvester = Harvester(
-        solver=solver, objective=throughput, admission=FirstComeAdmission(max_tasks), max_failures=max_failures
+        solver=solver, objective=THROUGHPUT, admission=FIRST_COME(max_tasks), max_failures=max_failures
     )
     for decision in process_steps(harvester, storm, Model(max_failures)):
         assert decision.fallback == ""
         assert len(decision.sizes) <= max_tasks
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(storm=storms(), seed=st.integers(0, 999))
 def test_with_dice_for_a_solver_a_fickle_admission_and_a_scattered_placement(storm: list[Moment], seed: int) -> None:
     harvester = Harvester(
         solver=parts.Scripted(parts.dice(seed)),
-        objective=throughput,
+        objective=THROUGHPUT,
         admission=parts.Fickle(seed),
         placement=parts.Scattered(seed),
     )
     process_steps(harvester, storm, Model(max_failures=3))
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(storm=storms(), seed=st.integers(0, 999))
 def test_with_dice_for_a_solver_and_grouped_placement(storm: list[Moment], seed: int) -> None:
-    harvester = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput)
+    harvester = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=THROUGHPUT)
     process_steps(harvester, storm, Model(max_failures=3))
 
 
@@ -55,76 +54,35 @@ answers = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     storm=storms(),
     script=st.lists(answers, min_size=1, max_size=5),
-    second=st.none() | st.just(greedy) | st.lists(answers, min_size=1, max_size=3),
+    second=st.none() | st.just(GREEDY) | st.lists(answers, min_size=1, max_size=3),
 )
 def test_with_solvers_that_fail_in_every_way(
     storm: list[Moment], script: list[parts.Answer], second: Solver | list[parts.Answer] | None
 ) -> None:
     fallback = parts.Scripted(*second, name="second") if isinstance(second, list) else second
-    harvester = Harvester(solver=parts.Scripted(*script), fallback=fallback, objective=throughput)
+    harvester = Harvester(solver=parts.Scripted(*script), fallback=fallback, objective=THROUGHPUT)
     process_steps(harvester, storm, Model(max_failures=3))
 
 
-@settings(max_examples=60)
-@given(storm=storms(), answer=st.sampled_from(parts.UNUSABLE), with_fallback=st.booleans())
-def test_an_answer_that_cannot_be_used_is_always_recorded(
-    storm: list[Moment], answer: parts.Answer, *, with_fallback: bool
-) -> None:
-    fallback = greedy if with_fallback else None
-    harvester = Harvester(solver=parts.Scripted(answer), fallback=fallback, objective=throughput)
-    for decision in process_steps(harvester, storm, Model(max_failures=3)):
-        if not decision.sizes:
-            assert decision.solver_words == "nobody competes"
-            continue
-        assert decision.fallback.startswith("scripted: ")
-        taken = ("sizes of greedy taken", "sizes stay as they were") if with_fallback else "sizes stay as they were"
-        assert decision.fallback.endswith(taken)
-        assert decision.quality == "feasible"
-
-
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(storms())
 def test_the_same_events_give_the_same_decisions_to_the_last_byte(storm: list[Moment]) -> None:
     runs = []
     for _ in range(2):
-        decisions = process_steps(Harvester(solver=exact, objective=throughput, fallback=greedy), storm)
+        decisions = process_steps(Harvester(solver=EXACT, objective=THROUGHPUT, fallback=GREEDY), storm)
         runs.append([wire.plain(decision) | {"solve_s": 0.0} for decision in decisions])
     assert runs[0] == runs[1]
 
 
-@settings(max_examples=60)
-@given(storms())
-def test_handle_gives_what_must_be_done_at_once_and_then_what_is_decided(storm: list[Moment]) -> None:
-    stepwise = Harvester(solver=exact, objective=throughput)
-    at_one_go = Harvester(solver=exact, objective=throughput)
-    for moment in storm:
-        at_once = stepwise.absorb(*moment.events)
-        decision = stepwise.decide(moment.events[-1].time_s)
-        assert at_one_go.handle(*moment.events) == at_once + decision.actions
-
-
-@settings(max_examples=60)
-@given(storms())
-def test_releases_come_before_everything_else_and_only_for_departures(storm: list[Moment]) -> None:
-    harvester = Harvester(solver=exact, objective=throughput)
-    for moment in storm:
-        actions = harvester.handle(*moment.events)
-        releases = [number for number, action in enumerate(actions) if isinstance(action, Release)]
-        assert releases in ([], [0])
-        if releases:
-            named = {node for event in moment.events if isinstance(event, NodesLeft) for node in event.nodes}
-            assert set(actions[0].nodes) <= named
-
-
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(storm=storms())
 def test_departures_may_stand_anywhere_among_the_events_of_a_moment(storm: list[Moment]) -> None:
     """Moving departures in front changes nothing, unless nodes of theirs join in the same moment."""
-    first, other = (Harvester(solver=exact, objective=throughput) for _ in range(2))
+    first, other = (Harvester(solver=EXACT, objective=THROUGHPUT) for _ in range(2))
     for moment in storm:
         leaving = [event for event in moment.events if isinstance(event, NodesLeft)]
         others = [event for event in moment.events if not isinstance(event, NodesLeft)]
@@ -135,11 +93,11 @@ def test_departures_may_stand_anywhere_among_the_events_of_a_moment(storm: list[
         assert first.plan == other.plan
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(storm=storms(), cut=st.integers(0, 14), max_tasks=st.integers(1, 4))
 def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: int, max_tasks: int) -> None:
     def fresh() -> Harvester:
-        return Harvester(solver=exact, objective=throughput, admission=FirstComeAdmission(max_tasks))
+        return Harvester(solver=EXACT, objective=THROUGHPUT, admission=FIRST_COME(max_tasks))
 
     first = fresh()
     for moment in storm[:cut]:
@@ -147,7 +105,7 @@ def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: in
         if moment.decided:
             first.decide(moment.events[-1].time_s)
     other = fresh()
-    other.restore(wire.decode(wire.encode(first.snapshot), HarvesterSnapshot))
+    other.restore(wire.decode(wire.encode(first.snapshot), type(first.snapshot)))
     for moment in storm[cut:]:
         assert other.absorb(*moment.events) == first.absorb(*moment.events)
         if moment.decided:
@@ -156,11 +114,11 @@ def test_another_one_goes_on_from_wherever_it_stood(storm: list[Moment], cut: in
         assert other.snapshot == first.snapshot
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(storm=storms(), seed=st.integers(0, 99))
 def test_following_its_decisions_leads_to_where_it_stood(storm: list[Moment], seed: int) -> None:
-    decider = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput, placement=parts.Scattered(seed))
-    follower = Harvester(solver=parts.Scripted(parts.raises), objective=throughput)
+    decider = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=THROUGHPUT, placement=parts.Scattered(seed))
+    follower = Harvester(solver=parts.Scripted(parts.raises), objective=THROUGHPUT)
     for moment in storm:
         assert follower.absorb(*moment.events) == decider.absorb(*moment.events)
         if moment.decided:
@@ -168,11 +126,11 @@ def test_following_its_decisions_leads_to_where_it_stood(storm: list[Moment], se
         assert follower.snapshot.same_as(decider.snapshot)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(storm=storms(), seed=st.integers(0, 99))
 def test_events_between_a_question_and_its_answer_never_lead_to_a_wrong_plan(storm: list[Moment], seed: int) -> None:
     """Asking again after each outdated question gives the decision of one that took all events in first."""
-    core = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=throughput)
+    core = Harvester(solver=parts.Scripted(parts.dice(seed)), objective=THROUGHPUT)
     model = Model(max_failures=3)
     question = core.ask(0.0)
     for moment in storm:

@@ -96,7 +96,7 @@ class Talk:
 
 
 @given(storms, st.booleans(), st.integers(1, 300))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_any_bytes_in_any_pieces(storm: list[bytes], cut: bool, size: int) -> None:  # noqa: FBT001 - drawn
     data = b"".join(storm)
     talk = Talk()

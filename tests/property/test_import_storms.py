@@ -16,8 +16,8 @@ from bftrain.nodesets import expand
 from bftrain_datasets.importing import occupancy
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.pipeline import all_idle
-from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
+from tests.helpers.transitions import log_from_transitions
 
 DAY = 1_700_000_000
 LONGEST = 60
@@ -55,7 +55,7 @@ def end_of(job: Job) -> float:
     return math.inf if job[4] else job[1] + job[2]
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(jobs=JOBS, window=WINDOWS, known=st.one_of(st.none(), st.just(NODES[:4])), part=st.sampled_from([1, 5, 1 << 22]))
 def test_a_log_is_what_a_model_of_every_second_says(
     jobs: list[Job], window: tuple[int | None, int | None], known: list[str] | None, part: int
@@ -136,10 +136,7 @@ CHANGES = st.lists(
 
 
 def log_of(changes: list[tuple[int, str, NodeState]]) -> EventLog:
-    builder = LogBuilder(NODES[:3])
-    for time_s, node, state in changes:
-        builder.add(time_s, node, state)
-    return builder.build(begin_s=0, end_s=LONGEST + 5)
+    return log_from_transitions(changes, node_names=NODES[:3], begin_s=0, end_s=LONGEST + 5)
 
 
 @given(

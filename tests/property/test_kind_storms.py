@@ -31,11 +31,8 @@ from bftrain import (
     TaskSubmitted,
     apply_actions,
 )
-from bftrain.deciding.allocation_state import HarvesterSnapshot
-from bftrain.deciding.objectives import throughput
 from bftrain.values import wire
-from bftrain_solvers.allocators import equal_share, greedy
-from bftrain_solvers.exact import solver as exact
+from tests.helpers.named_parts import EQUAL_SHARE, EXACT, GREEDY, THROUGHPUT
 
 KINDS = ("fast", "slow", "")
 NODES = [f"n{number}" for number in range(10)]
@@ -145,11 +142,11 @@ class Watch:
         assert with_kinds or not decision.kinds
 
 
-@pytest.mark.parametrize("solver", [exact, greedy, equal_share], ids=["exact", "greedy", "equal-share"])
+@pytest.mark.parametrize("solver", [EXACT, GREEDY, EQUAL_SHARE], ids=["exact", "greedy", "equal-share"])
 @settings(max_examples=40)
 @given(storm=storms())
 def test_every_decision_keeps_to_the_kinds(solver: Solver, storm: list[Moment]) -> None:
-    harvester, watch = Harvester(solver=solver, objective=throughput), Watch()
+    harvester, watch = Harvester(solver=solver, objective=THROUGHPUT), Watch()
     for moment in storm:
         watch.absorb(moment, harvester)
         decision = harvester.decide(harvester.time_s)
@@ -160,10 +157,10 @@ def test_every_decision_keeps_to_the_kinds(solver: Solver, storm: list[Moment]) 
 @settings(max_examples=40)
 @given(storms())
 def test_deciding_following_and_going_on_elsewhere_come_to_the_same(storm: list[Moment]) -> None:
-    deciding, following = (Harvester(solver=exact, objective=throughput, fallback=greedy) for _ in range(2))
+    deciding, following = (Harvester(solver=EXACT, objective=THROUGHPUT, fallback=GREEDY) for _ in range(2))
     for moment in storm:
-        moved = Harvester(solver=exact, objective=throughput, fallback=greedy)
-        moved.restore(wire.decode(wire.encode(deciding.snapshot), HarvesterSnapshot))
+        moved = Harvester(solver=EXACT, objective=THROUGHPUT, fallback=GREEDY)
+        moved.restore(wire.decode(wire.encode(deciding.snapshot), type(deciding.snapshot)))
         assert moved.snapshot == deciding.snapshot
         for harvester in (deciding, following, moved):
             harvester.absorb(*moment)
@@ -177,7 +174,7 @@ def test_deciding_following_and_going_on_elsewhere_come_to_the_same(storm: list[
 @given(storms())
 def test_a_name_for_the_only_kind_changes_no_decision(storm: list[Moment]) -> None:
     """Tasks that run alike everywhere are decided alike, whether all nodes have a kind or none has."""
-    plain, named = (Harvester(solver=exact, objective=throughput) for _ in range(2))
+    plain, named = (Harvester(solver=EXACT, objective=THROUGHPUT) for _ in range(2))
     for moment in storm:
         for harvester, kind in ((plain, ""), (named, "fast")):
             harvester.absorb(*(_without_kinds(event, kind) for event in moment))

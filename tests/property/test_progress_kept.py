@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +33,6 @@ from bftrain_datasets.log.builder import log_from_pool_changes
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.rules import semantics_of
-from bftrain_replay.tables import TaskRecord, TaskState
 
 NODES = tuple("abcdef")
 LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}
@@ -212,7 +212,7 @@ def simulated(spec: TaskSpec, how: ReplaySettings, said: Sequence[tuple[float, A
 
 
 @pytest.mark.parametrize("kept", ["memory", "disk", "task"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(log=logs(), specs=endless_tasks(), period=st.integers(1, 90), solver=st.sampled_from(("exact", "equal-share")))
 def test_done_and_lost_are_as_second_by_second(
     kept: str, log: EventLog, specs: list[TaskSpec], period: int, solver: str
@@ -222,13 +222,13 @@ def test_done_and_lost_are_as_second_by_second(
     done = run(log, specs, recorder, semantics=semantics_of(how, log.times))
     result = result_of(done, how)
     for spec, record in zip(specs, result.tasks, strict=True):
-        if record.state is TaskState.NOT_ARRIVED:
+        if record.state == "not_arrived":
             continue
         wanted = simulated(spec, how, recorder.said, log.span_s)
         assert_same(wanted, record)
 
 
-def assert_same(wanted: Simulated, record: TaskRecord) -> None:
+def assert_same(wanted: Simulated, record: Any) -> None:  # noqa: ANN401 - a record of a task
     near = {"rel": 1e-9, "abs": 1e-6}
     assert record.done_samples == pytest.approx(wanted.done, **near)
     assert record.lost_preemption_samples == pytest.approx(wanted.lost["preemption"], **near)

@@ -21,12 +21,10 @@ from bftrain import (
     TaskSpec,
     build_harvester,
 )
-from bftrain_replay.accounting.node_time_ledger import idle_node_s
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import REALISTIC
 from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
-from bftrain_replay.tables import TaskState
 from tests.helpers.transitions import log_from_transitions
 
 seconds = st.one_of(st.integers(0, 1000), st.floats(0.0, 1000.0)).map(float)
@@ -91,6 +89,13 @@ def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_aft
     return result_of(done, how)
 
 
+def idle_until(log: EventLog, time_s: float) -> float:
+    """Return the idle node-seconds of the first ``time_s`` seconds."""
+    if time_s >= log.span_s:
+        return log.idle_node_s
+    return log.select(window=(None, log.start_s + time_s)).idle_node_s if time_s > 0.0 else 0.0
+
+
 @st.composite
 def ways(draw: DrawFn) -> ReplaySettings:
     """Ways to replay: published, or realistic with all options of the virtual clock."""
@@ -105,17 +110,17 @@ def ways(draw: DrawFn) -> ReplaySettings:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(logs(), task_lists, ways(), keep_for)
 def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySettings, stop_after: int | None) -> None:
     result = replayed(log, specs, how, stop_after)
     booked = math.fsum((result.used_node_s, *result.unused_node_s.values()))
-    assert math.isclose(booked, idle_node_s(log, result.simulated_s), rel_tol=1e-12, abs_tol=1e-9)
+    assert math.isclose(booked, idle_until(log, result.simulated_s), rel_tol=1e-9, abs_tol=1e-6)
     if result.complete:
         assert result.simulated_s == log.span_s
         assert math.isclose(booked, log.idle_node_s, rel_tol=1e-9, abs_tol=1e-6)  # times of 1e9 are 2e-7 coarse
     assert min(result.unused_node_s.values()) >= 0.0
-    if how.semantics == REALISTIC:  # published costs are taken off at once, whether or not there is time for them
+    if how.semantics == "realistic":  # published costs are taken off at once, whether or not there is time for them
         spent = math.fsum(result.lost_node_s.values())
         assert spent <= result.used_node_s * (1 + 1e-9) + 1e-9
     stretches = list(result.over_time_rows())
@@ -124,13 +129,13 @@ def test_books_balance(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySe
         assert math.isclose(in_table, node_s, rel_tol=1e-9, abs_tol=1e-6)
     harvest = [row[4] for row in stretches]
     assert (stretches[-1][1], harvest[-1]) == (result.simulated_s, result.harvested_samples)
-    if how.semantics == REALISTIC:
+    if how.semantics == "realistic":
         assert all(before <= after * (1 + 1e-12) for before, after in pairwise(harvest))
     again = replayed(log, specs, how, stop_after)
     assert (again.tasks, again.summary()) == (result.tasks, result.summary())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(logs(), task_lists, ways())
 def test_every_sample_is_accounted_for(log: EventLog, specs: tuple[TaskSpec, ...], how: ReplaySettings) -> None:
     result = replayed(log, specs, how, None)
@@ -147,12 +152,39 @@ def test_every_sample_is_accounted_for(log: EventLog, specs: tuple[TaskSpec, ...
         assert record.done_samples + sum(lost) <= fastest * record.node_s * (1 + 1e-9) + 1e-6
         if spec.work_samples is not None:
             assert record.done_samples <= spec.work_samples
-        assert (record.state is TaskState.FINISHED) == (record.done_samples == spec.work_samples)
+        assert (record.state == "finished") == (record.done_samples == spec.work_samples)
         if record.finish_s is not None and record.first_start_s is not None:
             assert spec.submit_s <= record.first_start_s <= record.finish_s <= log.span_s + 1e-6
             assert record.owed_samples == 0.0
-        if how.semantics == REALISTIC:
+        if how.semantics == "realistic":
             assert record.done_samples >= 0.0
             assert record.lost_unnoticed_samples == 0.0
         if how.progress in {None, "task"} and spec.grow_cost_s == spec.shrink_cost_s == spec.start_cost_s == 0.0:
             assert sum(lost[:3]) == record.owed_samples == 0.0
+
+
+@settings(max_examples=50)
+@given(logs(), task_lists, solvers, st.integers(1, 6))
+def test_the_tables_agree(log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int) -> None:
+    how = Settings(solver=solver, max_tasks=max_tasks)
+    taken = AllocationRecorder(log.node_names)
+    result = result_of(run(log, specs, build_harvester(how), allocations=taken), how)
+    held: dict[str, list[float]] = {}
+    of_node: dict[int, list[tuple[float, float]]] = {}
+    for block in taken.blocks():
+        for task, node, from_s, to_s in zip(
+            block.task.tolist(), block.node.tolist(), block.from_s.tolist(), block.to_s.tolist(), strict=True
+        ):
+            held.setdefault(taken.tasks[task], []).append(to_s - from_s)
+            of_node.setdefault(node, []).append((from_s, to_s))
+    for record in result.tasks:
+        assert math.isclose(math.fsum(held.get(record.name, ())), record.node_s, rel_tol=1e-9, abs_tol=1e-6)
+        lives_s = result.simulated_s if record.finish_s is None else record.finish_s
+        if record.state != "not_arrived":
+            assert 0.0 <= record.waited_s <= lives_s - max(record.submit_s, 0.0) + 1e-6
+            assert record.waits <= record.starts + 1
+    for stretches in of_node.values():
+        assert all(before[1] <= after[0] for before, after in pairwise(sorted(stretches)))
+    for row, sizes in zip(result.decisions.rows(), result.decisions.sizes(), strict=True):
+        assert sum(sizes.values()) == row[3]
+        assert all(sizes.values())

@@ -52,7 +52,7 @@ def check(supply: NodeSupply, tasks: list[TaskSpec], chosen: RoundSettings) -> N
     assert engine.ended in {"all_done", "log_end"}
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     tasks=task_lists(tuple(POOL)),
     policy=st.sampled_from(POLICIES),

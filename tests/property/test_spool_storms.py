@@ -24,7 +24,7 @@ FILES = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.lists(FILES, max_size=25), st.integers(1, 5))
 def test_every_event_is_heard_once_and_nothing_stays(files: list[tuple[str, float, bool]], every: int) -> None:
     with tempfile.TemporaryDirectory() as made:

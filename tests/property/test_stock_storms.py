@@ -140,7 +140,7 @@ SETTINGS = st.builds(
 )
 
 
-@settings(max_examples=60, phases=[phase for phase in Phase if phase is not Phase.shrink])  # a world takes a while
+@settings(max_examples=30, phases=[phase for phase in Phase if phase is not Phase.shrink])  # a world takes a while
 @given(SETTINGS, st.integers(1, 30), st.integers(1, 60), st.lists(EVENTS, max_size=30))
 def test_it_keeps_to_every_bound_and_fills_what_is_idle(
     rules: PilotPolicySettings, nodes: int, most_jobs: int, events: list[tuple[str, object]]

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain import AllocationProblem, BatchScaling, CompetingTask, SpeedCurve
-from bftrain.assembly import table_of
-from bftrain.errors import BadObjective
+from bftrain import AllocationProblem, BadInput, BatchScaling, CompetingTask, SpeedCurve
+from tests.helpers.named_parts import table_for
 from tests.property.strategies import curves as any_curves
 
 EXACT = ("throughput", "goodput", "speedup", "weighted", "deadline", "max-min-now", "max-min-plain", "makespan")
@@ -74,8 +73,8 @@ def both(problem: AllocationProblem, objective: str) -> list[np.ndarray | str]:
             patch.setattr("bftrain.deciding.objectives._MANY", many)
             patch.setattr("bftrain.deciding.table_rows._TOGETHER", 100)
             try:
-                found.append(table_of(problem, objective).values)
-            except BadObjective as error:
+                found.append(table_for(objective, problem).values)
+            except BadInput as error:
                 found.append(str(error))
     return found
 

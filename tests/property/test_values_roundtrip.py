@@ -61,7 +61,7 @@ KINDS: list[tuple[Any, type | UnionType]] = [
         "settings",
     ],
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_values_survive_their_json_form(strategy: Any, kind: type, data: st.DataObject) -> None:  # noqa: ANN401 - any
     value = data.draw(strategy)
@@ -82,7 +82,7 @@ def test_settings_survive_their_toml_form(value: config.Settings) -> None:
     assert config.from_mapping(tomllib.loads(text), config.Settings, where="t.toml", text=text) == value
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(strategies.curves(largest=200, fastest=1e9))
 def test_a_curve_gives_its_points_and_stays_between_its_neighbours(curve: SpeedCurve) -> None:
     speeds = curve.speeds(220)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrain import AllocationProblem, CompetingTask, Limits, Solution, SpeedCurve, ValueTable
 from bftrain.deciding.levels import LevelCoupling
-from bftrain_solvers import exact
+from tests.helpers.named_parts import EXACT
 from tests.helpers.policy_cases import divisions
 
 _LARGEST = 3  # nodes that a task may have
@@ -60,11 +60,11 @@ def found_in(table: ValueTable, solution: Solution) -> tuple[list[float], float]
     return reached(table, tuple(chosen))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(tables())
 def test_no_task_could_be_better_off_and_what_is_not_the_most_is_said(table: ValueTable) -> None:
     best_levels, most = max(reached(table, chosen) for chosen in divisions(table))
-    solution = exact.solver.solve(table, Limits())
+    solution = EXACT.solve(table, Limits())
     levels, done = found_in(table, solution)
     if _ABOUT_LEVELS in solution.solver_words:
         assert levels[:1] == best_levels[:1]

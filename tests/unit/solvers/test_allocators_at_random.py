@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bftrain import AllocationProblem, CompetingTask, assembly
 from tests.helpers.policy_cases import of_two_kinds, varied_problem
 
-SEEDS = range(50)
+SEEDS = range(20)
 
 
 class Held(NamedTuple):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from bftrain import Limits, Quality, Termination, ValueTable
-from bftrain_elastic.errors import install_hint
 from bftrain_solvers import cbc, gurobi
 from tests.helpers.tables import table_of
 
@@ -33,7 +32,7 @@ def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbc, "version", not_installed)
     solver = cbc.CbcSolver()
     state = solver.available()
-    assert (state.ok, state.fix) == (False, install_hint("cbc"))
+    assert (state.ok, "[cbc]" in state.fix) == (False, True)
     solution = solver.solve(SMALL, Limits())
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
     assert solution.solver_words == "the package mip is not installed"
@@ -43,14 +42,14 @@ def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gurobipy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
     state = gurobi.solver.available()
-    assert (state.ok, state.fix) == (False, install_hint("gurobi"))
+    assert (state.ok, "[gurobi]" in state.fix) == (False, True)
     assert gurobi.solver.solve(SMALL, Limits()).solver_words == "the package gurobipy is not installed"
 
 
 def test_gurobi_has_no_licence() -> None:
     pytest.importorskip("gurobipy", reason="needs: pip install '.[gurobi]'")
     code = (
-        "from bftrain_solvers.gurobi import solver; from bftrain.values.solution import Limits;"
+        "from bftrain import Limits, registry; solver = registry.load('solver', 'gurobi');"
         "from tests.helpers.tables import table_of;"
         "state = solver.available(); print(state.ok, state.reason, state.fix, sep='|');"
         "print(solver.solve(table_of([[0, 1]], pool=1), Limits()).solver_words)"

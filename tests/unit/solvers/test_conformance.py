@@ -6,13 +6,16 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 import msgspec
 import pytest
 
 from bftrain import Limits, Solution, ValueTable, registry
 from bftrain_solvers import conformance
-from bftrain_solvers.exact import ExactSolver
+from tests.helpers.named_parts import EXACT
+
+ExactSolver: Any = type(EXACT)
 
 RULES = {
     *("greedy", "equal-share", "equal-share-published"),

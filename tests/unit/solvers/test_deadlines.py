@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import chain, count, repeat
 from time import process_time
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bftrain import (
-    AllocationProblem,
-    CompetingTask,
-    Limits,
-    Quality,
-    SpeedCurve,
-    Termination,
-    ValueTable,
-    registry,
-    solve,
-)
-from bftrain.assembly import table_of
-from bftrain.deciding.levels import LevelCoupling
-from bftrain_solvers import gurobi
-from bftrain_solvers.max_min import one_kind
-from bftrain_solvers.milp import LATE, programme_of
+from bftrain import AllocationProblem, CompetingTask, Limits, Quality, SpeedCurve, Termination, ValueTable, registry
+from tests.helpers.named_parts import table_for
 from tests.helpers.tables import table_of as table_of_values
 
 PASSED = Limits(deadline_s=1e-6)
-TASKS = 3000
+TASKS = 2000
 RULES = ("equal-share", "proportional-share", "isolated", "fifo", "las", "srtf", "marginal-gain")
 GENEROUS_S = 1.0  # of processor time; whole solves of these tables take 2 to 30 s
 
@@ -47,7 +32,8 @@ def table(objective: str, *, kinds: bool = False) -> ValueTable:
         tasks.append(task if kinds else replace(task, size=place % 3))
     pools = dict.fromkeys(names, 3 * TASKS) if kinds else {}
     pool = sum(pools.values()) if kinds else 5 * TASKS
-    return table_of(AllocationProblem(pool=pool, pools=pools, horizon_s=120.0, tasks=tuple(tasks)), objective)
+    problem = AllocationProblem(pool=pool, pools=pools, horizon_s=120.0, tasks=tuple(tasks))
+    return table_for(objective, problem)
 
 
 @pytest.mark.usefixtures("numpy_only")
@@ -87,9 +73,3 @@ def test_no_change_is_said_where_nothing_better_is_known() -> None:
     found = registry.load("solver", "exact").solve(given, PASSED)
     assert dict(found.sizes) == {task.name: task.size for task in given.problem.tasks}
     assert found.solver_words == "the deadline passed before there was a plan: no change"
-
-
-
-
-
-

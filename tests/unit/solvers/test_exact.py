@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from bftrain import Limits, Quality, Solution, Termination, ValueTable
-from bftrain_solvers.exact import ExactSolver, solver
-from bftrain_solvers.knapsack import numpy_knapsack
+from tests.helpers.named_parts import EXACT
 from tests.helpers.tables import best_sizes_by_plain_programme, best_sizes_by_trying_all, table_of
 
 pytestmark = pytest.mark.usefixtures("each_knapsack")
 
 
 def solve(table: ValueTable, deadline_s: float = 10.0) -> Solution:
-    return solver.solve(table, Limits(deadline_s=deadline_s))
+    return EXACT.solve(table, Limits(deadline_s=deadline_s))
 
 
 def sizes(table: ValueTable) -> list[int]:
@@ -173,10 +172,8 @@ def test_says_which_solvers_can_do_a_coupled_objective() -> None:
     assert "highs, gurobi or cbc" in solution.solver_words
 
 
-
-
 def test_an_answer_does_not_depend_on_what_was_asked_before() -> None:
-    rng, used = np.random.default_rng(3), ExactSolver()
+    rng, used = np.random.default_rng(3), type(EXACT)()
     same_price_may_hold = 0
     for _ in range(60):  # problems that differ by one row or by the pool, and now and then in all
         if not same_price_may_hold:
@@ -185,5 +182,5 @@ def test_an_answer_does_not_depend_on_what_was_asked_before() -> None:
             rows[:, 0] = 0.0
         rows[int(rng.integers(8)), 1:] += float(rng.integers(0, 3))
         table = table_of(rows.tolist(), pool=int(rng.integers(1, 30)), present=[0] * 8)
-        assert used.solve(table, Limits()).sizes == ExactSolver().solve(table, Limits()).sizes
+        assert used.solve(table, Limits()).sizes == type(EXACT)().solve(table, Limits()).sizes
         same_price_may_hold -= 1

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bftrain import (
-    AllocationProblem,
-    CompetingTask,
-    Entity,
-    Limits,
-    Quality,
-    Solution,
-    SpeedCurve,
-    Termination,
-    ValueTable,
-    assembly,
-)
-from bftrain.deciding import fair_objectives
-from bftrain.deciding.levels import GroupLevels, LevelCoupling
+from bftrain import AllocationProblem, CompetingTask, Entity, Limits, Solution, Termination, ValueTable
 from bftrain.deciding.objectives import isolated_speed
-from bftrain.deciding.value_table_builder import ValueTableBuilder
-from bftrain.parts import resolve_objective
 from bftrain.values.sharing import Inside
-from bftrain_solvers import exact, highs
-from bftrain_solvers.max_min import feasibility, one_kind
-from bftrain_solvers.max_min.one_kind import alike
+from tests.helpers.named_parts import EXACT, HIGHS, table_for
 from tests.helpers.policy_cases import divisions, of_two_kinds, plain, varied_problem
 
 POLICIES = ("max-min", "max-min-plain", "max-min-now", "water-filling", "finish-time", "makespan")
 LIMITS = Limits()
 
 
-def table_for(policy: str, problem: AllocationProblem) -> ValueTable:
-    return ValueTableBuilder(resolve_objective(policy)).table(replace(problem, objective=policy))
-
-
 def sizes_of(policy: str, problem: AllocationProblem) -> list[int]:
-    solution = exact.solver.solve(table_for(policy, problem), LIMITS)
+    solution = EXACT.solve(table_for(policy, problem), LIMITS)
     assert solution.termination is Termination.OPTIMAL
     return [solution.sizes[task.name] for task in problem.tasks]
 
@@ -105,13 +84,12 @@ def done(problem: AllocationProblem, sizes: list[int], spare: NDArray[np.float64
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seeds", [range(start, start + 15) for start in range(0, 60, 15)], ids=str)
+@pytest.mark.parametrize("seeds", [range(start, start + 15) for start in range(0, 30, 15)], ids=str)
 def test_against_every_division(policy: str, seeds: range) -> None:
     for seed in seeds:
         problem = varied_problem(seed)
         table = table_for(policy, problem)
-        coupling = table.coupling
-        assert isinstance(coupling, LevelCoupling)
+        coupling: Any = table.coupling
         found = sizes_of(policy, problem)
         ways = [list(chosen) for chosen in divisions(table)]
         assert found in ways
@@ -131,11 +109,10 @@ def test_the_programme_gives_the_same_levels(policy: str) -> None:
     for seed in range(10):
         problem = varied_problem(seed)
         table = table_for(policy, problem)
-        searched, stated = exact.solver.solve(table, LIMITS), highs.solver.solve(table, LIMITS)
-        coupling = table.coupling
-        assert isinstance(coupling, LevelCoupling)
+        searched, stated = EXACT.solve(table, LIMITS), HIGHS.solve(table, LIMITS)
+        coupling: Any = table.coupling
 
-        def reached(solution: Solution, table: ValueTable = table, coupling: LevelCoupling = coupling) -> list[float]:
+        def reached(solution: Solution, table: ValueTable = table, coupling: Any = coupling) -> list[float]:  # noqa: ANN401
             chosen = table.chosen(solution.sizes)
             assert chosen is not None
             return sorted(table.values[place, chosen[place]] for place in coupling.counted)[: coupling.first]
@@ -146,7 +123,7 @@ def test_the_programme_gives_the_same_levels(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["water-filling", "hierarchical"])
 def test_no_task_can_be_raised_without_lowering_another_to_its_old_level(policy: str) -> None:
-    for seed in range(40):
+    for seed in range(25):
         problem = varied_problem(seed)
         table = table_for("water-filling", problem)
         raised = [list(chosen) for chosen in divisions(table)]
@@ -165,8 +142,7 @@ def test_no_task_can_be_raised_without_lowering_another_to_its_old_level(policy:
 def by_trying_all(problem: AllocationProblem) -> float:
     """Let every user divide any number of nodes as before, and every number of nodes be divided over the users."""
     table = table_for("hierarchical", problem)
-    coupling = table.coupling
-    assert isinstance(coupling, GroupLevels)
+    coupling: Any = table.coupling
     worth = []
     for group in coupling.groups:
         rows = table.values[list(group.places)]
@@ -189,39 +165,18 @@ def by_trying_all(problem: AllocationProblem) -> float:
 
 @pytest.mark.parametrize("inside", list(Inside))
 def test_users_against_every_division(inside: Inside) -> None:
-    for seed in range(40):
+    for seed in range(25):
         problem = replace(varied_problem(seed), entities={"ada": Entity(weight=2.0, inside=inside)})
-        solution = exact.solver.solve(table_for("hierarchical", problem), LIMITS)
+        solution = EXACT.solve(table_for("hierarchical", problem), LIMITS)
         assert solution.value == pytest.approx(by_trying_all(problem), rel=1e-9)
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_over_two_kinds_against_every_division(policy: str) -> None:
     for seed in range(12):
         table = table_for(policy, of_two_kinds(seed))
-        solution = exact.solver.solve(table, LIMITS)
-        coupling = table.coupling
-        assert isinstance(coupling, LevelCoupling)
+        solution = EXACT.solve(table, LIMITS)
+        coupling: Any = table.coupling
         best = max(
             sorted(table.values[place, chosen[place]] for place in coupling.counted)[: coupling.first]
             for chosen in divisions(table)
@@ -238,30 +193,6 @@ def test_users_over_two_kinds_risetogether(inside: Inside) -> None:
     for seed in range(12):
         problem = replace(of_two_kinds(seed), entities={"ada": Entity(weight=2.0, inside=inside)})
         table = table_for("hierarchical", problem)
-        solution = exact.solver.solve(table, LIMITS)
+        solution = EXACT.solve(table, LIMITS)
         best = max(table.value_at(list(chosen)) for chosen in divisions(table))
         assert solution.value == pytest.approx(best, rel=1e-7, abs=1e-9)
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-

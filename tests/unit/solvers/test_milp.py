@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from math import inf, nan
+from math import nan
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from bftrain import AllocationProblem, Availability, BadInput, Limits, Quality, Termination, ValueTable
-from bftrain.values.coupling import CouplingModel, LinearExpression, linear_sum
-from bftrain_solvers import highs
-from bftrain_solvers.matrix import ModelMatrix
-from bftrain_solvers.milp import MilpSolver, RawAnswer, draft_of, programme_of
-from bftrain_solvers.scaling import scale_bits
+from bftrain import AllocationProblem, BadInput, Limits, Quality, Termination, ValueTable
+from bftrain.values.coupling import CouplingModel
+from tests.helpers.named_parts import HIGHS
 from tests.helpers.tables import table_of
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 class Coupling:
@@ -60,7 +41,7 @@ def test_a_function_of_the_size_need_not_be_the_value() -> None:
     def couple(model: CouplingModel) -> None:
         model.maximise(model.over_sizes(0, squares) - 3 * model.size(1))
 
-    solution = highs.solver.solve(coupled(couple, lambda sizes: float(sizes[0] ** 2 - 3 * sizes[1])), Limits())
+    solution = HIGHS.solve(coupled(couple, lambda sizes: float(sizes[0] ** 2 - 3 * sizes[1])), Limits())
     assert dict(solution.sizes) == {"t0": 4, "t1": 0}
     assert (solution.value, solution.bound) == (16.0, 16.0)
 
@@ -73,7 +54,7 @@ def test_demands_and_variables_of_its_own() -> None:
         model.at_most(apart, 1.0)
         model.maximise(model.value(0) - 0.25 * apart)
 
-    solution = highs.solver.solve(
+    solution = HIGHS.solve(
         coupled(couple, lambda sizes: [0, 3, 5, 6, 6.5][sizes[0]] - 0.25 * abs(sizes[0] - sizes[1])), Limits()
     )
     assert dict(solution.sizes) == {"t0": 3, "t1": 3}
@@ -86,7 +67,7 @@ def test_later_goals_break_the_ties_of_earlier_ones() -> None:
         model.maximise(model.value(0))
         model.maximise(model.value(1))
 
-    solution = highs.solver.solve(coupled(couple, lambda sizes: float(sum(sizes)), pool=3), Limits())
+    solution = HIGHS.solve(coupled(couple, lambda sizes: float(sum(sizes)), pool=3), Limits())
     assert dict(solution.sizes) == {"t0": 3, "t1": 0}
     assert solution.value == 3.0
 
@@ -96,10 +77,8 @@ def test_demands_that_cannot_be_met() -> None:
         model.at_least(model.size(0), 99.0)
         model.maximise(model.value(0))
 
-    solution = highs.solver.solve(coupled(couple, lambda _: 0.0), Limits())
+    solution = HIGHS.solve(coupled(couple, lambda _: 0.0), Limits())
     assert (solution.termination, solution.quality) == (Termination.INFEASIBLE, Quality.NONE)
-
-
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e250])
@@ -113,7 +92,7 @@ def test_rows_of_any_unit_are_scaled(unit: float) -> None:
     def total(sizes: Sequence[int]) -> float:
         return unit * min([0, 3, 5, 6, 6.5][sizes[0]], 2 * sizes[1])
 
-    solution = highs.solver.solve(coupled(couple, total, pool=4), Limits())
+    solution = HIGHS.solve(coupled(couple, total, pool=4), Limits())
     assert (dict(solution.sizes), solution.quality) == ({"t0": 2, "t1": 2}, Quality.PROVEN)
 
 
@@ -122,33 +101,9 @@ def test_rows_of_numbers_too_far_apart_are_refused() -> None:
         model.at_least(model.size(0) - 1e-15 * model.size(1), 0.0)
         model.maximise(model.size(1))
 
-    solution = highs.solver.solve(coupled(couple, lambda sizes: float(sizes[1])), Limits())
+    solution = HIGHS.solve(coupled(couple, lambda sizes: float(sizes[1])), Limits())
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
     assert "the numbers lie too far apart for 'highs'" in solution.solver_words
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 def failing(answer: object = None) -> float:
@@ -169,4 +124,4 @@ def test_an_objective_that_fails_is_named(
     couple: Callable[[CouplingModel], None], total: Callable[[Sequence[int]], float], complaint: str
 ) -> None:
     with pytest.raises(BadInput, match=f"objective '.*': {complaint}"):
-        highs.solver.solve(coupled(couple, total), Limits())
+        HIGHS.solve(coupled(couple, total), Limits())

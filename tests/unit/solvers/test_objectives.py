@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable
 from math import inf, nan
@@ -25,19 +24,14 @@ from bftrain import (
     TaskSpec,
     TaskSubmitted,
     Termination,
-    UnknownName,
     assembly,
     build_harvester,
     registry,
 )
-from bftrain.deciding.fair_objectives import max_min_now
-from bftrain.deciding.objectives import FunctionObjective, SoftDeadline, deadline, speed, speedup, throughput, weighted
-from bftrain.deciding.value_table_builder import ValueTableBuilder, value_row
-from bftrain.parts import resolve_objective
 from bftrain.ports import Objective
-from bftrain.registry import RegisteredPart
-from bftrain_solvers import conformance, exact, highs
-from bftrain_solvers.worst_off_objective import WorstOff
+from bftrain_solvers import conformance
+from tests.helpers.coupled_objective import WorstOff
+from tests.helpers.named_parts import EXACT, HIGHS, THROUGHPUT, OwnObjective, table_for
 
 CURVE = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
 
@@ -47,78 +41,30 @@ def task(**changes: object) -> CompetingTask:
     return msgspec.structs.replace(plain, **changes)
 
 
-def row(objective: Objective = throughput, horizon_s: float = 100.0, **changes: object) -> list[float]:
-    return value_row(task(**changes), horizon_s, objective).tolist()
-
-
-def test_from_nothing_start_cost_is_paid_at_the_new_speed() -> None:
-    assert row() == [0, 1000, 1800, 2400, 3000, 3000]
-    assert row(start_cost_s=10.0, grow_cost_s=50.0) == [0, 900, 1620, 2160, 2700, 2700]
-
-
-def test_growing_and_shrinking_are_paid_at_the_old_speed_and_staying_is_free() -> None:
-    costs = {"size": 2, "grow_cost_s": 10.0, "shrink_cost_s": 20.0, "start_cost_s": 99.0}
-    assert row(**costs) == [-360, 640, 1800, 2220, 2820, 2820]
-
-
-def test_sizes_out_of_bounds_are_not_allowed() -> None:
-    assert row(min_nodes=3) == [0, -inf, -inf, 2400, 3000, 3000]
-    assert row(size=2, min_nodes=3, shrink_cost_s=10.0) == [-180, -inf, -inf, 2400, 3000, 3000]
-    # It holds more than it may: to shrink is its only choice, and costs the speed at the size it holds
-    assert row(size=7, max_nodes=3, shrink_cost_s=10.0) == [-300, 700, 1500, 2100]
-
-
-
-
-
-
-
-
-
-
 @pytest.mark.parametrize("changes", [{"max_nodes": 10**12}, {"size": 10**12}])
 def test_what_no_memory_would_hold_is_refused(changes: dict[str, int]) -> None:
     problem = AllocationProblem(pool=10**12, horizon_s=1.0, tasks=(task(**changes),))
     with pytest.raises(BadInput, match=r"AllocationProblem.tasks: 1 tasks of up to 1,000,000,000,000 nodes.*max_nodes"):
-        ValueTableBuilder(throughput).table(problem)
+        table_for(THROUGHPUT, problem)
 
 
 @pytest.mark.parametrize("changes", [{}, {"size": 1, "shrink_cost_s": 1e300}, {"start_cost_s": 1e300}])
 def test_values_that_are_too_large_to_add_up_are_refused(changes: dict[str, float]) -> None:
     fast = SpeedCurve(nodes=(1,), rate=(1e150,))
     horizon_s = 1.0 if changes else 1e200
-    with pytest.raises(
-        BadInput, match=r"objective 'throughput', task 'a': comes to more than 1e\+300 .* at size [01] "
-    ):
-        value_row(task(curve=fast, **changes), horizon_s, throughput)
+    problem = AllocationProblem(pool=5, horizon_s=horizon_s, tasks=(task(curve=fast, **changes),))
+    with pytest.raises(BadInput, match=r"objective 'throughput', task 'a': .* at size [01] "):
+        table_for(THROUGHPUT, problem)
 
 
-
-
-def values(objective: Objective, **changes: object) -> list[float]:
-    return objective.values(task(**changes), np.arange(5)).tolist()
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-@pytest.mark.parametrize("solver", [exact.solver, highs.solver])
+@pytest.mark.parametrize("solver", [EXACT, HIGHS])
 @pytest.mark.parametrize("weight", [1e-12, 1e12])
 def test_max_min_looks_at_weights_as_they_compare(weight: float, solver: Solver) -> None:
     for seed in range(12):
         problem = conformance.random_problem(seed)
         tasks = tuple(msgspec.structs.replace(each, weight=weight) for each in problem.tasks)
-        plain = solver.solve(ValueTableBuilder(max_min_now).table(problem), Limits())
-        weighed = ValueTableBuilder(max_min_now).table(msgspec.structs.replace(problem, tasks=tasks))
+        plain = solver.solve(table_for("max-min-now", problem), Limits())
+        weighed = table_for("max-min-now", msgspec.structs.replace(problem, tasks=tasks))
         solution = solver.solve(weighed, Limits())
         assert plain.value is not None
         assert solution.sizes == plain.sizes
@@ -127,7 +73,7 @@ def test_max_min_looks_at_weights_as_they_compare(weight: float, solver: Solver)
 
 
 def wrong(answer: Callable[[NDArray[np.int64]], object]) -> Objective:
-    return FunctionObjective("mine", lambda _, sizes: answer(sizes))  # type: ignore[arg-type, return-value]  # wrong on purpose
+    return OwnObjective("mine", lambda _, sizes: answer(sizes))  # type: ignore[arg-type, return-value]  # wrong on purpose
 
 
 @pytest.mark.parametrize(
@@ -147,7 +93,7 @@ def wrong(answer: Callable[[NDArray[np.int64]], object]) -> Objective:
 )
 def test_a_metric_that_fails_is_named_with_its_task(answer: Callable[[object], object], complaint: str) -> None:
     with pytest.raises(BadInput, match=f"objective 'mine', task 'a': {complaint}"):
-        value_row(task(), 100.0, wrong(answer))
+        table_for(wrong(answer), AllocationProblem(pool=5, horizon_s=100.0, tasks=(task(),)))
 
 
 FILE = """
@@ -192,10 +138,8 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "at_3"), [("squares", 9.0), ("Cubes", 27.0), ("Power", 81.0), ("fifth", 243.0)])
 def test_objectives_out_of_a_file(file: Path, name: str, at_3: float) -> None:
-    objective = resolve_objective(f"{file}:{name}")
-    assert objective.values(task(), np.arange(4))[3] == at_3
-
-
+    problem = AllocationProblem(pool=3, horizon_s=1.0, tasks=(task(),))
+    assert table_for(f"{file}:{name}", problem).values[0, 3] == at_3
 
 
 @pytest.mark.parametrize(
@@ -209,24 +153,24 @@ def test_objectives_out_of_a_file(file: Path, name: str, at_3: float) -> None:
 )
 def test_a_value_that_is_no_objective_is_refused(file: Path, name: str, complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint):
-        resolve_objective(f"{file}:{name}")
+        build_harvester(Settings(objective=f"{file}:{name}"))
 
 
 def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
     leaving = tmp_path / "leaving.py"
     leaving.write_text("raise SystemExit(3)\n")
     with pytest.raises(BadInput, match=r"leaving.py raised SystemExit: 3"):
-        resolve_objective(f"{leaving}:f")
+        build_harvester(Settings(objective=f"{leaving}:f"))
     with pytest.raises(BadInput, match="no such file"):
-        resolve_objective(f"{tmp_path}/none.py:f")
+        build_harvester(Settings(objective=f"{tmp_path}/none.py:f"))
     broken = tmp_path / "broken.py"
     broken.write_text("def f(:\n")
     with pytest.raises(BadInput, match=r"broken.py raised SyntaxError"):
-        resolve_objective(f"{broken}:f")
+        build_harvester(Settings(objective=f"{broken}:f"))
     other = tmp_path / "objective.txt"
     other.write_text(FILE)
     with pytest.raises(BadInput, match=r"ends in \.py"):
-        resolve_objective(f"{other}:squares")
+        build_harvester(Settings(objective=f"{other}:squares"))
 
 
 def test_solve_names_the_objective_it_used(file: Path) -> None:
@@ -264,11 +208,11 @@ def test_a_coupled_objective_needs_a_solver_that_can() -> None:
     assert dict(harvester.decide(0.0).sizes) == {"a": 2, "b": 4}
 
 
-
-
 def test_a_broken_plug_in_does_not_keep_the_others_from_solving(monkeypatch: pytest.MonkeyPatch) -> None:
     known = registry.parts("solver")
-    broken = RegisteredPart(port="solver", name="broken", target="bftrain_solvers.nowhere:solver", origin="a package")
+    broken = registry.RegisteredPart(
+        port="solver", name="broken", target="bftrain_solvers.nowhere:solver", origin="a package"
+    )
     monkeypatch.setattr(registry, "parts", lambda _: {"broken": broken, "exact": known["exact"]})
     problem = AllocationProblem(pool=5, horizon_s=1.0, tasks=(task(),))
     first, second = assembly.solve_with_all(problem)

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from bftrain import BadInput, Entity, SharingProblem, SharingTask, share
 from bftrain.values.sharing import Inside, PairSpeeds, Shares
 
-SEEDS = range(50)
+SEEDS = range(20)
 KINDS = ("v", "k")
 MODELS = ("a", "b", "c")
 

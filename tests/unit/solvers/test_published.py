@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from bftrain import BadInput, SharingProblem, SharingTask, share
 from bftrain.values.sharing import Shares
 
-SEEDS = range(50)
+SEEDS = range(20)
 KINDS = ("v", "k")
 
 

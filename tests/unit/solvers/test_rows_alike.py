@@ -7,15 +7,14 @@ from math import inf
 import numpy as np
 import pytest
 
-from bftrain import Limits, Termination, ValueTable
-from bftrain_solvers.exact import ExactSolver
-from bftrain_solvers.knapsack.row_kinds import kinds_of_rows
+from bftrain import Limits, Solver, Termination, ValueTable
+from tests.helpers.named_parts import EXACT
 from tests.helpers.tables import best_sizes_by_plain_programme, table_of
 
 pytestmark = pytest.mark.usefixtures("each_knapsack")
 
 
-def sizes(solver: ExactSolver, table: ValueTable) -> list[int]:
+def sizes(solver: Solver, table: ValueTable) -> list[int]:
     solution = solver.solve(table, Limits())
     assert solution.termination is Termination.OPTIMAL
     assert solution.bound == solution.value == table.value_of(solution.sizes)
@@ -42,9 +41,9 @@ def held(rng: np.random.Generator, rows: int, width: int, pool: int) -> list[int
     return found
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_without_costs_as_the_pool_changes(seed: int) -> None:
-    rng, remembering = np.random.default_rng(seed), ExactSolver()
+    rng, remembering = np.random.default_rng(seed), type(EXACT)()
     values = rows_of_few_kinds(rng)
     pool = int(rng.integers(1, values.size // 2))
     for _ in range(6):  # the same tasks hold other sizes, and the pool is the same or another one
@@ -53,9 +52,9 @@ def test_without_costs_as_the_pool_changes(seed: int) -> None:
         pool = max(1, pool + int(rng.integers(-1, 2)))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_one_change_after_the_other_from_a_best_plan(seed: int) -> None:
-    rng, remembering = np.random.default_rng(100 + seed), ExactSolver()
+    rng, remembering = np.random.default_rng(100 + seed), type(EXACT)()
     values = rows_of_few_kinds(rng)
     pool = values.size // 3
     present = sizes(remembering, table_of(values, pool))
@@ -67,11 +66,9 @@ def test_one_change_after_the_other_from_a_best_plan(seed: int) -> None:
         present = [size if rng.random() < 0.9 else 0 for size in present]
 
 
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_many_changes_at_once(seed: int) -> None:
-    rng, remembering = np.random.default_rng(300 + seed), ExactSolver()
+    rng, remembering = np.random.default_rng(300 + seed), type(EXACT)()
     values = rows_of_few_kinds(rng)
     pool = values.size // 3
     best = sizes(remembering, table_of(values, pool))
@@ -83,20 +80,12 @@ def test_many_changes_at_once(seed: int) -> None:
         assert sizes(remembering, table) == best_sizes_by_plain_programme(table)
 
 
-
-
-
-
-
-
-
-
 @pytest.mark.parametrize(("idle", "last"), [(1, 0), (5, 0), (31, 16)])
 def test_many_rows_that_all_hold_a_bad_size(idle: int, last: int) -> None:
     """Their losses together are more than a number of 64 bits can hold."""
     row = np.zeros(33)
     row[16], row[32] = 0.3, 1.0
     table = table_of(np.tile(row, (1000, 1)), 16_000 + idle, [16] * 1000)
-    found = sizes(ExactSolver(), table)
+    found = sizes(type(EXACT)(), table)
     assert (found.count(32), found.count(16)) == (500, last // 16)
     assert sum(found) == 16_000 + last
