@@ -47,7 +47,7 @@ def several(seed: int, tasks: int = 30, pools: tuple[int, ...] = (40, 60, 80), l
     return table_for(THROUGHPUT, problem)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_it_finds_what_highs_finds_and_proves_it(seed: int) -> None:
     table = several(seed)
     found = EXACT.solve(table, Limits())
@@ -122,9 +122,11 @@ def test_after_its_deadline_it_reports_its_plan_and_an_upper_bound() -> None:
 
 
 def test_what_the_search_gives_up_highs_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = [several(seed) for seed in range(6)]
+    # In all of these the search has no best plan when it gives up
+    tables = [several(seed, tasks=12, pools=(17, 23, 29), largest=16) for seed in (2, 8)]
+    tables.append(several(11, tasks=8, pools=(11, 13), largest=16))
     best = [EXACT.solve(table, Limits()).value for table in tables]
-    monkeypatch.setattr("bftrain_solvers.node_kinds.plans._MOST_STATES", 4)
+    monkeypatch.setattr("bftrain_solvers.node_kinds.plans._MOST_STATES", 0)
     for table, value in zip(tables, best, strict=True):
         helped = EXACT.solve(table, Limits(deadline_s=PLENTY_S))
         assert helped.value == pytest.approx(value, rel=1e-9)
