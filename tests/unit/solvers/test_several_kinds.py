@@ -125,10 +125,10 @@ def test_what_the_search_gives_up_highs_looks_at(monkeypatch: pytest.MonkeyPatch
     # In all of these the search has no best plan when it gives up
     tables = [several(seed, tasks=12, pools=(17, 23, 29), largest=16) for seed in (2, 8)]
     tables.append(several(11, tasks=8, pools=(11, 13), largest=16))
-    best = [EXACT.solve(table, Limits()).value for table in tables]
-    monkeypatch.setattr("bftrain_solvers.node_kinds.plans._MOST_STATES", 0)
-    for table, value in zip(tables, best, strict=True):
-        helped = EXACT.solve(table, Limits(deadline_s=PLENTY_S))
-        assert helped.value == pytest.approx(value, rel=1e-9)
+    with monkeypatch.context() as patch:
+        patch.setattr("bftrain_solvers.node_kinds.plans._MOST_STATES", 0)
+        found = [EXACT.solve(table, Limits(deadline_s=PLENTY_S)) for table in tables]
+    for table, helped in zip(tables, found, strict=True):
+        assert helped.value == pytest.approx(EXACT.solve(table, Limits()).value, rel=1e-9)
         assert (helped.termination, helped.solver) == (Termination.OPTIMAL, "exact")
         assert table.allowed(helped.sizes, helped.kinds)
