@@ -34,7 +34,7 @@ Watch = Callable[[str, float, int], bool]
 IDEAL: Final = "ideal"
 DEDICATED: Final = "dedicated pool"
 BASELINE: Final = "baseline"
-_WORTH_A_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
+MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
 
 
 class StudyPasses:
@@ -64,7 +64,7 @@ class StudyPasses:
     @contextmanager
     def side_by_side(self) -> Iterator[None]:
         """Run the references beside the replays in the block, in other processes, if that is safe and worth it."""
-        if len(self.part) >= _WORTH_A_FORK and may_fork():
+        if len(self.part) >= MIN_EVENTS_TO_FORK and may_fork():
             for name in self._worth_a_process(usable_cpus()):
                 self._beside.start(name, self._in_child(name))
         try:

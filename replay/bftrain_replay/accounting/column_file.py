@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 BLOCK_ROWS: Final = 1 << 16
 _MEMORY_BYTES: Final = 1 << 22  # before blocks go to a file
-_TURNED_AT_ONCE: Final = 256  # rows: to turn many into columns takes half the time of one by one
+TURNED_AT_ONCE: Final = 256  # rows: to turn many into columns takes half the time of one by one
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"d": np.dtype(np.float64), "i": np.dtype(np.int32)}
 # The columns with the block in hand, rows of the blocks in the file, and its content or name
 _State: TypeAlias = "tuple[dict[str, array[Any]], list[int], bytes | str]"
@@ -70,7 +70,7 @@ class ColumnFile:
     def add(self, *row: float) -> None:
         """Add a row: a value for each column, in their order."""
         self._new.append(row)
-        if len(self._new) >= _TURNED_AT_ONCE:
+        if len(self._new) >= TURNED_AT_ONCE:
             self._turn()
 
     def _turn(self) -> None:

@@ -1,23 +1,49 @@
-"""Small logs and tasks whose replay can be followed by hand."""
+"""Small logs and tasks whose replay can be followed by hand; replays of them, and their files and pages.
+
+Tests of replays take names that are not in ``bftrain`` from here, so that only this module follows the source tree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from bftrain import EventLog, Settings, SpeedCurve, TaskSpec, build_harvester, summaries
-from bftrain.values import wire
-from bftrain_datasets.log.builder import log_from_pool_changes
+import bftrain
+from bftrain import EventLog, ReplaySettings, Settings, SpeedCurve, TaskSpec, generate_mix
+from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
+from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay import replay_folder
-from bftrain_replay.output import summary_json
+from bftrain_replay.api import ReplayOutcome
+from bftrain_replay.drawing.html_page import HtmlPage
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.results.result import ReplayResult, result_of
-from bftrain_replay.simulation.engine import run
+from bftrain_replay.reporting import report
+from bftrain_replay.reporting.report_data import ReportData, of_study
+from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.rounds import round_folder
+from bftrain_replay.rounds.round_result import RoundResult
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.task_progress import TaskProgress
-from bftrain_replay.study import ReplayStudy
+from bftrain_replay.study import ReplayStudy, cluster_study
+from bftrain_replay.tables import TaskRecord
 
-MEASURED = {"summary.json", "report.html"}  # what a clock measured stands in them
+__all__ = [
+    "InputSource",
+    "LogBuilder",
+    "ReplayOutcome",
+    "ReplayResult",
+    "ReplayStudy",
+    "ReportData",
+    "RoundResult",
+    "TaskRecord",
+    "log_from_pool_changes",
+]
+
 START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
+MEASURED = {"wall_s", "decisions_per_s", "decide_ms", "solve_ms", "decide_ms_bins"}
 
 
 def log_of(*changes: tuple[float, Iterable[str], Iterable[str]], end_s: float, start_s: float = START_S) -> EventLog:
@@ -37,21 +63,91 @@ def task(name: str = "t", *, rate: tuple[float, ...] = (10.0, 18.0), **given: ob
     return TaskSpec(name=name, curve=curve_of(*rate), **({"max_nodes": len(rate)} | given))  # type: ignore[arg-type]  # the fields' own types
 
 
-def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: object) -> ReplayResult:
-    how = Settings(**settings)  # type: ignore[arg-type]  # the fields' own types
-    return result_of(run(log, tasks, build_harvester(how)), how)
+def mix(count: int, seed: int, **shape: Any) -> Sequence[TaskSpec]:  # noqa: ANN401 - the fields' own types
+    """Generate tasks of several models."""
+    return generate_mix(count, seed, shape=TaskShape(**shape))
+
+
+def replayed(log: EventLog, tasks: Sequence[TaskSpec], **settings: Any) -> ReplayResult:  # noqa: ANN401 - the fields' own types
+    """Replay by what tasks say of costs."""
+    if settings.get("semantics") != "published":
+        settings = {"progress": "task", **settings}
+    return bftrain.replay(log, tasks, **settings).result
+
+
+def on_cluster(
+    nodes: Mapping[str, int],
+    tasks: Sequence[TaskSpec],
+    settings: Settings | None = None,
+    *,
+    until_s: float | None = None,
+    **more: Any,  # noqa: ANN401 - as cluster_study() takes them
+) -> ReplayStudy:
+    """Replay on nodes that never leave."""
+    return cluster_study(FixedCluster(nodes=nodes, until_s=until_s), tasks, settings or ReplaySettings(), **more)
 
 
 def progress(spec: TaskSpec, now_s: float = 0.0) -> TaskProgress:
     return TaskProgress(spec, spec.curve.speeds(spec.max_nodes).tolist(), now_s)
 
 
-def study_files(done: ReplayStudy, folder: Path) -> dict[str, bytes]:
-    """Write a study; return its files that no clock affects, and its summary without measured times."""
-    replay_folder.write(done, folder)
-    content = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in MEASURED}
-    return content | {
-        "summary": wire.encode(
-            summaries.without_measured(summary_json.summary(done, InputSource()), summary_json.MEASURED)
-        )
+def rows(path: Path) -> list[dict[str, str]]:
+    """Read a CSV table."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """Read the figures of a replay in a folder."""
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def write_replay(
+    done: ReplayOutcome | ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = "csv"
+) -> None:
+    """Write the files of a replay into a folder, over those that are there."""
+    study = done.study if isinstance(done, ReplayOutcome) else done
+    replay_folder.write(study, folder, source or InputSource(), tables=tables)
+
+
+def write_rounds(done: RoundResult, folder: Path, *, form: str = "csv", **source: str) -> None:
+    """Write the files of a run in rounds into a folder that is there."""
+    round_folder.write(done, folder, round_folder.RoundSource(**source), form=form)
+
+
+def material_of(done: ReplayOutcome | ReplayStudy) -> ReportData:
+    return of_study(done.study if isinstance(done, ReplayOutcome) else done, InputSource())
+
+
+def laid_out(done: ReplayOutcome | ReplayStudy) -> HtmlPage:
+    """Return the parts of a replay's page."""
+    return report.page(material_of(done))
+
+
+def page_of(done: ReplayOutcome | ReplayStudy, title: str = "") -> str:
+    """Return the page of a replay."""
+    return report.render(material_of(done), title)
+
+
+def text_of(page: str) -> str:
+    """Return the words of a page, without its scripts and tags."""
+    bare = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", "", page, flags=re.DOTALL)
+    return bare.replace("&nbsp;", " ").replace("\xa0", " ")
+
+
+def without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures without those that a clock measured."""
+    return {
+        name: without_times(value) if isinstance(value, dict) else value
+        for name, value in summary.items()
+        if name not in MEASURED
     }
+
+
+def study_files(done: ReplayOutcome | ReplayStudy, folder: Path) -> dict[str, object]:
+    """Write a replay; return its files that no clock affects, and its summary without measured times."""
+    write_replay(done, folder)
+    clocked = {"summary.json", "report.html"}
+    files: dict[str, object] = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in clocked}
+    return {**files, "summary": without_times(summary_of(folder))}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+import bftrain
 from bftrain import ReplaySettings, TaskSpec
-from bftrain_replay import replay_folder
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.study import study
+from tests.unit.replay.cases import write_replay
 from tests.unit.replay.compared import LOG, TASKS
 
 
@@ -26,13 +26,13 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         tasks: Sequence[TaskSpec] = TASKS,
         baseline: str = "",
         tables: str = "csv",
-        watch: Any = None,  # noqa: ANN401 - as study() takes it
+        watch: Any = None,  # noqa: ANN401 - as bftrain.replay() takes it
         **settings: Any,  # noqa: ANN401 - the fields' own types
     ) -> Path:
         settings = {"horizon_s": 120.0, "placement": "grouped", **settings}
-        done = study(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
+        done = bftrain.replay(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
         folder = tmp_path / name
-        replay_folder.write(
+        write_replay(
             done, folder, InputSource(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables
         )
         return folder

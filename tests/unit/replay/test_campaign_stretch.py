@@ -94,12 +94,6 @@ def test_what_has_not_ended_has_no_stretch() -> None:
     assert metric.measure(replayed(log, tasks))["campaigns_within_bound"] is None
 
 
-def test_without_users_there_are_no_campaigns() -> None:
-    log = log_of((0.0, "a", ""), end_s=100.0)
-    assert campaigns_of(replayed(log, [task()])) == ()
-    assert metric.measure(replayed(log, []))["campaigns"] == 0
-
-
 def test_shares_weigh_in_the_virtual_schedule() -> None:
     log = log_of((0.0, "abcd", ""), end_s=1000.0)
     tasks = [task(name, rate=LINEAR, work_samples=400.0, user=name) for name in ("ann", "bob")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tracemalloc
 
 import pytest
 
@@ -21,7 +20,7 @@ def filled(rows: int) -> ColumnFile:
 @pytest.mark.parametrize("rows", [0, 3, 8, 29])
 def test_rows_come_back(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(column_file, "_TURNED_AT_ONCE", 2)
+    monkeypatch.setattr(column_file, "TURNED_AT_ONCE", 2)
     made = filled(rows)
     for each in (made, copy.deepcopy(made)):
         assert len(each) == rows
@@ -33,7 +32,7 @@ def test_rows_come_back(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
 
 def test_a_copy_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
-    monkeypatch.setattr(column_file, "_TURNED_AT_ONCE", 2)
+    monkeypatch.setattr(column_file, "TURNED_AT_ONCE", 2)
     made = filled(9)
     other = copy.deepcopy(made)
     for each, number in ((other, 100), (made, 9)):
@@ -43,21 +42,9 @@ def test_a_copy_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert other.column("n").tolist() == [*range(9), 100, 100, 100, 100]
 
 
-def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_file, "BLOCK_ROWS", 1000)
-    monkeypatch.setattr(column_file, "_MEMORY_BYTES", 1)
-    tracemalloc.start()
-    try:
-        made = filled(30_000)
-        held, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(made) == 30_000
-    assert max(held, peak) < 120_000  # of 0.36 MB
-
-
 def test_the_file_itself_can_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_file, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(column_file, "TURNED_AT_ONCE", 2)
     monkeypatch.setattr(ColumnFile, "names_its_file", True)
     made, other = filled(10), ColumnFile.__new__(ColumnFile)
     state = made.__getstate__()
@@ -68,10 +55,3 @@ def test_the_file_itself_can_be_handed_over(monkeypatch: pytest.MonkeyPatch) -> 
         other.add(number / 4, number)
     assert other.column("n").tolist() == list(range(20))
     assert other.column("x").tolist() == [number / 4 for number in range(20)]
-
-
-def test_what_was_never_written_to_a_file_is_handed_over_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ColumnFile, "names_its_file", True)
-    other = ColumnFile.__new__(ColumnFile)
-    other.__setstate__(filled(3).__getstate__())
-    assert other.column("n").tolist() == [0, 1, 2]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bftrain
 from bftrain import BadInput, ReplaySettings, compare, rounds, text_formats
-from bftrain_replay import replay_folder as replay_outputs
 from bftrain_replay.comparing.comparison import Comparison
 from bftrain_replay.comparing.comparison_page import page
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.rounds import round_folder
-from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.study import cluster_study, study
 from tests.helpers.round_cases import gang
-from tests.unit.replay.cases import log_of
+from tests.unit.replay.cases import InputSource, log_of, on_cluster, summary_of, write_replay, write_rounds
 
 TASKS = [gang(f"t{number}", 9000.0, 1 + number % 2, 100.0 * number, user=f"u{number % 2}") for number in range(8)]
 FOUR = {"": 4}
@@ -32,9 +27,9 @@ def in_rounds(tmp_path: Path) -> Callable[..., Path]:
     def made(name: str, *, nodes: Any = FOUR, form: str = "csv", **settings: Any) -> Path:  # noqa: ANN401 - as rounds() takes them
         settings = {"round_s": 60.0, **settings}
         log = "" if isinstance(nodes, dict) else nodes.sha256
-        origin = round_folder.RoundSource(log="log.npz" if log else "", log_sha256=log, tasks="jobs.csv")
+        origin = {"log": "log.npz" if log else "", "log_sha256": log, "tasks": "jobs.csv"}
         (tmp_path / name).mkdir()
-        round_folder.write(rounds(nodes, TASKS, **settings), tmp_path / name, origin, form=form)
+        write_rounds(rounds(nodes, TASKS, **settings), tmp_path / name, form=form, **origin)
         return tmp_path / name
 
     return made
@@ -47,19 +42,14 @@ def replayed(tmp_path: Path) -> Callable[..., Path]:
     def made(name: str, *, nodes: Any = FOUR, until_s: float | None = None, **settings: Any) -> Path:  # noqa: ANN401 - as for rounds
         given = ReplaySettings(**settings)
         done = (
-            cluster_study(FixedCluster(nodes=nodes, until_s=until_s), TASKS, given)
+            on_cluster(nodes, TASKS, given, until_s=until_s)
             if isinstance(nodes, dict)
-            else study(nodes, TASKS, given)
+            else bftrain.replay(nodes, TASKS, given)
         )
-        replay_outputs.write(done, tmp_path / name, InputSource(log="log.npz", tasks="tasks.toml"))
+        write_replay(done, tmp_path / name, InputSource(log="log.npz", tasks="tasks.toml"))
         return tmp_path / name
 
     return made
-
-
-def summary_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return found
 
 
 def values(found: Comparison, name: str) -> tuple[float | None, ...]:
@@ -89,22 +79,6 @@ def test_figures_of_rounds_are_those_of_their_summaries(in_rounds: Callable[...,
     assert found.notes == ()
 
 
-def test_metrics_stand_side_by_side(in_rounds: Callable[..., Path]) -> None:
-    found = compare(in_rounds("fifo", policy="fifo", metrics="campaigns"), in_rounds("las", policy="las"))
-    assert values(found, "metrics.campaigns") == (4.0, None)
-
-
-def test_a_page_shows_when_tasks_were_done_first(in_rounds: Callable[..., Path]) -> None:
-    found = compare(in_rounds("fifo", policy="fifo"), in_rounds("las", policy="las"))
-    made = page(found)
-    assert {figure.name for figure in made.figures} >= {"finished", "rho", "time", "used-1", "used-2", "harvest"}
-    assert "node-time" not in {figure.name for figure in made.figures}
-    assert made.sections[0].heading == "When tasks were done"
-    assert "soonest with <strong>" in made.lead
-    assert "never leave (4)" in made.subtitle
-    assert all("to finish, mean of a task; 8 of 8 finished" in card.note for card in made.cards)
-
-
 def test_rounds_and_a_replay_on_the_same_cluster(in_rounds: Callable[..., Path], replayed: Callable[..., Path]) -> None:
     folders = [in_rounds("las", policy="las"), replayed("exact")]
     found = compare(*folders)
@@ -121,28 +95,14 @@ def test_rounds_and_a_replay_on_the_same_cluster(in_rounds: Callable[..., Path],
     assert {figure.name for figure in page(found).figures} >= {"finished", "used-2"}
 
 
-def test_two_replays_on_a_cluster_compare_though_they_take_different_times(replayed: Callable[..., Path]) -> None:
-    found = compare(replayed("all"), replayed("one", max_tasks=1))
-    assert len(set(values(found, "makespan_s"))) == 2
-    assert best(found, "makespan_s") == ["all"]
-    assert page(found).figures
-
-
-def test_rounds_and_a_replay_on_the_same_log(in_rounds: Callable[..., Path], replayed: Callable[..., Path]) -> None:
-    found = compare(in_rounds("las", nodes=LOG, policy="las"), replayed("exact", nodes=LOG))
-    assert best(found, "time_to_finish_s.mean")
-    assert "of idle nodes, over " in page(found).subtitle
-    assert str(found.making.same["log"]).startswith("log.npz (")
-
-
 def test_elastic_tasks_are_the_same_work_in_rounds(tmp_path: Path) -> None:
     import msgspec  # noqa: PLC0415 - for this test only
 
     elastic = [msgspec.structs.replace(task, min_nodes=1) for task in TASKS]
-    done = cluster_study(FixedCluster(nodes=FOUR), elastic, ReplaySettings())
-    replay_outputs.write(done, tmp_path / "replay", InputSource(tasks="t.toml"))
+    done = on_cluster(FOUR, elastic, ReplaySettings())
+    write_replay(done, tmp_path / "replay", InputSource(tasks="t.toml"))
     (tmp_path / "rounds").mkdir()
-    round_folder.write(rounds(FOUR, elastic, gang="max", round_s=60.0), tmp_path / "rounds")
+    write_rounds(rounds(FOUR, elastic, gang="max", round_s=60.0), tmp_path / "rounds")
     found = compare(tmp_path / "replay", tmp_path / "rounds")
     assert not any("different tasks" in note for note in found.notes)
 
@@ -186,13 +146,3 @@ def test_times_to_end_that_no_replay_reached_and_equal_ones_hinder_nothing(repla
     cut = compare(replayed("cut", until_s=4000.0), replayed("cut one", until_s=4000.0, max_tasks=1))
     assert best(cut, "harvested")
     assert cut.making.same["settings.until_s"] == 4000.0
-
-
-def test_the_same_cluster_may_be_written_in_any_order(
-    in_rounds: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kinds = [gang(task.name, 9000.0, task.min_nodes, task.submit_s, speeds={"a": 2.0, "b": 1.0}) for task in TASKS]
-    monkeypatch.setitem(globals(), "TASKS", kinds)
-    found = compare(in_rounds("one", nodes={"a": 2, "b": 3}), in_rounds("two", nodes={"b": 3, "a": 2}))
-    assert not found.making.differs
-    assert found.making.same["log"] == "cluster a=2,b=3"

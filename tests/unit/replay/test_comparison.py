@@ -14,19 +14,14 @@ import pytest
 import bftrain
 from bftrain import BadInput, UsageError, compare, text_formats
 from bftrain_replay.comparing.compared_figures import ComparedFigure
-from bftrain_replay.comparing.comparison import Comparison, labels_of, numbered
+from bftrain_replay.comparing.comparison import Comparison, labels_of
 from bftrain_replay.comparing.comparison_page import page
 from bftrain_replay.results.headline import NOT_RANKED
 from bftrain_replay.results.summary_figures import BetterDirection, FigureUnit, SummaryFigure
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import log_of, summary_of, task
 from tests.unit.replay.compared import LOG, TASKS
 
 EQUAL = "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
-
-
-def summary_of(folder: Path) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return summary
 
 
 def values(found: Comparison, name: str) -> tuple[float | None, ...]:
@@ -81,25 +76,6 @@ def test_times_of_tasks_are_over_those_that_finish_everywhere(make: Callable[...
     assert values(found, "waits") == tuple(sum(int(row["waits"]) for row in table.values()) for table in tables)
 
 
-def test_figures_of_some_tasks_say_of_how_many(make: Callable[..., Path]) -> None:
-    tasks = [task("a", work_samples=900.0), *(task(name, work_samples=20000.0) for name in "bc")]
-    found = compare(make("exact", tasks=tasks), make("one", tasks=tasks, max_tasks=1))
-    labels = {figure.name: figure.label for figure in found.figures}
-    assert values(found, "tasks_finished_by_all") == (1, 1)
-    of = "of 1 task finished in all runs"
-    assert labels["time_to_finish_s.mean"] == f"completion time, mean {of}"
-    assert labels["rho.max"] == f"rho, max {of}"
-    assert labels["slowdown.p95"] == f"slowdown, p95 {of}"
-    assert labels["rho_over_1"] == f"rho above 1 {of}"
-    assert {figure.short for figure in found.figures} >= {"completion, mean of 1", "rho, max of 1", "rho above 1 of 1"}
-    assert found.to_dict()["figures"]["time_to_finish_s.mean"]["label"] == labels["time_to_finish_s.mean"]
-    note = "only 1 of 3 tasks finished in all runs: completion times, slowdown and rho are of these alone"
-    assert note in found.notes
-    assert f"{note[:1].upper()}{note[1:]}." in page(found).warnings
-    few = compare(make("a", tasks=tasks[:1]), make("b", tasks=tasks[:1], max_tasks=1))
-    assert not any("finished in all runs" in note for note in few.notes)
-
-
 def test_u_is_not_ranked_across_objectives(make: Callable[..., Path]) -> None:
     tasks = [task("a", rate=(100.0, 200.0)), task("b", rate=(1.0, 2.0, 3.0, 4.0)), task("c", rate=(5.0, 6.0))]
     found = compare(make("most", tasks=tasks), make("fair", tasks=tasks, objective="max-min"))
@@ -108,17 +84,6 @@ def test_u_is_not_ranked_across_objectives(make: Callable[..., Path]) -> None:
         assert (best(found, name), shown.change(1)) == ([], text_formats.UNKNOWN)
     assert best(found, "harvested") == ["most"]
     assert NOT_RANKED in found.notes
-
-
-def test_u_above_100_per_cent_is_explained(make: Callable[..., Path]) -> None:
-    found = compare(make("plain"), make("few", max_tasks=1))
-    (shown,) = [figure for figure in found.figures if figure.name == "ceiling_efficiency"]
-    above = [value is not None and value > 1.0005 for value in shown.amounts]
-    assert any(above)
-    assert shown.label == "U without costs (no bound)"
-    notes = [note for note in found.notes if "U above 100 %" in note]
-    assert len(notes) == 1
-    assert "reference pool" in notes[0]
 
 
 def test_the_best_is_the_most_or_the_least_and_what_reads_alike_is_as_good(make: Callable[..., Path]) -> None:
@@ -140,24 +105,6 @@ def test_the_best_is_the_most_or_the_least_and_what_reads_alike_is_as_good(make:
 
 def row(unit: FigureUnit, *given: float | None, better: BetterDirection | None = None) -> ComparedFigure:
     return ComparedFigure(definition=SummaryFigure(name="x", label="x", unit=unit, better=better), amounts=given)
-
-
-@pytest.mark.parametrize(
-    ("figure", "said"),
-    [
-        (row(FigureUnit.SHARE, 0.5, 0.534), "+3.4 points"),
-        (row(FigureUnit.SHARE, 0.5, 0.50001), "same"),
-        (row(FigureUnit.SHARE, None, 0.5), "-"),
-        (row(FigureUnit.SAMPLES, 200.0, 150.0), "-25.0 %"),
-        (row(FigureUnit.SAMPLES, 200.0, 200.0), "same"),
-        (row(FigureUnit.SAMPLES, 1e9, 1.0000001e9), "< 0.1 %"),
-        (row(FigureUnit.COUNT, 0.0, 3.0), "-"),
-        (row(FigureUnit.COUNT, 0.0, 0.0), "same"),
-        (row(FigureUnit.SECONDS, 10.0, 1234.0), "123.4 times"),
-    ],
-)
-def test_a_change_is_said_in_points_or_per_cent(figure: ComparedFigure, said: str) -> None:
-    assert figure.change(1) == said
 
 
 def test_different_logs_are_refused_unless_forced(make: Callable[..., Path]) -> None:
@@ -224,11 +171,6 @@ def test_interrupted_replays_are_named_with_what_they_cover(make: Callable[..., 
     assert best(found, "harvested") == []
 
 
-def test_when_all_finish_everything_that_is_said(make: Callable[..., Path]) -> None:
-    found = compare(make("a", tasks=TASKS[:2]), make("b", tasks=TASKS[:2], solver="equal-share"))
-    assert found.notes == (EQUAL,)
-
-
 def test_where_the_tasks_ran_out_and_harvests_are_equal_finish_times_are_compared(make: Callable[..., Path]) -> None:
     tasks = [TASKS[0], task("late", submit_s=5000.0, work_samples=10.0)]  # which never arrives
     found = compare(make("a", tasks=tasks), make("b", tasks=tasks, start_cost_s=60.0))
@@ -239,21 +181,6 @@ def test_where_the_tasks_ran_out_and_harvests_are_equal_finish_times_are_compare
 def test_one_replay_is_no_comparison(make: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="one replay compares with nothing"):
         compare(make("alone"))
-
-
-def test_what_differs_is_named_and_what_is_the_same_too(make: Callable[..., Path]) -> None:
-    found = compare(
-        make("a", baseline="equal-share"), make("b", horizon_s=300.0, solver="greedy"), make("c", start_cost_s=5.0)
-    )
-    assert found.making.differs == {
-        "baseline": ("equal-share", None, None),
-        "settings.solver": ("exact", "greedy", "exact"),
-        "settings.horizon_s": (120.0, 300.0, 120.0),
-        "settings.start_cost_s": (None, None, 5.0),
-    }
-    assert found.making.same["log"] == f"log.npz ({LOG.sha256[:12]})"
-    assert found.making.same["settings.max_tasks"] == 35
-    assert found.making.same["versions.bftrain"] == bftrain.__version__
 
 
 @pytest.mark.parametrize(
@@ -272,27 +199,9 @@ def test_labels_are_as_short_as_they_can_be(folders: list[str], labels: tuple[st
     assert labels_of([Path(folder) for folder in folders]) == labels
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("a",), "1 labels for 2 replays"),
-        (("a", "a"), "two replays are called 'a'"),
-        (("a", "\n"), "must have letters"),
-        (("a", "b\x1b[31m"), "no line breaks"),
-    ],
-)
-def test_odd_labels_are_a_matter_of_usage(given: tuple[str, ...], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        labels_of([Path("a"), Path("b")], given)
-
-
 def test_the_same_folder_twice_is_a_matter_of_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is given twice"):
         labels_of([tmp_path, tmp_path / "x" / ".."])
-
-
-def test_names_that_are_alike_are_numbered() -> None:
-    assert numbered(["exact", "exact", "exact 2", "b", "exact"]) == ("exact", "exact 2", "exact 2 2", "b", "exact 3")
 
 
 def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:
@@ -308,14 +217,6 @@ def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:
     assert frame.loc["harvested", "saved"] == summary_of(folder)["harvested"]
     assert np.isnan(frame.loc["makespan_s"]).all() if "makespan_s" in frame.index else True
     assert bftrain.compare(*done, labels=["a", "b", "c"]).labels == ("a", "b", "c")
-
-
-def test_the_course_over_time_is_the_same_from_a_folder(make: Callable[..., Path]) -> None:
-    found = compare(make("saved"), bftrain.replay(LOG, TASKS, horizon_s=120.0, placement="grouped"))
-    one, two = (side.over_time for side in found.sides)
-    for name in ("from_s", "to_s", "idle", "used", "harvested"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-    assert one.harvested[-1] == values(found, "harvested")[0]
 
 
 def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:

@@ -5,29 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 from unittest.mock import Mock
 
 import pytest
-from msgspec.structs import replace as changed
 
-from bftrain import CompetingTask, EventLog, ReplaySettings
+import bftrain
+from bftrain import CompetingTask, ReplaySettings
 from bftrain.errors import BadObjective
-from bftrain.result_folder import DRAFT, REPORT_FILE
-from bftrain_replay import forked_pass, replay_folder, study_passes
+from bftrain_replay import forked_pass, study_passes
 from bftrain_replay.accounting.column_file import ColumnFile
-from bftrain_replay.commands.replay_run import ReplayRequest, run_into
-from bftrain_replay.forked_pass import ForkedPass, PassesBeside
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.results.decider_counts import CEILING
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.forked_pass import ForkedPass
 from bftrain_replay.simulation.engine import KeepGoing
-from bftrain_replay.study import ReplayStudy, StudyCalls, study, study_of
+from bftrain_replay.study import study_of
 from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study_passes import DEDICATED, StudyPasses
+from bftrain_replay.study_passes import StudyPasses
 from tests.unit.replay.cases import log_of, study_files, task
 
 LOG = log_of(
@@ -39,13 +31,12 @@ TASKS = [
     task("z", rate=(7.1, 15.3), submit_s=33.0, shrink_cost_s=8.0),
 ]
 SETTINGS = ReplaySettings(max_tasks=2)
-GPU_LOG = replace(LOG, provenance=changed(LOG.provenance, unit="gpu"))
 
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Let passes on any log run beside the main one, with so many processors."""
-    monkeypatch.setattr(study_passes, "_WORTH_A_FORK", 0)
+    monkeypatch.setattr(study_passes, "MIN_EVENTS_TO_FORK", 0)
     monkeypatch.setattr(study_passes, "may_fork", lambda: True)  # the test runner has threads, which do nothing
     monkeypatch.setattr(study_passes, "usable_cpus", lambda: getattr(request, "param", 2))
 
@@ -66,12 +57,12 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
         shown.append(name)
         return True
 
-    done = study(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
+    done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
     parts = check_parts(SETTINGS, "equal-share")
     alone = study_of(StudyPasses(LOG, TASKS, parts).main(), LOG, TASKS, parts)
     assert study_files(done, tmp_path / "beside") == study_files(alone, tmp_path / "alone")
     assert done.ceiling is not None
-    assert done.complete
+    assert done.study.complete
     assert "exact" in shown
 
 
@@ -80,7 +71,7 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
 def test_a_pass_that_a_child_completed_is_not_repeated_here(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
     here = Mock(side_effect=study_passes.run)
     monkeypatch.setattr(study_passes, "run", here)
-    done = study(LOG, TASKS, SETTINGS, baseline="equal-share")
+    done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
     assert done.ceiling is not None
     assert done.baseline is not None
     assert here.call_count == left
@@ -88,7 +79,7 @@ def test_a_pass_that_a_child_completed_is_not_repeated_here(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("beside")
 def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    here, whole = os.getpid(), study_files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
+    here, whole = os.getpid(), study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "whole")
     ceiling = StudyPasses.ceiling
 
     def dying(passes: StudyPasses) -> object:
@@ -97,7 +88,7 @@ def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch,
         return ceiling(passes)
 
     monkeypatch.setattr(StudyPasses, "ceiling", dying)
-    assert study_files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+    assert study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
 
 
 @pytest.mark.parametrize("method", ["__getstate__", "__setstate__"])
@@ -106,9 +97,9 @@ def test_a_pass_whose_columns_cannot_be_handed_over_is_done_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
 ) -> None:
     """The disk is full as the child writes, or its files cannot be opened here."""
-    whole = study_files(study(LOG, TASKS, SETTINGS), tmp_path / "whole")
+    whole = study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "whole")
     monkeypatch.setattr(ColumnFile, method, Mock(side_effect=OSError(28, "No space left on device")))
-    assert study_files(study(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+    assert study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
 
 
 @pytest.mark.usefixtures("beside")
@@ -122,26 +113,7 @@ def test_what_fails_in_a_child_is_raised_here() -> None:
             return sizes
 
     with pytest.raises(BadObjective, match="no costs"):
-        study(LOG, TASKS[:2], SETTINGS, objective=OnlyHere())  # type: ignore[arg-type]  # as careless people write them
-
-
-@pytest.mark.usefixtures("beside")
-def test_the_dedicated_pool_is_replayed_here_before_the_others_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[str] = []
-    result = PassesBeside.result
-
-    def wait(passes: PassesBeside, name: str, going: Callable[[], bool]) -> ReplayResult | None:
-        waited.append(name)
-        return result(passes, name, going)
-
-    monkeypatch.setattr(PassesBeside, "result", wait)
-    study(LOG, TASKS, SETTINGS, baseline="equal-share")
-    assert waited == [DEDICATED, "equal-share", CEILING]
-
-
-def test_the_parent_comes_first(tmp_path: Path) -> None:
-    ended(ForkedPass(lambda _: (tmp_path / "nice").write_text(str(os.nice(0)), encoding="utf-8") and None))
-    assert int((tmp_path / "nice").read_text(encoding="utf-8")) == min(os.nice(0) + 1, 19)
+        bftrain.replay(LOG, TASKS[:2], SETTINGS, objective=OnlyHere())  # type: ignore[arg-type]  # as careless people write them
 
 
 def test_progress_is_received_while_it_runs() -> None:
@@ -193,51 +165,3 @@ def test_a_process_with_threads_or_such_libraries_is_not_forked(monkeypatch: pyt
     monkeypatch.setattr(forked_pass.sys, "modules", {})
     monkeypatch.setattr(forked_pass.threading, "active_count", lambda: 2)
     assert not forked_pass.may_fork()
-
-
-@pytest.mark.parametrize("log", [LOG, GPU_LOG], ids=["nodes", "gpus"])
-def test_files_of_the_main_replay_can_be_written_before_the_others_end(tmp_path: Path, log: EventLog) -> None:
-    early: list[ReplayStudy] = []
-    begun: list[tuple[str, int]] = []
-
-    def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
-        begun.append((name, len(early)))
-        return True
-
-    calls = StudyCalls(warn=lambda _: None, main_done=early.append)
-    done = study(log, TASKS, SETTINGS, baseline="equal-share", watch=watch, calls=calls)
-    assert len(early) == 1
-    assert {many for name, many in begun if name == "exact"} == {0}
-    assert {many for name, many in begun if name != "exact"} == {1}, "before the others"
-    late, ahead, source = tmp_path / "late", tmp_path / "early", InputSource(log="log.npz")
-    replay_folder.write(done, late, source)
-    ahead.mkdir()
-    written = replay_folder.write_early(early[0], ahead, source)
-    assert written.own is not None
-    assert written.own.pictures, "drawn already"
-    assert {each.name for each in late.iterdir()} - {each.name for each in ahead.iterdir()} == {
-        REPORT_FILE,
-        "summary.json",
-    }
-    replay_folder.write(done, ahead, source, early=written)
-    for path in late.iterdir():
-        assert (ahead / path.name).read_bytes() == path.read_bytes()
-
-
-def test_a_command_writes_tables_while_other_replays_go_on(tmp_path: Path) -> None:
-    done, folder = study(LOG, TASKS, SETTINGS), tmp_path / "out"
-
-    def run(main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
-        main_done(done)
-        assert (folder / DRAFT / "decisions.csv").exists()
-        return done
-
-    asked = cast("ReplayRequest", Mock(overwrite=False, tables=replay_folder.CSV))
-    assert run_into(folder, InputSource(), run, asked) == (done, True)
-    replay_folder.write(done, tmp_path / "late")
-    assert (folder / "decisions.csv").read_bytes() == (tmp_path / "late" / "decisions.csv").read_bytes()
-
-
-def test_the_tables_of_an_interrupted_replay_are_not_written_early() -> None:
-    calls = StudyCalls(warn=lambda _: None, main_done=Mock(side_effect=AssertionError))
-    assert not study(LOG, TASKS, SETTINGS, watch=lambda *_: False, calls=calls).complete

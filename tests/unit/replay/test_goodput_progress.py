@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from bftrain import BatchScaling, NodesJoined, Settings, TaskSpec, TaskSubmitted, build_harvester, rounds
-from bftrain.deciding.goodput import batches_by_size, by_progress
 from tests.unit.replay.cases import log_of, replayed, task
 
 # A node computes 100 samples/s; on two, the exchange of a step takes as long as computing 25 samples. Of a batch of 100
@@ -70,20 +69,6 @@ def test_what_looks_at_speeds_sees_samples_and_leaves_batches_alone(objective: s
     assert question.problem is not None
     assert question.problem.tasks[0].curve.speeds(2).tolist() == [0.0, *RATE]
     assert not harvester.decide(0.0).batches
-
-
-def test_another_kind_of_node_has_a_batch_of_its_own() -> None:
-    slow = task(rate=(100.0, 110.0)).curve
-    given = TaskSpec(
-        name="t",
-        curve=task(rate=RATE).curve,
-        curves={"fast": task(rate=RATE).curve, "slow": slow},
-        max_nodes=2,
-        batch=BATCH,
-    )
-    assert (batches_by_size(given, "fast"), batches_by_size(given, "none")) == ((0, 50, 100), ())
-    assert batches_by_size(given, "slow")[2] == 181  # the exchange is as long as computing 81.8: sqrt(400 * 81.8)
-    assert by_progress(given).curves["fast"].rate == pytest.approx((100.0, GOODPUT))
 
 
 def test_a_gang_in_rounds_trains_with_its_best_batch() -> None:

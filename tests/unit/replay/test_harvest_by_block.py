@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import bftrain
 from bftrain import ReplaySettings, sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report_data
 from bftrain_replay.reporting.headline_section import lead
 from bftrain_replay.results.harvest_by_block import DAY_S, RESAMPLES, SEED, WEEK_S, HarvestCurve, TimeBlocks
 from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.study import study
+from tests.unit.replay.cases import material_of
 
 
 @pytest.fixture(scope="module")
 def curve() -> HarvestCurve:
-    return HarvestCurve(study(sample_log(), sample_tasks(), ReplaySettings(start_cost_s=90.0)).result)
+    return HarvestCurve(bftrain.replay(sample_log(), sample_tasks(), ReplaySettings(start_cost_s=90.0)).result)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +61,6 @@ def test_days_of_a_long_log_are_drawn_by_whole_weeks() -> None:
     assert TimeBlocks.in_days(3 * WEEK_S).drawn == (21, "day")
 
 
-def test_one_block_has_a_figure_and_no_interval() -> None:
-    found = TimeBlocks.of_span(DAY_S).a_week(np.array([24.0]))
-    assert (found.median, found.low, found.high) == (168.0, None, None)
-
-
 def test_blocks_add_up_to_the_figures_of_the_replay(curve: HarvestCurve) -> None:
     result = curve.result
     edges_s = np.linspace(0.0, result.simulated_s, 38)
@@ -81,30 +75,9 @@ def test_blocks_add_up_to_the_figures_of_the_replay(curve: HarvestCurve) -> None
         assert causes[why].sum() == pytest.approx(hours)
 
 
-def test_each_block_is_idle_time_less_what_was_not_used_and_lost(curve: HarvestCurve) -> None:
-    edges_s = np.linspace(0.0, curve.result.simulated_s, 12)
-    rest = curve.idle_node_h(edges_s) - sum(curve.causes_node_h(edges_s).values())
-    assert curve.harvest_node_h(edges_s) == pytest.approx(rest)
-
-
-def test_node_time_held_is_that_of_the_table_of_allocations(curve: HarvestCurve) -> None:
-    edges_s = np.linspace(0.0, curve.result.simulated_s, 12)
-    assert curve.result.allocations is not None
-    held = curve.result.allocations.table()
-    by_hand = [
-        sum(
-            max(0.0, min(to_s, high) - max(from_s, low))
-            for from_s, to_s in zip(held.from_s.tolist(), held.to_s.tolist(), strict=True)
-        )
-        / 3600
-        for low, high in zip(edges_s[:-1].tolist(), edges_s[1:].tolist(), strict=True)
-    ]
-    assert curve.used_node_h(edges_s) == pytest.approx(by_hand)
-
-
 def test_a_report_says_what_a_week_comes_to_and_how_sure_that_is() -> None:
-    done = study(sample_log(), sample_tasks(), ReplaySettings(max_tasks=2))
-    material = report_data.of_study(done, InputSource())
+    done = bftrain.replay(sample_log(), sample_tasks(), ReplaySettings(max_tasks=2))
+    material = material_of(done)
     weekly = material.summary["weekly"]
     assert (weekly["block"], weekly["blocks"]) == ("day", 3)
     low, median, high = (weekly["harvest"][name] for name in ("low", "median", "high"))

@@ -14,9 +14,7 @@ from bftrain import BadInput, ReplaySettings, TaskSpec
 from bftrain.parts import resolve_objective
 from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import ideal, least_of
-from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.study import cluster_study
-from tests.unit.replay.cases import curve_of, task
+from tests.unit.replay.cases import curve_of, on_cluster, task
 
 
 def fluid(tasks: Sequence[TaskSpec], nodes: Mapping[str, int], objective: str = "throughput") -> dict[str, float]:
@@ -155,7 +153,7 @@ def test_no_replay_goes_below_the_bound(seed: int) -> None:
     assert min(means) >= least.completion_s * (1 - 1e-9)
     assert min(spans) >= least.makespan_s * (1 - 1e-9)
     for objective in ("throughput", "speedup"):
-        result = cluster_study(FixedCluster(nodes=nodes), tasks, ReplaySettings(objective=objective)).result.summary()
+        result = on_cluster(nodes, tasks, ReplaySettings(objective=objective)).result.summary()
         assert result.completion_s is not None
         assert result.makespan_s is not None
         assert result.completion_s.mean >= least.completion_s * (1 - 1e-9)
@@ -192,7 +190,7 @@ def test_the_least_of_one_machine_is_shortest_first() -> None:
 
 def test_a_study_tells_its_ideal() -> None:
     tasks = [rigid("a", 2, 100.0), rigid("b", 2, 100.0)]
-    study = cluster_study(FixedCluster(nodes={"": 3}), tasks, ReplaySettings(), ideally=True)
+    study = on_cluster({"": 3}, tasks, ReplaySettings(), ideally=True)
     assert study.fixed is not None
     found = study.fixed.ideal
     assert found is not None

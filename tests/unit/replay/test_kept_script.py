@@ -7,15 +7,16 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import bftrain
 from bftrain import NotAvailable, Settings
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
-from bftrain_replay.study import study
 from tests.helpers.in_process import CommandLine
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import log_of, task, write_replay
 
 MADE = "draw('ü');\n"
 
@@ -25,11 +26,11 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """How often the script was put together, with a cache of this test's own."""
     calls: list[str] = []
 
-    def assembled() -> str:
+    def assembled(**_: object) -> str:
         calls.append(MADE)
         return MADE
 
-    monkeypatch.setattr(vega, "_assembled", assembled)
+    monkeypatch.setitem(sys.modules, "vl_convert", SimpleNamespace(__version__="1.0", javascript_bundle=assembled))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return calls
 
@@ -132,7 +133,7 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_library")
 def test_without_the_library_a_replay_has_all_but_its_page(tmp_path: Path) -> None:
     (tmp_path / replay_folder.REPORT_FILE).write_text("of an earlier replay")
-    replay_folder.write(study(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings()), tmp_path)
+    write_replay(bftrain.replay(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings()), tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
     assert "summary.json" in written
     assert replay_folder.REPORT_FILE not in written
@@ -142,19 +143,16 @@ def test_without_the_library_a_replay_has_all_but_its_page(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("no_library")
-def test_without_the_library_replay_and_demo_say_why_there_is_no_page(
+def test_without_the_library_a_replay_says_why_there_is_no_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command_line, here = CommandLine(monkeypatch, capfd), tmp_path / "demo"
-    ended = command_line("demo", "-o", here)
+    command_line = CommandLine(monkeypatch, capfd)
+    bftrain.save_log(log_of((0.0, "a", ""), end_s=60.0), tmp_path / "log.npz")
+    bftrain.save_tasks([task()], tmp_path / "tasks.toml")
+    ended = command_line("replay", tmp_path / "log.npz", "--tasks", tmp_path / "tasks.toml", "-o", tmp_path / "out")
     assert ended.code == 0
     assert "no page: figures need vl-convert-python" in ended.err
     assert "pip install vl-convert-python" in ended.err
-    assert not (here / "report.html").exists()
-    log = tmp_path / "log.npz"
-    assert command_line("generate", "log", "-o", log, "--nodes", 8, "--days", 0.1).code == 0
-    again = command_line("replay", log, "--tasks", here / "tasks.toml", "-o", tmp_path / "out")
-    assert again.code == 0
-    assert "no page: " in again.err
+    assert not (tmp_path / "out" / "report.html").exists()
     drawn = command_line("report", tmp_path / "out")
     assert drawn.code == NotAvailable.exit_code

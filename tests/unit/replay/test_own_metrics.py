@@ -10,22 +10,11 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain import (
-    BadInput,
-    BftrainError,
-    BrokenPlugin,
-    ReplaySettings,
-    UnknownName,
-    conformance,
-    parts,
-    save_log,
-    save_tasks,
-)
+from bftrain import BadInput, BftrainError, BrokenPlugin, UnknownName, conformance, save_log, save_tasks
 from bftrain.conformance import Nonconformance
 from bftrain_replay.comparing import comparison
-from bftrain_replay.results.result import ReplayResult
 from tests.unit.core.plugins import register
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import ReplayResult, log_of, task
 
 HERE = __name__
 LOG = log_of((0.0, "abcd", ""), end_s=1000.0)
@@ -159,13 +148,6 @@ def test_the_suite_for_metrics() -> None:
         conformance.check_metric(Chatty, done)
 
 
-def test_names_that_hold_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert parts.absolute_metrics("campaigns, mine.py:x") == f"campaigns,{tmp_path}/mine.py:x"
-    assert parts.absolute_metrics("") == ""
-    assert ReplaySettings().metrics == ""
-
-
 def test_a_sweep_has_a_column_for_each(tmp_path: Path) -> None:
 
     save_log(LOG, tmp_path / "log.npz")
@@ -198,7 +180,7 @@ def test_a_sweep_looks_for_files_beside_itself_and_sees_that_they_changed(tmp_pa
         'log = "log.npz"\ntasks = "tasks.toml"\n[fixed]\nmetrics = "mine.py:answer"\n'
         '[grid]\nadmission = ["mine.py:Few", "mine.py:Few,count=2"]\n'
     )
-    for answer in (42, 42, 43):
+    for answer in (42, 43):
         mine.write_text(text.replace("42", str(answer)))
         bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1)
         header, *rows = (tmp_path / "out" / "table.csv").read_text().splitlines()

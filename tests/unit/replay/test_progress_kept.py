@@ -7,21 +7,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import bftrain
 from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec, config
-from bftrain_replay.output import summary_json
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reference.ceiling_and_dedicated import dedicated_nodes
-from bftrain_replay.simulation.progress_kept import ProgressKept, agreed
-from bftrain_replay.study import study
-from bftrain_replay.tables import TaskRecord
-from tests.unit.replay.cases import log_of, task
+from bftrain_replay.simulation.progress_kept import agreed
+from tests.unit.replay.cases import TaskRecord, log_of, task
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 BOTH = log_of((0.0, "ab", ""), (100.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)
 
 
 def record_of(log: EventLog, spec: TaskSpec, **settings: object) -> TaskRecord:
-    (record,) = study(log, [spec], ReplaySettings(**settings)).result.tasks  # type: ignore[arg-type]  # their own types
+    (record,) = bftrain.replay(log, [spec], ReplaySettings(**settings)).result.tasks  # type: ignore[arg-type]  # their own types
     return record
 
 
@@ -85,51 +81,11 @@ def test_as_the_task_says_and_on_disk() -> None:
     assert record_of(BOTH, spec, progress="disk:30") == record_of(BOTH, spec, checkpoint_interval_s=30.0)
 
 
-def test_the_ceiling_and_the_dedicated_pool_do_not_depend_on_what_is_kept() -> None:
-    spec = task(shrink_cost_s=3.0, start_cost_s=7.0)
-    found = {
-        done.result.yardsticks
-        for kept in ("memory", "disk:30", "task")
-        for done in [study(BOTH, [spec], ReplaySettings(progress=kept))]
-    }
-    (yardsticks,) = found
-    assert yardsticks is not None
-    assert yardsticks.ceiling_samples == 250 * 18.0
-    assert dedicated_nodes(BOTH) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "same", "disk_s"),
-    [
-        ("memory", "memory", 60.0),
-        ("memory:60", "memory", 60.0),
-        ("memory:5.5", "memory:5.5", 5.5),
-        ("disk:300", "disk:300", 300.0),
-        ("disk:3e2", "disk:300", 300.0),
-        ("task", "task", None),
-    ],
-)
-def test_forms(text: str, same: str, disk_s: float | None) -> None:
-    assert ReplaySettings(progress=text).progress == same
-    kept = ProgressKept.parse(text)
-    assert (kept.text, kept.disk_s) == (same, disk_s)
-    assert f"(--progress {same})" in kept.sentence
-
-
 @pytest.mark.parametrize("text", ["", "disk", "disk:", "disk:0", "disk:-1", "disk:inf", "disk:nan", "task:3", "ram", 3])
 def test_other_forms_are_refused(text: str) -> None:
     with pytest.raises(BadValue, match="memory, memory:SECONDS, disk:SECONDS or task") as caught:
         ReplaySettings(progress=text)
     assert caught.value.where == "ReplaySettings.progress"
-
-
-def test_the_default_is_in_memory_and_reported(tmp_path: Path) -> None:
-    usual = ReplaySettings()
-    assert usual.progress == "memory"
-    path = tmp_path / "config.toml"
-    path.write_text(config.dump(usual))
-    assert 'progress = "memory"\n' in path.read_text()
-    assert config.load(path, ReplaySettings) == usual
 
 
 def test_an_interval_is_another_way_to_say_disk(tmp_path: Path) -> None:
@@ -168,8 +124,8 @@ def test_published_rules_have_no_such_setting() -> None:
 def test_the_summary_says_what_is_assumed(
     settings: dict[str, object], kept: str, disk_s: float | None, words: str
 ) -> None:
-    done = study(ONE_OF_TWO, [task()], ReplaySettings(**settings))  # type: ignore[arg-type]  # their own types
-    summary = summary_json.summary(done, InputSource())
+    done = bftrain.replay(ONE_OF_TWO, [task()], ReplaySettings(**settings))  # type: ignore[arg-type]  # their own types
+    summary = done.summary
     assert (summary["progress"]["kept"], summary["progress"]["disk_s"]) == (kept, disk_s)
     assert words in summary["progress"]["sentence"]
     assert summary["sensitivity"] is None

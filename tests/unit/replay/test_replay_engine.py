@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BadInput, Decision, Event, Settings, build_harvester
-from bftrain.errors import Fault
+from bftrain import BadInput, Settings, build_harvester
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.result import result_of
 from bftrain_replay.simulation.engine import EngineRun, run
-from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
-from bftrain_replay.tables import TaskState
 from tests.unit.replay.cases import log_of, replayed, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -26,14 +23,14 @@ def unused(run_or_result: object) -> dict[str, float]:
 def test_one_task_two_nodes_one_preemption() -> None:
     result = replayed(ONE_LOSS, [COSTLY])
     (record,) = result.tasks
-    assert (record.state, record.submit_s, record.first_start_s) == (TaskState.FINISHED, 0.0, 0.0)
+    assert (record.state, record.submit_s, record.first_start_s) == ("finished", 0.0, 0.0)
     assert record.finish_s == 238.0  # 1,800 - 126 done at 100 s; then 1,326 + 54 at 10 a second
     assert (record.starts, record.rescales, record.preemptions) == (1, 0, 1)
     assert (record.done_samples, record.owed_samples) == (3000.0, 0.0)
     assert (record.lost_start_up_samples, record.lost_preemption_samples) == (126.0, 54.0)
     assert record.node_s == result.used_node_s == 338.0
     assert result.lost_node_s == {
-        SampleLoss.START_UP: 14.0, SampleLoss.PREEMPTION: 5.4, SampleLoss.RESCALING: 0.0, SampleLoss.UNNOTICED: 0.0,
+        "start_up": 14.0, "preemption": 5.4, "rescaling": 0.0, "unnoticed": 0.0,
     }  # fmt: skip
     assert result.idle_node_s == 400.0
     assert unused(result) == {"no_task": 62.0}
@@ -53,7 +50,7 @@ def test_too_few_nodes_left_is_a_stop_and_the_rest_goes_to_others() -> None:
     small = task("small", rate=(1.0,))
     result = replayed(log, [large, small])
     by_name = {record.name: record for record in result.tasks}
-    assert (by_name["large"].state, by_name["large"].done_samples) == (TaskState.WAITING, 9000.0)
+    assert (by_name["large"].state, by_name["large"].done_samples) == ("waiting", 9000.0)
     assert (by_name["large"].preemptions, by_name["large"].owed_samples) == (1, 180.0)
     assert by_name["small"].first_start_s == 100.0
     assert unused(result) == {"below_minimum": 100.0}
@@ -84,7 +81,7 @@ def test_completions_between_events_free_nodes_at_once() -> None:
 
 def test_a_completion_exactly_at_the_end_counts() -> None:
     (record,) = replayed(log_of((0.0, "a", ""), end_s=100.0), [task(rate=(10.0,), work_samples=1000.0)]).tasks
-    assert (record.state, record.finish_s) == (TaskState.FINISHED, 100.0)
+    assert (record.state, record.finish_s) == ("finished", 100.0)
 
 
 def test_rounding_does_not_split_a_moment() -> None:
@@ -99,7 +96,7 @@ def test_overload_ends_with_the_log() -> None:
     result = replayed(log_of((0.0, "abc", ""), end_s=100.0), tasks, max_tasks=10)
     assert result.complete
     assert (result.tasks_finished, result.makespan_s, result.harvested_samples) == (0, None, 300.0)
-    assert {record.state for record in result.tasks} == {TaskState.RUNNING, TaskState.WAITING}
+    assert {record.state for record in result.tasks} == {"running", "waiting"}
 
 
 @pytest.mark.parametrize("end_s", [0.0, 100.0])
@@ -122,7 +119,7 @@ def test_an_event_at_the_very_end_changes_nothing() -> None:
 
 def test_tasks_after_the_end_never_arrive() -> None:
     result = replayed(log_of((0.0, "ab", ""), end_s=100.0), [task(submit_s=100.0), task("u", submit_s=1e6)])
-    assert [record.state for record in result.tasks] == [TaskState.NOT_ARRIVED] * 2
+    assert [record.state for record in result.tasks] == ["not_arrived"] * 2
     assert unused(result) == {"no_task": 200.0}
 
 
@@ -186,34 +183,8 @@ def test_a_run_that_is_stopped_has_its_books_in_order() -> None:
     result = result_of(stopped_after(1), Settings())
     assert not result.complete
     assert (result.simulated_s, result.idle_node_s, result.used_node_s) == (100.0, 200.0, 200.0)
-    assert (result.tasks[0].done_samples, result.tasks[0].state) == (1674.0, TaskState.RUNNING)
+    assert (result.tasks[0].done_samples, result.tasks[0].state) == (1674.0, "running")
     assert stopped_after(99).complete
-
-
-class Miscounting:
-    """A decision core that says it uses one node more than it does."""
-
-    def __init__(self) -> None:
-        self._honest = build_harvester(Settings(max_tasks=1))
-
-    def absorb(self, *events: Event) -> tuple[()]:
-        self._honest.absorb(*events)
-        return ()
-
-    def decide(self, time_s: float) -> Decision:
-        return replace(self._honest.decide(time_s), actions=())
-
-
-def test_a_decision_that_does_not_match_its_actions_is_a_fault() -> None:
-    with pytest.raises(Fault, match="the decision counts 2 of 2 nodes used, the engine 0 of 2"):
-        run(ONE_LOSS, [COSTLY], Miscounting())
-
-
-def test_tasks_are_given_back_in_their_order_regardless_of_their_arrival() -> None:
-    tasks = [task("late", submit_s=50.0), task("never", submit_s=500.0), task("early")]
-    done = run(ONE_LOSS, tasks, build_harvester(Settings()))
-    names = [entry.spec.name if isinstance(entry, TaskProgress) else entry.name for entry in done.tasks]
-    assert names == ["late", "never", "early"]
 
 
 def test_a_task_may_ask_for_more_nodes_than_any_memory_counts() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+import bftrain
 from bftrain import BadInput, Settings
-from bftrain_replay import replay_folder
 from bftrain_replay.output import perfetto
 from bftrain_replay.output.read_folder import SavedReplay
-from bftrain_replay.study import ReplayStudy, study
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import ReplayStudy, log_of, task, write_replay
 
 # n10 comes after n9: numbers are not sorted as text
 LOG = log_of((0.0, ("n9", "n10"), ()), (100.0, (), ("n10",)), (120.0, ("n11", "n12"), ()), end_s=300.0)
@@ -28,14 +27,14 @@ TASKS = [
 
 @pytest.fixture(scope="module")
 def done() -> ReplayStudy:
-    return study(LOG, TASKS, Settings(max_tasks=2))
+    return bftrain.replay(LOG, TASKS, Settings(max_tasks=2))
 
 
 @pytest.fixture(params=["csv", "parquet"])
 def folder(request: pytest.FixtureRequest, done: ReplayStudy, tmp_path: Path) -> Path:
     if request.param == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
-    replay_folder.write(done, tmp_path, tables=request.param)
+    write_replay(done, tmp_path, tables=request.param)
     return tmp_path
 
 
@@ -80,7 +79,7 @@ def test_a_trace_has_nothing_that_a_viewer_could_not_draw(folder: Path) -> None:
 
 
 def test_a_replay_in_which_nothing_ran_has_exports_too(tmp_path: Path) -> None:
-    replay_folder.write(study(LOG, [], Settings()), tmp_path)
+    write_replay(bftrain.replay(LOG, [], Settings()), tmp_path)
     assert {event["ph"] for event in trace(tmp_path)} == {"M", "C"}
 
 
@@ -102,7 +101,7 @@ def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, done: ReplayStudy, tmp_path: Path) -> None:
-    replay_folder.write(done, tmp_path)
+    write_replay(done, tmp_path)
     path = tmp_path / name
     text = path.read_text(encoding="utf-8")
     assert old in text
@@ -115,7 +114,7 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
 def test_results_from_before_a_column_was_added_are_read(form: str, done: ReplayStudy, tmp_path: Path) -> None:
     if form == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
-    replay_folder.write(done, tmp_path, tables=form)
+    write_replay(done, tmp_path, tables=form)
     rows = list(SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))
     path = tmp_path / f"tasks.{form}"
     if form == "csv":
@@ -133,7 +132,7 @@ def test_results_from_before_a_column_was_added_are_read(form: str, done: Replay
 
 def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayStudy, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
-    replay_folder.write(done, tmp_path, tables="parquet")
+    write_replay(done, tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(BadInput, match=r"tasks.parquet: not the table it should be"):
         trace(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,9 @@ from numpy.typing import NDArray
 import bftrain
 from bftrain import BadInput, CompetingTask, UsageError, generate_log, generate_mix
 from bftrain_replay import tables
-from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.output import csv_tables
 from tests.helpers.in_process import CommandLine
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import ReplayOutcome, log_of, task
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
 LOG = log_of((0.0, "abcd", ""), (100.0, "", "b"), (120.0, "e", "c"), end_s=300.0)
@@ -78,21 +76,6 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
                     np.testing.assert_allclose(given, numbers, rtol=1e-15)  # before 3.0 it reads the last digit roughly
 
 
-def test_tables_of_arrow_share_our_memory() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    result = bftrain.replay(LOG, TASKS).result
-    assert result.allocations_arrow().to_pandas().equals(result.allocations_frame())
-    assert result.allocations is not None
-    held = result.allocations.table()
-    table = tables.allocations_arrow(held)
-    assert isinstance(table, pyarrow.Table)
-    (nodes,) = table["node"].chunks
-    addresses = [table[name].chunk(0).buffers()[1].address for name in ("from_s", "to_s")]
-    assert [*addresses, nodes.indices.buffers()[1].address] == [
-        column.ctypes.data for column in (held.from_s, held.to_s, held.node)
-    ]
-
-
 def test_yardsticks_have_frames_but_no_allocations() -> None:
     done = bftrain.replay(LOG, TASKS, baseline="equal-share")
     assert done.baseline is not None
@@ -148,23 +131,6 @@ def test_a_page_and_pictures_are_those_of_the_command(tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     with pytest.raises(UsageError, match="no form 'pgn'"):
         done.figures(tmp_path, form="pgn")
-
-
-def test_a_notebook_shows_a_picture_of_the_page(tmp_path: Path) -> None:
-    done = bftrain.replay(LOG, TASKS)
-    chart = done.chart("waterfall")
-    done.figures(tmp_path)
-    assert (tmp_path / "waterfall.svg").read_text(encoding="utf-8").startswith(chart._repr_svg_())
-    assert repr(chart).startswith("<chart 'waterfall': Where the idle node-time went.")
-    with pytest.raises(UsageError, match=r"no chart 'waterfal' \(did you mean 'waterfall'"):
-        done.chart("waterfal")
-
-
-def test_pandas_is_loaded_for_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    done = bftrain.replay(LOG, TASKS)
-    with pytest.raises(ImportError):
-        done.result.tasks_frame()
 
 
 @pytest.mark.usefixtures("place")

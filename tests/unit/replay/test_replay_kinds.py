@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+import bftrain
 from bftrain import (
     Action,
     BadInput,
@@ -27,14 +28,9 @@ from bftrain import (
     Termination,
 )
 from bftrain.errors import Fault
-from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.reference.ceiling_and_dedicated import dedicated_by_kind, dedicated_log
-from bftrain_replay.results.input_warnings import odd_inputs
 from bftrain_replay.simulation.engine import EngineRun, run
 from bftrain_replay.simulation.task_progress import TaskProgress
-from bftrain_replay.study import StudyCalls, study
-from tests.unit.replay.cases import curve_of, log_of, task
+from tests.unit.replay.cases import curve_of, log_from_pool_changes, log_of, task
 
 KINDS = {"f1": "fast", "f2": "fast", "s1": "slow", "s2": "slow"}
 FAST_AND_SLOW = {"fast": curve_of(10.0, 18.0), "slow": curve_of(2.0, 3.0)}
@@ -185,41 +181,15 @@ def test_nodes_of_two_kinds_for_one_task_are_a_fault() -> None:
         ran(mixed(), [task("a", curves=FAST_AND_SLOW)], {0.0: {"a": ("f1", "s1")}})
 
 
-def test_the_kind_is_no_reason_where_all_nodes_are_alike() -> None:
-    ended = ran(log_of((0.0, "x", ""), end_s=10.0, start_s=0.0), [task("a")], {})
-    assert UnusedReason.OTHER_KIND not in ended.ledger.unused_node_s
-
-
-def test_the_dedicated_pool_has_kinds_in_proportion() -> None:
-    # 100 s: 2 fast nodes all the time, 2 slow ones for 30 s: 260 node-seconds are 3 nodes, 2.3 fast and 0.7 slow
-    log = mixed((30.0, (), ("s1", "s2")))
-    assert dedicated_by_kind(log) == {"fast": 2, "slow": 1}
-    pool = dedicated_log(log)
-    assert pool is not None
-    assert list(pool.kind_of.values()) == ["fast", "fast", "slow"]
-    plain = dedicated_log(log_of((0.0, "xy", ""), end_s=10.0))
-    assert plain is not None
-    assert (len(plain.node_names), plain.kind_names) == (2, ())
-
-
 def test_a_study_on_kinds_is_held_against_yardsticks_with_kinds() -> None:
     tasks = [task("a", curves=FAST_AND_SLOW, start_cost_s=4.0), task("b", rate=(4.0,), curves={"slow": curve_of(4.0)})]
-    done = study(mixed(), tasks, ReplaySettings())
+    done = bftrain.replay(mixed(), tasks, ReplaySettings())
     result = done.result
     # a takes both fast nodes, b a slow one; the other slow one is left over
     assert [each.done_samples for each in result.tasks] == [18.0 * 96, 400.0]
     assert result.yardsticks is not None
     assert result.yardsticks.dedicated_samples == result.yardsticks.ceiling_samples == 1800.0 + 400.0
     assert {str(why): node_s for why, node_s in result.unused_node_s.items() if node_s} == {"at_maximum": 100.0}
-
-
-def test_who_runs_on_no_kind_that_is_there_is_reported() -> None:
-    tasks = [task("a", curves={"tpu": curve_of(1.0)}), task("b", curves=FAST_AND_SLOW)]
-    (warning,) = odd_inputs(mixed(), tasks)
-    assert warning == (
-        "task 'a' needs more nodes of a kind to run on than are idle at most (2 fast, 2 slow), "
-        "so it can never run, but competes all the same"
-    )
 
 
 def test_a_task_that_no_kind_of_the_log_can_ever_hold_is_refused_by_name() -> None:
@@ -229,22 +199,7 @@ def test_a_task_that_no_kind_of_the_log_can_ever_hold_is_refused_by_name() -> No
         *(task(f"more-{number}", curves={"tpu": curve_of(1.0)}) for number in range(3)),
     ]
     with pytest.raises(BadInput) as refused:
-        study(mixed(), [task("b", curves=FAST_AND_SLOW), *unfit], ReplaySettings())
+        bftrain.replay(mixed(), [task("b", curves=FAST_AND_SLOW), *unfit], ReplaySettings())
     said = str(refused.value)
     assert "can ever hold task 'a', which runs on tpu only; task 'wide', which needs 3 nodes of one kind " in said
     assert said.endswith("; and 2 others (leave them out, or give them a curve for a kind that the log has)")
-
-
-def test_who_will_not_run_is_reported_before_anything_is_replayed() -> None:
-    order: list[str] = []
-
-    def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
-        order.append(name)
-        return True
-
-    late = log_of((0.0, "a", ""), (50.0, "", "a"), (50.0, "b", ""), end_s=100.0)  # never two at once
-    wide = task("wide", rate=(1.0, 1.0), min_nodes=2)
-    done = study(late, [wide], ReplaySettings(), watch=watch, calls=StudyCalls(warn=order.append))
-    assert order[0].startswith("task 'wide' needs more nodes than the 1 that are idle at most")
-    assert order[1] == "exact"
-    assert done.result.warnings[:1] == (order[0],)

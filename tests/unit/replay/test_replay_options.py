@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import fields
 
+import bftrain
 from bftrain import (
     Action,
     BadInput,
@@ -23,15 +23,9 @@ from bftrain import (
     build_harvester,
     config,
 )
-from bftrain_replay.commands.replay import OPTIONS
-from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.replay_settings import EVENTS, MEASURED, SEMANTICS
-from bftrain_replay.simulation.rules import DecisionDelay
 from bftrain_replay.simulation.timeline import select
-from bftrain_replay.study import study
-from bftrain_replay.tables import TaskRecord
-from tests.unit.replay.cases import START_S, log_of, task
+from tests.unit.replay.cases import START_S, ReplayResult, TaskRecord, log_of, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 ONE_JOIN = log_of((0.0, "a", ""), (50.0, "b", ""), end_s=100.0)
@@ -39,7 +33,7 @@ THREE = log_of((0.0, ("n1", "n2"), ()), (40.0, ("n3",), ()), (70.0, (), ("n1",))
 
 
 def result_of(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayResult:
-    return study(log, tasks, ReplaySettings(**settings)).result  # type: ignore[arg-type]  # the fields' own types
+    return bftrain.replay(log, tasks, ReplaySettings(**settings)).result  # type: ignore[arg-type]  # the fields' own types
 
 
 def record_of(log: EventLog, spec: TaskSpec, **settings: object) -> TaskRecord:
@@ -85,16 +79,6 @@ def test_a_latency_longer_than_the_log_never_decides() -> None:
     assert (result.harvested_samples, len(result.decisions), result.complete) == (0.0, 0, True)
 
 
-def test_the_measured_latency_is_that_of_the_solver() -> None:
-    pace = DecisionDelay.of(ReplaySettings(decision_latency_s="measured", min_interval_s=5.0))
-    pace.call(0.0)
-    assert pace.due_s == 0.0
-    pace.decided(0.0, took_s=2.5)
-    pace.call(3.0)
-    pace.call(4.0)  # one is on its way already
-    assert pace.due_s == 5.0 + 2.5
-
-
 def test_work_since_the_last_commit_is_lost_instead_of_what_shrinking_costs() -> None:
     assert record_of(ONE_LOSS, task(shrink_cost_s=3.0)).lost_preemption_samples == 54.0
     record = record_of(ONE_LOSS, task(shrink_cost_s=3.0), checkpoint_interval_s=30.0)
@@ -136,7 +120,7 @@ def test_every_cost_may_be_set_for_all_tasks_and_multiplied() -> None:
 
 
 def test_the_ceiling_pays_for_none_of_it() -> None:
-    done = study(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, checkpoint_interval_s=30.0))
+    done = bftrain.replay(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, checkpoint_interval_s=30.0))
     assert done.ceiling is not None
     assert done.ceiling.harvested_samples == 100 * 18.0 + 200 * 10.0
 
@@ -192,10 +176,6 @@ def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -
     assert select(THREE, alone).event_times_s.tolist() == [0.0, 40.0]
 
 
-def test_the_whole_log_is_the_log_itself() -> None:
-    assert select(THREE, ReplaySettings()).log is THREE
-
-
 def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
     record = record_of(THREE, task(submit_s=5.0), skip_events=1)
     assert (record.submit_s, record.first_start_s, record.node_s) == (5.0, 5.0, 55 * 2.0)
@@ -240,17 +220,6 @@ def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: s
 def test_a_wrong_setting_is_refused(name: str, value: object) -> None:
     with pytest.raises(BadValue, match=rf"ReplaySettings\.{name}: "):
         ReplaySettings(**{name: value})  # type: ignore[arg-type]  # that is what is tested
-
-
-def test_every_setting_has_an_option() -> None:
-    own = {field.name for field in fields(ReplaySettings)} - {field.name for field in fields(Settings)}
-    assert set(OPTIONS) == own
-
-
-def test_options_offer_what_the_settings_know() -> None:
-    assert OPTIONS["semantics"][0].choices == SEMANTICS
-    assert OPTIONS["events"][0].choices == EVENTS
-    assert OPTIONS["decision_latency_s"][0].convert(MEASURED, None, None) == MEASURED
 
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def test_a_start_is_paid_first_at_the_new_speed() -> None:
     started.start(10.0, 2)
     assert started.expected_finish_s == 10.0 + (7 * 18 + 3000) / 18
     started.advance_to(12.0)  # 36 of 126 samples paid
-    assert (started.done_samples, started.lost_samples[SampleLoss.START_UP], started.owed_samples) == (0.0, 36.0, 90.0)
+    assert (started.done_samples, started.lost_samples["start_up"], started.owed_samples) == (0.0, 36.0, 90.0)
     started.advance_to(110.0)
     assert started.done_samples == 1800.0 - 126.0
-    assert started.lost_node_s[SampleLoss.START_UP] == 2 * 7.0
+    assert started.lost_node_s["start_up"] == 2 * 7.0
     assert (started.node_s, started.first_start_s, started.starts) == (200.0, 10.0, 1)
 
 
@@ -39,12 +39,12 @@ def test_growing_costs_seconds_at_the_old_speed_paid_at_the_new_one() -> None:
     growing.grow(100.0, 2)
     growing.advance_to(200.0)
     assert growing.done_samples == 1000.0 + 2400.0 - 5 * 10
-    assert growing.lost_samples[SampleLoss.RESCALING] == 50.0
-    assert growing.lost_node_s[SampleLoss.RESCALING] == pytest.approx(3 * 50 / 24)
+    assert growing.lost_samples["rescaling"] == 50.0
+    assert growing.lost_node_s["rescaling"] == pytest.approx(3 * 50 / 24)
     assert (growing.rescales, growing.preemptions, growing.size) == (1, 0, 3)
 
 
-@pytest.mark.parametrize(("preempted", "cause"), [(False, SampleLoss.RESCALING), (True, SampleLoss.PREEMPTION)])
+@pytest.mark.parametrize(("preempted", "cause"), [(False, "rescaling"), (True, "preemption")])
 def test_shrinking_costs_seconds_at_the_speed_before(preempted: bool, cause: SampleLoss) -> None:  # noqa: FBT001 - a parameter
     shrinking = progress(task(rate=SPEEDS, shrink_cost_s=3.0))
     shrinking.start(0.0, 3)
@@ -55,7 +55,7 @@ def test_shrinking_costs_seconds_at_the_speed_before(preempted: bool, cause: Sam
     assert (shrinking.rescales, shrinking.preemptions) == ((0, 1) if preempted else (1, 0))
 
 
-@pytest.mark.parametrize(("preempted", "cause"), [(False, SampleLoss.RESCALING), (True, SampleLoss.PREEMPTION)])
+@pytest.mark.parametrize(("preempted", "cause"), [(False, "rescaling"), (True, "preemption")])
 def test_a_stop_loses_what_was_not_committed_and_nothing_more_while_it_waits(
     preempted: bool,  # noqa: FBT001 - pytest names it
     cause: SampleLoss,
@@ -69,7 +69,7 @@ def test_a_stop_loses_what_was_not_committed_and_nothing_more_while_it_waits(
     stopped.start(900.0, 1)
     stopped.advance_to(1000.0)
     assert stopped.done_samples == 930.0 + 1000.0 - 70.0 - 30.0
-    assert (stopped.lost_samples[cause], stopped.lost_samples[SampleLoss.START_UP]) == (30.0, 140.0)
+    assert (stopped.lost_samples[cause], stopped.lost_samples["start_up"]) == (30.0, 140.0)
 
 
 def test_a_stop_cannot_lose_more_than_was_done_since_the_last_change() -> None:
@@ -86,7 +86,7 @@ def test_a_start_up_cut_short_lapses_and_the_next_one_is_paid_in_full() -> None:
     stopped = progress(COSTLY)
     stopped.start(0.0, 1)
     stopped.stop(4.0, preempted=True)
-    assert (stopped.owed_samples, stopped.lost_samples[SampleLoss.START_UP]) == (0.0, 40.0)
+    assert (stopped.owed_samples, stopped.lost_samples["start_up"]) == (0.0, 40.0)
     stopped.start(10.0, 1)
     assert stopped.owed_samples == 70.0
 
@@ -110,9 +110,9 @@ def test_debts_add_up_and_start_up_is_paid_first() -> None:
     busy.grow(200.0, 1)  # 5 * 10 to grow
     assert busy.owed_samples == 54.0 + 70.0 + 50.0
     busy.advance_to(200.0 + 80.0 / 18.0)
-    assert busy.lost_samples[SampleLoss.START_UP] == 126.0 + 70.0
-    assert busy.lost_samples[SampleLoss.PREEMPTION] == pytest.approx(10.0)
-    assert busy.lost_samples[SampleLoss.RESCALING] == 0.0
+    assert busy.lost_samples["start_up"] == 126.0 + 70.0
+    assert busy.lost_samples["preemption"] == pytest.approx(10.0)
+    assert busy.lost_samples["rescaling"] == 0.0
 
 
 def test_finishing_leaves_nothing_undone_and_nothing_owed() -> None:
@@ -137,5 +137,5 @@ def test_losses_are_booked_when_they_are_paid_however_late_a_task_is_settled() -
     waiting.grow(110.0, 1)  # 5 s at speed 18, paid at 24, from 110 to 113.75
     waiting.advance_to(400.0)
     edges = np.array([0.0, 16.9, 17.0, 110.0, 113.7, 113.75, 400.0])
-    assert waiting.losses.between(SampleLoss.START_UP, edges).tolist() == [0.0, 14.0, 0.0, 0.0, 0.0, 0.0]
-    assert waiting.losses.between(SampleLoss.RESCALING, edges).tolist() == [0.0, 0.0, 0.0, 0.0, 3 * 3.75, 0.0]
+    assert waiting.losses.between("start_up", edges).tolist() == [0.0, 14.0, 0.0, 0.0, 0.0, 0.0]
+    assert waiting.losses.between("rescaling", edges).tolist() == [0.0, 0.0, 0.0, 0.0, 3 * 3.75, 0.0]

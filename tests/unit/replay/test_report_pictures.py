@@ -6,7 +6,6 @@ import base64
 import zlib
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -15,18 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bftrain
 from bftrain import Settings
-from bftrain_replay.drawing import theme, vega
-from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows
+from bftrain_replay.drawing import theme
+from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order
 from bftrain_replay.drawing.html_page import HtmlPage, PageSection, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.static.picture import static_picture
-from bftrain_replay.drawing.vega import png, svg
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import over_time, report, report_data, task_sizes
-from bftrain_replay.reporting.report_data import ReportData, of_study
-from bftrain_replay.study import study
-from tests.unit.replay.cases import log_of, task
+from bftrain_replay.reporting import over_time
+from bftrain_replay.reporting.report_data import ReportData
+from tests.unit.replay.cases import log_of, material_of, task
 
 LOG = log_of(
     (0.0, "abcd", ""), (130.0, "", "b"), (410.0, "ef", "a"), (700.0, "ab", "cd"), (1500.0, "", "ef"), end_s=2000.0
@@ -34,8 +31,8 @@ LOG = log_of(
 
 
 def made() -> ReportData:
-    done = study(LOG, [task("x", max_nodes=2), task("y", max_nodes=2), task("z", max_nodes=1)], Settings())
-    return of_study(done, InputSource())
+    done = bftrain.replay(LOG, [task("x", max_nodes=2), task("y", max_nodes=2), task("z", max_nodes=1)], Settings())
+    return material_of(done)
 
 
 def numbers(width: float = 100.0) -> st.SearchStrategy[list[float]]:
@@ -53,16 +50,6 @@ def test_fewer_steps_keep_the_integral(times: list[float], most: int) -> None:
         return float((series.columns["n"] * np.diff(np.append(series.times_s, series.end_s))).sum())
 
     assert integral(fewer) == pytest.approx(integral(whole))
-
-
-def test_the_nodes_over_time_are_those_of_the_ledger() -> None:
-    done = study(LOG, [task("x", max_nodes=2), task("y", max_nodes=2)], Settings())
-    drawn, booked = of_study(done, InputSource()).nodes_over_time, done.result
-    for time_s in (0.0, 129.0, 130.0, 500.0, 700.0, 1499.9, 1500.0, 1999.0):
-        at = np.searchsorted(drawn.times_s, time_s, side="right") - 1
-        there = np.searchsorted(booked.times_s, time_s, side="right") - 1
-        assert drawn.columns["idle"][at] == booked.pool[there]
-        assert drawn.columns["used"][at] == booked.used[there]
 
 
 @st.composite
@@ -97,31 +84,6 @@ def test_a_pixel_mixes_all_that_falls_into_it(drawn: StateRaster, width: int, he
             mixed = sum(part * colour for part, colour in zip(share[1:], colours[1:], strict=True))
             expected = colours[0] if seen < 1e-9 else colours[0] + (mixed / seen - colours[0]) * np.sqrt(seen)
             assert pixels[line, column] == pytest.approx(expected, abs=0.6)
-
-
-@pytest.mark.parametrize("changes", [30, 30_000])
-def test_tasks_that_are_seen_longest_have_a_hue_unless_there_are_too_many_changes(changes: int) -> None:
-    tasks, dense = 12, changes > 1000
-    since_s = np.sort(np.random.default_rng(1).uniform(0.0, 60.0, changes))
-    states = np.resize(np.arange(tasks) + 2, changes)
-    drawn = StateRaster(
-        changes=in_order(np.zeros(changes, dtype=int), since_s, states, rows=1, end_s=60.0),
-        rows=["n"],
-        labels=["the batch queue's", "idle", *(f"t{task}" for task in range(tasks))],
-        colours=["@busy", "@idle", "@used"],
-        tasks_are="labels",
-    )
-    seen = {2 + task: 0.0 for task in range(tasks)}
-    for begin, end, _, state in stretches(drawn.changes):
-        if state > 1:
-            seen[state] += end - begin
-    longest = sorted(seen, key=lambda state: -seen[state])[:6]
-    palette = drawn.palette(theme.LIGHT)
-    assert drawn.dense is dense
-    assert list(drawn.hues) == ([] if dense else longest)
-    assert len({palette[state] for state in longest}) == (1 if dense else len(longest))
-    assert {palette[state] for state in seen if state not in longest} == {theme.LIGHT["used"]}
-    assert drawn.image(theme.LIGHT, 100, 100) != drawn.image(theme.DARK, 100, 100)
 
 
 def stretches(drawn: StateChanges) -> list[tuple[float, float, int, int]]:
@@ -170,8 +132,8 @@ def test_rows_of_nodes_stand_in_groups(by: str) -> None:
     if by == "kind":
         log = replace(log, kind_names=("v100", "k80"), node_kinds=np.array([0, 0, 1, 0], dtype=np.int32))
         assert log.node_names == ("a10", "a9", "b1", "b2")
-    done = study(log, [task("x", max_nodes=2)], Settings(racks=sets if by == "rack" else {}))
-    figure = over_time.holders(of_study(done, InputSource()))
+    done = bftrain.replay(log, [task("x", max_nodes=2)], Settings(racks=sets if by == "rack" else {}))
+    figure = over_time.holders(material_of(done))
     drawn = figure.raster
     assert drawn is not None
     assert drawn.rows == (["b1", "a9", "a10", "b2"] if by == "kind" else ["a9", "a10", "b1", "b2"])
@@ -218,177 +180,6 @@ def idle_times(node: str) -> list[tuple[float, float]]:
         "e": [(410.0, 1500.0)],
         "f": [(410.0, 1500.0)],
     }[node]
-
-
-def test_long_series_are_drawn_in_coarser_steps() -> None:
-    material = made()
-    exact, coarse = (over_time.holders(material, letters) for letters in (10**6, 10))
-    assert exact.raster is not None
-    assert coarse.raster is not None
-    assert "rounded" not in exact.caption
-    assert "Times are rounded to 3.9 s" in coarse.caption  # a 512th of 2000 s
-    assert np.allclose(coarse.raster.changes.since_s % (2000.0 / 512), 0.0)
-    for state in range(len(exact.raster.labels)):
-        assert held_s(coarse.raster, state) == pytest.approx(held_s(exact.raster, state), abs=4 * 3.91)
-
-
-def test_pictures_made_some_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def packed() -> list[object]:
-        charts = (task_sizes.sizes(made()), over_time.holders(made()), over_time.holders(made(), 10))
-        return [chart.packed() for chart in charts if chart is not None]
-
-    whole = packed()
-    monkeypatch.setattr("bftrain_replay.drawing.figure.AT_ONCE", 5)
-    assert len(list(parts_of_rows(6, 30))) == 6
-    assert packed() == whole
-    assert len(whole) == 3
-
-
-def test_a_change_takes_eight_bytes() -> None:
-    rows, each = 100, 1000
-    since_s = np.tile(np.arange(each, dtype=float), rows)
-    drawn = in_order(
-        np.repeat(np.arange(rows), each), since_s, np.tile([1, 2], rows * each // 2), rows=rows, end_s=each
-    )
-    kept = (drawn.counts, drawn.at_s, drawn.when, drawn.state)
-    assert len(drawn) == rows * each
-    assert sum(column.nbytes for column in kept) < 8.2 * len(drawn)
-
-
-def held_s(drawn: StateRaster, state: int) -> float:
-    return sum(end - begin for begin, end, _, of in stretches(drawn.changes) if of == state)
-
-
-def test_at_each_moment_each_task_is_shown_with_its_size() -> None:
-    material = made()
-    figure = task_sizes.sizes(material)
-    assert figure is not None
-    assert figure.raster is not None
-    held = material.holdings.table()
-    begun = [min(held.from_s[held.task == held.tasks.index(name)]) for name in figure.raster.rows]
-    assert begun == sorted(begun)
-    for row, name in enumerate(figure.raster.rows):
-        mine = held.task == held.tasks.index(name)
-        for time_s in np.arange(0.5, 2000.0, 1.0):
-            size = int((mine & (held.from_s <= time_s) & (held.to_s > time_s)).sum())
-            said = {0: "no node", 1: "1 node"}.get(size, f"{size} nodes")
-            assert state_of(figure.raster, row, time_s) == said
-
-
-def test_of_very_many_tasks_those_with_most_node_time_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, whole_sizes = over_time.holders(made()).raster, task_sizes.sizes(made())
-    monkeypatch.setattr(report_data, "NAMED_TASKS", 2)
-    material = made()
-    least = min(material.tasks, key=lambda row: row["node_h"])["name"]
-    assert {row["name"] for row in material.tasks} == {"x", "y", "z"}
-    figure, sizes = over_time.holders(material), task_sizes.sizes(material)
-    assert figure.raster is not None
-    assert whole is not None
-    for row in range(len(whole.rows)):
-        for time_s in np.arange(0.5, 2000.0, 10.0):
-            said = state_of(whole, row, time_s)
-            assert state_of(figure.raster, row, time_s) == ("one of 1 other task" if said == least else said)
-    assert figure.raster.palette(theme.LIGHT)[2] == theme.LIGHT["used"]
-    assert least not in figure.raster.labels
-    assert sizes is not None
-    assert sizes.raster is not None
-    assert whole_sizes is not None
-    assert whole_sizes.raster is not None
-    assert sizes.raster.rows == [name for name in whole_sizes.raster.rows if name != least]
-    assert sizes.says == whole_sizes.says  # of all tasks
-    for row, name in enumerate(sizes.raster.rows):
-        before = whole_sizes.raster.rows.index(name)
-        for time_s in np.arange(0.5, 2000.0, 10.0):
-            assert state_of(sizes.raster, row, time_s) == state_of(whole_sizes.raster, before, time_s)
-    for one in (figure, sizes):
-        assert "The 2 tasks with the most node-time are named here; the other 1, which the tables have," in one.caption
-    page = report.page(material)
-    assert set(page.users_of) == {"x", "y", "z"}  # the table names it
-    assert page.unnamed == 1
-    assert "The 2 tasks with the most node-time can be followed" in report.render(material)
-
-
-def test_sizes_that_change_too_often_are_drawn_in_coarser_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = task_sizes.sizes(made())
-    monkeypatch.setattr(task_sizes, "_SIZE_CHANGES", 3)
-    coarse = task_sizes.sizes(made())
-    assert exact is not None
-    assert coarse is not None
-    assert coarse.raster is not None
-    assert "rounded" not in exact.caption
-    assert "Times are rounded to 3.9 s" in coarse.caption  # a 512th of 2000 s
-    assert np.allclose(coarse.raster.changes.since_s % (2000.0 / 512), 0.0)
-    assert coarse.says == exact.says
-
-
-def test_long_series_are_packed_in_steps_of_one_length() -> None:
-    steps = 100_001
-    series = StepSeries(
-        times_s=np.arange(steps, dtype=float),
-        end_s=float(steps),
-        columns={"n": np.arange(steps) % 3000, "few": np.ones(steps)},
-    )
-    packed = series.packed(TimeAxis(1.6e9, float(steps)))
-    assert packed["t"] == {"from": 1.6e12, "to": 1.6e12 + 1000.0 * steps, "steps": 100_000}
-    for name, digits in (("n", 1), ("few", 4)):
-        shown = np.frombuffer(zlib.decompress(base64.b64decode(packed["columns"][name])), dtype="<f8")
-        np.testing.assert_array_equal(shown, np.round(series.averaged(100_000).columns[name], digits))
-
-
-def test_twice_as_many_nodes_are_so_much_stronger() -> None:
-    shades = [int(task_sizes.shade(size, 64).removeprefix("@shade")) for size in (1, 2, 4, 8, 16, 32, 64)]
-    assert shades[0] == 0
-    assert shades[-1] == theme.SHADES - 1
-    assert {b - a for a, b in pairwise(shades)} <= {2, 3}
-
-
-def test_no_task_ever_ran_no_sizes() -> None:
-    nothing = study(log_of(end_s=50.0), [task()], Settings())
-    assert task_sizes.sizes(of_study(nothing, InputSource())) is None
-
-
-@pytest.mark.parametrize(
-    ("start_s", "span_s", "calendar"),
-    [(1.6e9, 100.0, True), (0.0, 100.0, False), (5.0, 9000.0, False), (1e13, 600.0, False), (8.64e12, 9.0, False)],
-)
-def test_time_is_on_the_calendar_if_there_is_one(start_s: float, span_s: float, calendar: bool) -> None:  # noqa: FBT001 - a table of cases
-    moments = TimeAxis(start_s, span_s)
-    assert moments.on_calendar is calendar
-    assert moments.place(0.0) == (start_s * 1000.0 if calendar else 0.0)
-    assert moments.to_dict()["to"] - moments.to_dict()["from"] == span_s * 1000.0
-    assert ("since the log's start" in str(moments.axis())) is not calendar
-
-
-def test_an_axis_has_a_length_even_if_a_log_has_none() -> None:
-    for moments in (TimeAxis(0.0, 0.0), TimeAxis(1.6e9, 1e-5)):
-        assert moments.to_dict()["to"] > moments.to_dict()["from"]
-
-
-def test_figures_are_drawn_without_a_browser() -> None:
-    for figure in (over_time.holders(made()), task_sizes.sizes(made())):
-        assert figure is not None
-        text = svg(figure)
-        assert text.startswith("<svg")
-        assert figure.title in text
-        assert "data:image/png;base64," in text
-        assert "@" not in text.replace("@", "", 0).split("data:image")[0]  # every role became a colour
-        assert png(figure).startswith(b"\x89PNG")
-
-
-def test_the_same_replay_gives_the_same_pictures_to_the_last_bit(tmp_path: Path) -> None:
-    for form in vega.FORMS:
-        for place in ("one", "two"):
-            (tmp_path / place).mkdir(exist_ok=True)
-            report.write_figures(made(), tmp_path / place, form)
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert names == sorted(
-        f"{name}.{form}"
-        for name in ("waterfall", "nodes", "sizes", "holders", "pieces", "decisions")
-        for form in vega.FORMS
-    )
-    for name in names:
-        if not name.startswith("decisions."):  # which shows what a real clock measured
-            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
 def test_no_script_can_be_ended_from_inside() -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace as changed
 
-from bftrain import ReplaySettings, Settings, generate_log, generate_mix
-from bftrain_datasets.workloads.task_generators import TaskShape
-from bftrain_replay import study_passes
-from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, without_costs
-from bftrain_replay.study import ReplayStudy, study
+import bftrain
+from bftrain import ReplaySettings, Settings
 from tests.helpers.coupled_objective import COUPLED
-from tests.unit.replay.cases import log_of, task
+from tests.unit.replay.cases import ReplayStudy, log_of, task
 
 # 400 node-seconds in 300 s: 1.33 nodes on average
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -19,7 +15,7 @@ COSTLY = task(start_cost_s=7.0, shrink_cost_s=3.0, grow_cost_s=5.0)
 
 
 def test_efficiency_is_held_against_a_constant_pool_without_costs() -> None:
-    done = study(LOG, [COSTLY], Settings())
+    done = bftrain.replay(LOG, [COSTLY], Settings())
     yardsticks = done.result.yardsticks
     assert yardsticks is not None
     assert (yardsticks.dedicated_nodes, yardsticks.dedicated_samples) == (1, 3000.0)
@@ -28,12 +24,12 @@ def test_efficiency_is_held_against_a_constant_pool_without_costs() -> None:
     assert done.result.efficiency == 3620.0 / 3000.0
     summary = done.result.summary()
     assert (summary.efficiency, summary.ceiling_efficiency) == (3620.0 / 3000.0, 3800.0 / 3000.0)
-    assert done.complete
+    assert done.study.complete
     assert done.baseline is None
 
 
 def test_the_ceiling_pays_nothing_and_is_never_below_the_replay() -> None:
-    done = study(LOG, [COSTLY, task("u", rate=(9.0, 12.0, 14.0), grow_cost_s=30.0, submit_s=20.0)], Settings())
+    done = bftrain.replay(LOG, [COSTLY, task("u", rate=(9.0, 12.0, 14.0), grow_cost_s=30.0, submit_s=20.0)], Settings())
     assert done.ceiling is not None
     assert set(done.ceiling.lost_samples.values()) == {0.0}
     assert done.ceiling.harvested_samples >= done.result.harvested_samples
@@ -43,7 +39,7 @@ def test_the_ceiling_pays_nothing_and_is_never_below_the_replay() -> None:
 def test_every_solver_is_held_against_the_same_references(semantics: str) -> None:
     tasks = [task("slow", rate=(1.0, 2.0)), COSTLY, task("u", rate=(30.0,), submit_s=20.0)]
     exact, poor = (
-        study(LOG, tasks, ReplaySettings(semantics=semantics, solver=solver, solver_gap=gap))
+        bftrain.replay(LOG, tasks, ReplaySettings(semantics=semantics, solver=solver, solver_gap=gap))
         for solver, gap in (("exact", 0.0), ("equal-share", 0.5))
     )
     assert poor.result.harvested_samples < exact.result.harvested_samples
@@ -52,50 +48,20 @@ def test_every_solver_is_held_against_the_same_references(semantics: str) -> Non
     assert poor.ceiling.summary().solver == "exact"
 
 
-@pytest.mark.parametrize("objective", ["throughput", "speedup", "weighted", "cost", "proportional"])
-def test_every_horizon_is_held_against_the_same_references(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = generate_log(12, 0.2, 3)
-    tasks = generate_mix(6, 2, shape=TaskShape(max_nodes=5, work_samples=1e7))
-    shared = study(log, tasks, ReplaySettings(objective=objective, horizon_s=30.0)).result.yardsticks
-    monkeypatch.setattr(study_passes, "ideally", lambda settings, _: changed(settings, progress="task"))
-    for horizon_s in ("auto", 7.0, 30.0, 1000.0):
-        own = study(log, tasks, ReplaySettings(objective=objective, horizon_s=horizon_s)).result.yardsticks
-        assert own == shared
-
-
 def test_an_objective_that_ties_tasks_together_keeps_its_solver() -> None:
-    done = study(LOG, [COSTLY, task("u")], ReplaySettings(objective=COUPLED, solver="highs"))
+    done = bftrain.replay(LOG, [COSTLY, task("u")], ReplaySettings(objective=COUPLED, solver="highs"))
     assert done.ceiling is not None
     assert done.ceiling.summary().solver == "highs"
 
 
-def test_the_former_name_of_an_objective_is_noted() -> None:
-    new, old = (study(LOG, [COSTLY, task("u")], Settings(objective=name)) for name in ("max-min-now", "max_min"))
-    assert list(old.result.tasks) == list(new.result.tasks)
-    note = "the objective 'max_min' is called 'max-min-now' now; 'max-min' is another objective"
-    assert (note in old.result.warnings, note in new.result.warnings) == (True, False)
-
-
-def test_costs_are_all_that_is_taken_away() -> None:
-    (free,) = without_costs([COSTLY])
-    assert (free.grow_cost_s, free.shrink_cost_s, free.start_cost_s) == (0.0, 0.0, 0.0)
-    assert (free.name, free.curve, free.max_nodes) == (COSTLY.name, COSTLY.curve, COSTLY.max_nodes)
-
-
-def test_the_dedicated_pool_lasts_as_long_as_the_log() -> None:
-    pool = dedicated_log(LOG)
-    assert pool is not None
-    assert (dedicated_nodes(LOG), pool.span_s, pool.idle_node_s) == (1, 300.0, 300.0)
-
-
 def test_too_little_idle_time_for_a_dedicated_node_leaves_efficiency_unknown() -> None:
-    done = study(log_of((0.0, "a", ""), (10.0, "", "a"), end_s=1000.0), [task()], Settings())
+    done = bftrain.replay(log_of((0.0, "a", ""), (10.0, "", "a"), end_s=1000.0), [task()], Settings())
     assert (done.result.harvested_samples, done.result.efficiency) == (100.0, None)
-    assert done.complete
+    assert done.study.complete
 
 
 def test_a_baseline_is_replayed_with_the_same_yardsticks() -> None:
-    done = study(LOG, [COSTLY, task("u", rate=(1.0, 2.0))], Settings(), baseline="equal-share")
+    done = bftrain.replay(LOG, [COSTLY, task("u", rate=(1.0, 2.0))], Settings(), baseline="equal-share")
     assert done.baseline is not None
     assert done.baseline.settings == ReplaySettings(solver="equal-share")
     assert done.baseline.yardsticks == done.result.yardsticks
@@ -110,27 +76,27 @@ def watched(stop_in: str) -> tuple[ReplayStudy, list[str]]:
             heard.append(name)
         return not (name == stop_in and decisions == 1)
 
-    return study(LOG, [COSTLY], Settings(), baseline="equal-share", watch=watch), heard
+    return bftrain.replay(LOG, [COSTLY], Settings(), baseline="equal-share", watch=watch), heard
 
 
 def test_the_watch_hears_of_every_replay_in_order() -> None:
     done, heard = watched("none")
     assert tuple(heard) == ("exact", "equal-share", "without costs", "dedicated pool")
-    assert done.complete
+    assert done.study.complete
 
 
 @pytest.mark.parametrize("stop_in", ["exact", "equal-share", "without costs"])
 def test_when_stopped_what_is_whole_is_kept_and_the_rest_left_out(stop_in: str) -> None:
     done, heard = watched(stop_in)
     assert heard[-1] == stop_in
-    assert not done.complete
+    assert not done.study.complete
     assert done.result.complete == (stop_in != "exact")
     assert (done.baseline is not None) == (stop_in == "without costs")
     assert (done.ceiling, done.result.yardsticks, done.result.efficiency) == (None, None, None)
 
 
 def warnings(*args: object) -> tuple[str, ...]:
-    return study(*args, Settings()).result.warnings  # type: ignore[arg-type]  # a log and tasks
+    return bftrain.replay(*args, Settings()).result.warnings  # type: ignore[arg-type]  # a log and tasks
 
 
 def test_odd_inputs_are_named() -> None:
@@ -153,7 +119,7 @@ def test_odd_inputs_are_named() -> None:
 
 
 def test_a_solver_whose_decisions_others_made_is_named() -> None:
-    late = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9))
+    late = bftrain.replay(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9))
     counted = len(late.result.decisions)
     assert len(late.result.decisions.fallbacks) == counted
     (of_replay,) = late.result.warnings
@@ -161,13 +127,13 @@ def test_a_solver_whose_decisions_others_made_is_named() -> None:
         f"highs ran out of time in {counted} of {counted} decisions; greedy decided. The first: "
     )
     assert of_replay.endswith("; sizes of greedy taken")
-    tied = study(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective=COUPLED))
+    tied = bftrain.replay(LOG, [task()], Settings(solver="highs", solver_deadline_s=1e-9, objective=COUPLED))
     assert ["highs without costs ran out of time" in warning for warning in tied.result.warnings] == [False, True]
-    assert study(LOG, [task()], Settings(solver="highs")).result.warnings == ()
+    assert bftrain.replay(LOG, [task()], Settings(solver="highs")).result.warnings == ()
 
 
 @pytest.mark.parametrize(("horizon", "warned"), [(120.0, True), (121.0, False), ("auto", False)])
 def test_a_start_that_can_never_be_worth_it_is_warned_of(horizon: float | str, warned: bool) -> None:  # noqa: FBT001
-    done = study(LOG, [task("a"), task("b")], ReplaySettings(horizon_s=horizon, start_cost_s=120.0))
+    done = bftrain.replay(LOG, [task("a"), task("b")], ReplaySettings(horizon_s=horizon, start_cost_s=120.0))
     assert warned == any("no start is worth it" in text for text in done.result.warnings)
     assert warned == (done.result.harvested_samples == 0.0)

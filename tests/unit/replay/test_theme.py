@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations, pairwise, product
-from pathlib import Path
+from collections.abc import Mapping
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bftrain import compare
-from bftrain_replay.comparing import comparison_page
-from bftrain_replay.comparing.comparison_charts import BAR_COLOURS
-from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlPage, HtmlText
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, SHADES
-from bftrain_replay.reporting import report, report_data, task_sizes
 from bftrain_replay.reporting.losses import CAUSES
-from bftrain_replay.sweeping.sweep_charts import MOST_LINES, figures
-from bftrain_replay.sweeping.sweep_table import metrics_of
-from tests.unit.replay.cases import task
-from tests.unit.replay.sweeping.sweep_case import done_rows
 
 READABLE = 4.5  # contrast of text, WCAG 2.2, 1.4.3
 VISIBLE = 3.0  # contrast of what is not text, WCAG 2.2, 1.4.11
@@ -100,51 +88,6 @@ def test_causes_are_distinguished(theme: Mapping[str, str], vision: str) -> None
 def test_hues_are_distinguished(vision: str) -> None:
     near = {pair: apart(*pair, VISIONS[vision]) for pair in combinations(HUES, 2)}
     assert min(near.values()) >= 10.0, min(near.items(), key=lambda item: item[1])
-
-
-def legends(part: object) -> Iterator[tuple[str, ...]]:
-    """Yield the colours of each legend of a page."""
-    if isinstance(part, HtmlPage):
-        yield from legends([section.parts for section in part.sections if section])
-    elif isinstance(part, HtmlText):
-        yield tuple(f"@{role}" for role in re.findall(r"background:var\(--(\w+)\)", part))
-    elif isinstance(part, ChartFigure):
-        yield from legends(part.spec)
-        yield (*part.raster.colours, *part.raster.packed(part.moments)["hues"]) if part.raster and part.moments else ()
-    elif isinstance(part, dict):
-        scale = part.get("scale") or {}
-        if part.get("legend") is not None and isinstance(scale.get("domain"), list):
-            colours = scale.get("range", HUES[: len(scale["domain"])])
-            yield tuple(colours) if isinstance(colours[0], str) else ()
-        yield from legends(list(part.values()))
-    elif isinstance(part, list | tuple):
-        for each in part:
-            yield from legends(each)
-
-
-def all_legends(make: Callable[..., Path]) -> set[tuple[str, ...]]:
-    """Return the legends of a report, a comparison and a sweep, and those with all causes and sizes."""
-    of_users = [task(f"t{number}", user=f"u{number}", campaign="c", work_samples=900.0) for number in range(9)]
-    folders = [make(f"run-{number}", tasks=of_users, max_tasks=number + 1) for number in range(len(HUES))]
-    points = ({"solver": f"s{number}", "max_tasks": tasks} for number in range(MOST_LINES) for tasks in (1, 2))
-    swept = done_rows(*points, efficiency=lambda one: one["max_tasks"] / 3)
-    return {
-        *legends(report.page(report_data.of_folder(folders[0]))),
-        *legends(comparison_page.page(compare(*folders))),
-        *legends(list(figures(swept, metrics_of((), swept)))),
-        tuple(BAR_COLOURS.values()),
-        ("@ink", "@idle", "@reason1", *HUES),  # nodes, unused ones, and tasks on the page of a live run
-        *(tuple(task_sizes.key(largest).values()) for largest in range(1, 200)),
-    }
-
-
-def test_colours_of_a_legend_are_distinguished(make: Callable[..., Path]) -> None:
-    found = all_legends(make)
-    assert {len(colours) for colours in found} >= {2, 3, len(HUES), 1 + len(CAUSES)}
-    for colours, theme, vision in product(found, (LIGHT, DARK), VISIONS):
-        for pair in combinations(colours, 2):
-            one, other = (theme.get(colour[1:], colour) for colour in pair)
-            assert apart(one, other, VISIONS[vision]) >= 10.0, (pair, vision)
 
 
 @THEMES

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+import bftrain
 from bftrain import BadValue, EventLog, NodeState, ReplaySettings, SpeedCurve, TaskSpec
-from bftrain_datasets.log.builder import LogBuilder
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
-from bftrain_replay.study import ReplayStudy, study
+from tests.unit.replay.cases import LogBuilder, ReplayStudy
 
 FAST, SLOW = SpeedCurve(nodes=(1, 2), rate=(20.0, 40.0)), SpeedCurve(nodes=(1, 2), rate=(10.0, 20.0))
 TASKS = tuple(
@@ -30,7 +30,7 @@ def one_node(*, kind: str = "") -> EventLog:
 
 def replayed(tasks: tuple[TaskSpec, ...] = TASKS, log: EventLog | None = None, **settings: object) -> ReplayStudy:
     given = ReplaySettings(horizon_s=60.0, max_tasks=9, **settings)  # type: ignore[arg-type]  # any field of it
-    return study(log or one_node(), tasks, given)
+    return bftrain.replay(log or one_node(), tasks, given)
 
 
 def mistaken_seed(error: float = 1.0) -> int:

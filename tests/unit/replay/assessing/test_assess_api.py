@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain import BadInput, UsageError, generate_log, generate_mix
-from bftrain_datasets.workloads.task_generators import TaskShape
+from bftrain import BadInput, UsageError, generate_log
 from bftrain_replay.assessing.worth import NodePrices
 from tests.helpers.in_process import CommandLine
+from tests.unit.replay.cases import mix
 
 LOG = generate_log(24, 3.0, 5)
 OF_THE_CALL = {"command", "figures_sha256", "log", "handback"}
@@ -41,7 +41,7 @@ def test_it_equals_the_command(command: CommandLine, tmp_path: Path) -> None:
 
 
 def test_its_files_are_those_of_the_command(tmp_path: Path) -> None:
-    tasks = generate_mix(4, 1, shape=TaskShape(work_samples=None))
+    tasks = mix(4, 1, work_samples=None)
     done = bftrain.assess(LOG, tasks, max_tasks=3)
     done.write(tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"assess.json", "assess.html"}

@@ -44,7 +44,7 @@ def _first_come(jobs: BatchJobs, hold_s: float) -> list[float]:
     return waits
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_first_come_first_served_waits_as_a_plain_queue(seed: int) -> None:
     jobs = _jobs(np.random.default_rng(seed))
     found = resimulate(jobs, NODES, DELAY_S, "fcfs")
@@ -78,12 +78,6 @@ def test_it_equals_the_schedule_of_the_same_jobs_as_a_file(policy: str, tmp_path
         means.append(simulate(read(path, settings), settings).summary.wait_s.mean)
     assert found.wait_mean_s == pytest.approx(means[0])
     assert found.delayed_wait_mean_s == pytest.approx(means[1] + DELAY_S)
-
-
-def test_without_a_delay_nothing_changes() -> None:
-    found = resimulate(_jobs(np.random.default_rng(1)), NODES, 0.0, "easy")
-    assert found is not None
-    assert (found.extra_mean_s, found.later) == (0.0, 0.0)
 
 
 def test_jobs_that_share_nodes_are_not_scheduled_again() -> None:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from bftrain_replay.metrics.fair_time import IdlePools
-from bftrain_replay.metrics.task_figures import (
-    KindFigures,
-    TaskColumns,
-    TaskPercentiles,
-    cost_of,
-    kind_figures,
-    task_figures,
-)
-from bftrain_replay.results.result import ReplayResult
-from tests.unit.replay.cases import log_of, progress, replayed, task
+from bftrain_replay.metrics.task_figures import TaskPercentiles
+from tests.unit.replay.cases import ReplayResult, log_of, replayed, task
 
 ONE_NODE = log_of((0.0, "a", ""), end_s=100.0)
 
@@ -93,57 +83,3 @@ def test_every_user_has_figures_of_their_own() -> None:
     assert bob is not None
     assert bob.mean == 80.0
     assert users[""].rho is None
-
-
-def test_rows_of_the_table_are_as_good_as_records() -> None:
-    result = queue(deadline_s=40.0, user="ann")
-    records = TaskColumns.from_records(result.tasks)
-    rows = TaskColumns.from_rows([{name: getattr(each, name) for name in dir(each)} for each in result.tasks])
-    assert task_figures(rows, 100.0) == task_figures(records, 100.0)
-    assert len(rows) == 4
-    assert rows.chosen(rows.finished).name == ("first", "second")
-
-
-def test_no_tasks_at_all() -> None:
-    figures = task_figures(TaskColumns.from_records([]), 10.0)
-    assert figures.completion_s is None
-    assert figures.users == {}
-    assert TaskPercentiles.of(np.array([np.nan])) is None
-
-
-POOLS = IdlePools(
-    np.array([0.0, 1800.0]), {"fast": np.array([2, 1]), "slow": np.array([0, 4]), "none": np.array([0, 0])}, 3600.0
-)
-
-
-def test_a_task_knows_how_long_it_held_nodes_of_which_kind() -> None:
-    moving = progress(task(rate=(1.0, 2.0)))
-    moving.set_speeds([0.0, 1.0, 2.0], "fast")
-    moving.start(10.0, 2)
-    moving.stop(30.0, preempted=False)
-    moving.set_speeds([0.0, 1.0], "slow")
-    moving.start(40.0, 1)
-    moving.stop(45.0, preempted=True)
-    moving.set_speeds([0.0, 1.0, 2.0], "fast")
-    moving.start(50.0, 1)
-    moving.advance_to(51.0)
-    assert moving.node_s_by_kind == {"fast": 41.0, "slow": 5.0}
-    assert moving.node_s == 46.0
-    still = progress(task())
-    assert still.node_s_by_kind == {}
-    still.start(0.0, 2)
-    still.advance_to(3.0)
-    assert still.node_s_by_kind == {"": 6.0}
-
-
-def test_every_kind_has_its_node_hours() -> None:
-    figures = kind_figures(POOLS, {"fast": 2700.0})
-    assert figures["fast"] == KindFigures(idle_node_h=1.5, used_node_h=0.75, coverage=pytest.approx(0.5))
-    assert figures["slow"] == KindFigures(idle_node_h=2.0, used_node_h=0.0, coverage=0.0)
-    assert figures["none"].coverage is None
-
-
-def test_a_kind_without_a_price_costs_1_and_without_prices_there_is_no_cost() -> None:
-    figures = kind_figures(POOLS, {"fast": 3600.0, "slow": 1800.0})
-    assert cost_of(figures, {"fast": 2.5}) == pytest.approx(2.5 + 0.5)
-    assert cost_of(figures, {}) is None

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from bftrain import RoundSettings, SharingProblem, SharingTask, TaskSpec, rounds
-from bftrain.parts import resolve_sharing
-from bftrain.values.sharing import Shares
-from bftrain_replay.rounds.round_policy import ByShares
-from bftrain_replay.rounds.round_result import RoundResult
+from bftrain import SharingProblem, SharingTask, TaskSpec, registry, rounds
 from tests.helpers.round_cases import gang
+from tests.unit.replay.cases import RoundResult
 
 KINDS = ("v", "k")
 MODELS = "abcde"
@@ -57,24 +54,19 @@ class Watcher:
     """Shares time by another policy, and notes the problems that it is given."""
 
     name = "throughput-packed"
+    seen: ClassVar[list[SharingProblem]] = []
 
-    def __init__(self) -> None:
-        self.seen: list[SharingProblem] = []
-
-    def share(self, problem: SharingProblem) -> Shares:
+    def share(self, problem: SharingProblem) -> object:
         self.seen.append(problem)
-        return resolve_sharing(self.name).share(problem)
+        return registry.load("sharing", self.name)().share(problem)
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, table: str, **settings: Any) -> tuple[list[SharingProblem], RoundResult]:  # noqa: ANN401 - any setting
-    watcher = Watcher()
-
-    def find(found: RoundSettings) -> ByShares:
-        return ByShares(watcher, found)
-
-    monkeypatch.setattr("bftrain_replay.rounds.simulation.find_policy", find)
-    done = rounds({"v": 2, "k": 2}, jobs(), round_s=60.0, pairs=table, **settings)
-    return watcher.seen, done
+def watched(table: str, **settings: Any) -> tuple[list[SharingProblem], RoundResult]:  # noqa: ANN401 - any setting
+    Watcher.seen = []
+    mine = Path(table).with_name("watcher.py")
+    mine.write_text(f"from {__name__} import Watcher\n")
+    done = rounds({"v": 2, "k": 2}, jobs(), policy=f"{mine}:Watcher", round_s=60.0, pairs=table, **settings)
+    return Watcher.seen, done
 
 
 def parts(problem: SharingProblem) -> dict[tuple[str, str, str], float]:
@@ -96,8 +88,8 @@ def true(own: str, beside: str, kind: str) -> float:
     return kept(own[0], beside[0], kind)
 
 
-def test_parts_are_mistaken_by_models_and_never_above_all(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    seen, done = watched(monkeypatch, table, speed_error=0.5, seed=1)
+def test_parts_are_mistaken_by_models_and_never_above_all(table: str) -> None:
+    seen, done = watched(table, speed_error=0.5, seed=1)
     found = parts(seen[0])
     assert len(found) == 10 * 9 * 2
     assert {(own[0], beside[0]) for own, beside, _ in found} == set(product(MODELS, MODELS))
@@ -120,18 +112,18 @@ def test_pairs_run_as_fast_as_they_are(tmp_path: Path) -> None:
     assert done.tasks_table["finish_s"] == pytest.approx([1000.0, 1000.0])
 
 
-def test_what_was_profiled_is_known(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    found = parts(watched(monkeypatch, table, speed_error=1.0, profiled=1.0, until_s=60.0)[0][0])
+def test_what_was_profiled_is_known(table: str) -> None:
+    found = parts(watched(table, speed_error=1.0, profiled=1.0, until_s=60.0)[0][0])
     assert found == pytest.approx({key: true(*key) for key in found})
-    found = parts(watched(monkeypatch, table, speed_error=1.0, profiled=0.5, seed=3, until_s=60.0)[0][0])
+    found = parts(watched(table, speed_error=1.0, profiled=0.5, seed=3, until_s=60.0)[0][0])
     known = [key for key, part in found.items() if part == pytest.approx(true(*key))]
     assert 0.3 < len(known) / len(found) < 0.7
 
 
-def test_a_pair_that_ran_is_known_and_its_tasks_alone_are_not(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+def test_a_pair_that_ran_is_known_and_its_tasks_alone_are_not(table: str) -> None:
     how = {"speed_error": 1.0, "seed": 5, "learning": "yes"}
-    _, done = watched(monkeypatch, table, until_s=60.0, **how)
-    first, after = watched(monkeypatch, table, until_s=90.0, **how)[0]
+    _, done = watched(table, until_s=60.0, **how)
+    first, after = watched(table, until_s=90.0, **how)[0]
     ran = {
         (done.engine.gangs.specs[one].name, done.engine.gangs.specs[other].name, KINDS[where])
         for (one, other), received in done.engine.progress.pair_s.items()
@@ -151,10 +143,10 @@ def test_a_pair_that_ran_is_known_and_its_tasks_alone_are_not(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_few_profiled_pairs_tell_of_all_others(monkeypatch: pytest.MonkeyPatch, table: str, seed: int) -> None:
+def test_a_few_profiled_pairs_tell_of_all_others(table: str, seed: int) -> None:
     """Logarithms are sums here, so least squares over the profiled pairs give the others exactly."""
     how = {"speed_error": 1.0, "profiled": 0.4, "seed": seed, "until_s": 60.0}
-    guessed = parts(watched(monkeypatch, table, **how)[0][0])
+    guessed = parts(watched(table, **how)[0][0])
     known = [key for key, part in guessed.items() if part == pytest.approx(true(*key))]
     columns = {key: place for place, key in enumerate([*MODELS, *product(MODELS, KINDS)])}
 
@@ -167,7 +159,7 @@ def test_a_few_profiled_pairs_tell_of_all_others(monkeypatch: pytest.MonkeyPatch
     inverse = np.linalg.pinv(rows)
     fitted = inverse @ np.log([guessed[key] for key in known])
     reached = [key for key in guessed if np.allclose(row(key) @ inverse @ rows, row(key))]
-    found = parts(watched(monkeypatch, table, learning="completed", **how)[0][0])
+    found = parts(watched(table, learning="completed", **how)[0][0])
     assert len(reached) > 1.1 * len(known)
     for key in reached:
         assert found[key] == pytest.approx(float(np.exp(row(key) @ fitted)), rel=0.02)

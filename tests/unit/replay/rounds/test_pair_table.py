@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from msgspec import UNSET
 
-from bftrain import BadInput, NodeState, SharingProblem, SharingTask, rounds
+from bftrain import NodeState, SharingProblem, SharingTask, registry, rounds
 from bftrain.values.sharing import PairSpeeds
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_replay.rounds.pair_table import PairTable, model_of
-from bftrain_replay.rounds.published_policies import Gandiva
 from tests.helpers.round_cases import gang
+from tests.unit.replay.cases import LogBuilder
 
 KINDS = ("v", "k")
 
@@ -32,20 +30,6 @@ def table(tmp_path: Path, part: float = 0.8, kinds: tuple[str, ...] = KINDS, gan
     path = tmp_path / "speeds.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return str(path)
-
-
-def test_speeds_are_looked_up_in_either_order(tmp_path: Path) -> None:
-    pairs = PairTable(table(tmp_path))
-    assert pairs.speeds("a", "b", 1, "v") == pytest.approx((0.8, 0.7))
-    assert pairs.speeds("b", "a", 2, "v") == pytest.approx((0.7, 0.8))
-    assert pairs.speeds("a", "c", 1, "v") == pairs.speeds("a", "b", 4, "v") == pairs.speeds("a", "b", 1, "x") == (0, 0)
-    assert {pair.models for pair in pairs.among({("a", 1)})} == {("a", "a")}
-    assert PairTable("").among({("a", 1)}) == ()
-    assert [model_of(name) for name in ("resnet-18-b64-0", "plain", "lstm-x")] == ["resnet-18-b64", "plain", "lstm-x"]
-    alone = tmp_path / "alone.json"
-    alone.write_text('{"v": {"A": {"null": 1.0}}}', encoding="utf-8")
-    with pytest.raises(BadInput, match="has no speeds of pairs"):
-        PairTable(str(alone))
 
 
 @pytest.mark.parametrize("policy", ["throughput-packed", "fifo-packed"])
@@ -72,10 +56,11 @@ def test_a_node_that_leaves_takes_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["max-min-packed", "finish-time-packed", "cost-packed", "gandiva"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    file, nodes = table(tmp_path, float(rng.uniform(0.65, 0.95))), {"v": 2, "k": int(rng.integers(1, 3))}
+    part = float(rng.uniform(0.65, 0.95))
+    file, nodes = table(tmp_path, part), {"v": 2, "k": int(rng.integers(1, 3))}
     tasks = [
         gang(
             f"{rng.choice(['a', 'b'])}-{number}",
@@ -87,7 +72,7 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
         for number in range(12)
     ]
     result = rounds(nodes, tasks, policy=policy, round_s=60.0, pairs=file)
-    engine, pairs = result.engine, PairTable(file)
+    engine = result.engine
     assert result.ended == "all_done"
     assert engine.done_samples == pytest.approx(engine.gangs.work)
     assert engine.progress.paired_s.sum() > 0.0
@@ -97,7 +82,7 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
         for (one, other), received in engine.progress.pair_s.items():
             if place in (one, other):
                 beside = engine.gangs.specs[other if place == one else one]
-                speed = pairs.speeds(model_of(spec.name), model_of(beside.name), spec.min_nodes, "v")[0]
+                speed = part - 0.1 * (spec.name[0] > beside.name[0])
                 most += received.sum() * speed
                 least += (received.sum() - 60.0) * speed  # of the last round perhaps a part
         assert least - 1e-6 <= spec.work_samples <= most + 1e-6
@@ -117,9 +102,9 @@ def problem(rng: np.random.Generator, names: list[str], part: float) -> SharingP
     return SharingProblem(nodes={"v": 2, "k": 2}, tasks=tasks, pairs=pairs)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(15))
 def test_gandiva_keeps_random_pairs_while_they_do_more_than_alone(seed: int) -> None:
-    rng, policy = np.random.default_rng(seed), Gandiva(seed)
+    rng, policy = np.random.default_rng(seed), registry.load("rounds", "gandiva")(seed)
     here, before, after = [f"t{number}" for number in range(6)], set[tuple[str, ...]](), 6
     for _ in range(8):
         asked = sum(1 + int(name[1:]) % 2 for name in here)
@@ -141,7 +126,7 @@ def test_gandiva_keeps_random_pairs_while_they_do_more_than_alone(seed: int) -> 
             before = pairs
         here = [name for name in here if rng.random() < 0.7] + [f"t{after}", f"t{after + 1}"]
         after += 2
-    policy = Gandiva(seed)
+    policy = registry.load("rounds", "gandiva")(seed)
     bad = policy.share(problem(rng, ["t1", "t3", "t5"], 0.2))
     again = policy.share(problem(rng, ["t1", "t3", "t5"], 0.2))
     assert bad.pairs  # tried, and given up when they were seen to do too little

@@ -7,13 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from bftrain import BadInput, BftrainError, BrokenPlugin, Entity, rounds
-from bftrain_replay.rounds import round_folder
-from bftrain_replay.rounds.round_result import RoundResult
+from bftrain import BftrainError, BrokenPlugin, Entity, rounds
 from tests.helpers.round_cases import gang
+from tests.unit.replay.cases import RoundResult, write_rounds
 
 FOUR = {"": 4}
 TASKS = [gang(f"t{number}", 3000.0, 1 + number % 3, 20.0 * number, user=f"u{number % 2}") for number in range(12)]
@@ -148,22 +146,12 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
         run(metrics="none")
 
 
-def test_courses_add_up_to_the_node_hours() -> None:
-    done = run()
-    lasted_s = np.diff([*done.times_s, done.simulated_s])
-    assert (done.used * lasted_s).sum() / 3600 == pytest.approx(done.summary.used_node_h)
-    assert (done.pool * lasted_s).sum() / 3600 == pytest.approx(done.summary.idle_node_h)
-    assert run().summary.metrics == {}
-    with pytest.raises(BadInput, match="two metrics have a number called"):
-        run(metrics="campaigns,campaigns")
-
-
 def test_a_run_whose_metric_raises_is_written_without_its_number(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text("def odd(run):\n    return 1 / 0\n")
     done, folder = run(metrics=f"{mine}:odd"), tmp_path / "out"
     folder.mkdir()
-    round_folder.write(done, folder)
+    write_rounds(done, folder)
     assert json.loads((folder / "summary.json").read_text())["metrics"] == {"odd": None}
 
 
@@ -178,14 +166,3 @@ def test_remarks_of_an_admission_are_reported_once_and_not_without_end() -> None
     assert len(said) == 6
     assert said[-1] == "and so for 7 more tasks"
     assert run("load=1").remarks == run().remarks == ()
-
-
-def test_a_remark_that_raises_is_the_admissions_fault(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.py"
-    bad.write_text(
-        "class Bad:\n    name = 'bad'\n    def __init__(self, max_tasks): ...\n"
-        "    def choose(self, queue):\n        return list(queue)\n"
-        "    def remark(self, spec):\n        1 / 0\n"
-    )
-    with pytest.raises(BrokenPlugin, match=r"admission 'bad': raised ZeroDivisionError"):
-        run(f"{bad}:Bad")

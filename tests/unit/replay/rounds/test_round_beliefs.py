@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 
 from bftrain import BadValue, SpeedCurve, TaskSpec, rounds
-from bftrain_replay.rounds.round_inputs import CompetingTasks
 from tests.helpers.round_cases import gang
 
 NODES = {"v": 2, "k": 2}
@@ -49,12 +51,9 @@ class Watcher:
     """Runs the first task on v, then on k, and so on; notes which speeds it is shown."""
 
     name = "watcher"
-    seen: list[list[list[float]]]
+    seen: ClassVar[list[list[list[float]]]] = []
 
-    def __init__(self) -> None:
-        type(self).seen = []
-
-    def priorities(self, contenders: CompetingTasks) -> np.ndarray:
+    def priorities(self, contenders: Any) -> np.ndarray:  # noqa: ANN401 - as the port says
         self.seen.append(contenders.speeds.tolist())
         shown = [[task.curves[kind].speed(1) for kind in ("v", "k")] for task in contenders.tasks]
         assert shown == contenders.speeds.tolist()
@@ -64,15 +63,18 @@ class Watcher:
         return given
 
 
-def seen(monkeypatch: pytest.MonkeyPatch, learning: str) -> list[list[list[float]]]:
-    monkeypatch.setattr("bftrain_replay.rounds.simulation.find_policy", lambda _: Watcher())
+def seen(folder: Path, learning: str) -> list[list[list[float]]]:
+    Watcher.seen = []
+    mine = folder / "watcher.py"
+    mine.write_text(f"from {__name__} import Watcher\n")
     tasks = [gang(f"t{each}", 1e6, speeds={"v": 30.0 * each, "k": 10.0 * each}) for each in (1, 2)]
-    rounds({"v": 1, "k": 1}, tasks, round_s=60.0, speed_error=1.0, seed=4, learning=learning, until_s=300.0)
+    settings = {"speed_error": 1.0, "seed": 4, "learning": learning, "until_s": 300.0}
+    rounds({"v": 1, "k": 1}, tasks, policy=f"{mine}:Watcher", round_s=60.0, **settings)  # type: ignore[arg-type]  # fields of it
     return Watcher.seen
 
 
-def test_what_ran_a_round_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    never, learnt = seen(monkeypatch, "no"), seen(monkeypatch, "yes")
+def test_what_ran_a_round_is_known_from_then_on(tmp_path: Path) -> None:
+    never, learnt = seen(tmp_path, "no"), seen(tmp_path, "yes")
     assert all(speeds == never[0] for speeds in never)
     guessed = never[0]
     assert learnt[0] == guessed
@@ -81,9 +83,9 @@ def test_what_ran_a_round_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch)
     assert learnt[4] == [[30.0, 10.0], [60.0, 20.0]]
 
 
-def test_speeds_on_other_kinds_are_completed_from_tasks_that_ran_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = seen(monkeypatch, "completed")
-    assert found[2] == seen(monkeypatch, "yes")[2]  # no task has run on k yet
+def test_speeds_on_other_kinds_are_completed_from_tasks_that_ran_there(tmp_path: Path) -> None:
+    found = seen(tmp_path, "completed")
+    assert found[2] == seen(tmp_path, "yes")[2]  # no task has run on k yet
     # The first ran on both, so the second is taken to be three times as slow on k as on v, too
     assert found[3] == [[30.0, 10.0], [60.0, pytest.approx(20.0)]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bftrain import (
@@ -20,13 +19,9 @@ from bftrain import (
     rounds,
     share,
 )
-from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Inside
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_replay.rounds.round_choice import _in_steps, _one_by_one
-from bftrain_replay.rounds.round_policy import RoundPolicy
-from bftrain_replay.rounds.round_result import RoundResult
 from tests.helpers.round_cases import gang
+from tests.unit.replay.cases import LogBuilder, RoundResult
 
 KINDS = ("v", "k")
 TABLE = {"a": (40.0, 10.0), "b": (12.0, 4.0), "c": (100.0, 50.0)}
@@ -194,20 +189,6 @@ def test_nodes_without_kinds_can_be_shared_too() -> None:
     assert speeds(result) == pytest.approx({"a": 2 / 3, "b": 1 / 3}, rel=1e-2)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_wishes_are_granted_alike_in_steps_and_one_by_one(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    count, kinds = int(rng.integers(0, 60)), int(rng.integers(1, 4))
-    task, kind = rng.integers(0, 25, count), rng.integers(0, kinds, count)
-    nodes = rng.integers(1, 6, 25)[task]
-    free = rng.integers(0, 12, kinds)
-    plain = _one_by_one(task, kind, nodes, free)
-    assert _in_steps(task, kind, nodes, free).tolist() == plain.tolist()
-    used = np.bincount(kind[plain], nodes[plain], kinds)
-    assert (used <= free).all()
-    assert np.unique(task[plain]).size == plain.size
-
-
 OWN = """
 import numpy as np
 from bftrain_replay.rounds.round_policy import PairWish
@@ -344,7 +325,6 @@ def test_policies_by_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'srtf'"):
         rounds({"": 1}, [gang("a", 1.0)], policy="srft")
     for name in registry.parts("rounds"):
-        assert isinstance(registry.load("rounds", name)(), RoundPolicy | SharingPolicy)
         assert registry.load("rounds", name)().name == name
     with pytest.raises(BadInput, match="overtaking: shares know no order"):
         rounds({"": 1}, [gang("a", 1.0)], policy="max-min", overtaking="no")

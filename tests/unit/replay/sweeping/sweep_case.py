@@ -6,11 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bftrain import ReplaySettings
-from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, work
+from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed, work
+from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.sweeping.sweep_runs import OutcomeFile, PassOutcome, PassStatus, RunKind, SweepPass, known_in
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
+
+__all__ = [
+    "OutcomeFile",
+    "PassOutcome",
+    "PassStatus",
+    "PointState",
+    "PreparedSweep",
+    "RunKind",
+    "SweepPass",
+    "SweepPoint",
+    "SweepResult",
+    "WorkerActivity",
+    "failed",
+    "known_in",
+]
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}

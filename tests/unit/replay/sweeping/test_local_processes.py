@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from bftrain import NotAvailable, save_log, save_tasks, sweep
-from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.sweeping.executors import local_processes
 from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
-from bftrain_replay.sweeping.run_point import WorkerActivity
-from bftrain_replay.sweeping.sweep import PreparedSweep
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, SweepPass
-from tests.unit.replay.sweeping.sweep_case import done, small
+from tests.unit.replay.sweeping.sweep_case import (
+    PassOutcome,
+    PassStatus,
+    PreparedSweep,
+    SweepPass,
+    WorkerActivity,
+    done,
+    small,
+)
 
 OBJECTIVES = """\
 import os, signal, sys, time
@@ -160,11 +164,6 @@ def test_stopping_ends_all_workers_at_once(folder: Path) -> None:
     assert processes_at_work() <= before
 
 
-def test_what_objectives_print_is_kept_apart(folder: Path) -> None:
-    outcomes(folder, jobs_of(folder, fixed={"objective": "bad.py:chatty"}))
-    assert set((folder / "workers.log").read_text().splitlines()) == {"a word"}
-
-
 def test_no_more_workers_than_passes(folder: Path) -> None:
     names = set()
     outcomes(folder, jobs_of(folder, grid={"seed": [1, 2]}), 9, tell=lambda what: names.add(what.worker))
@@ -176,6 +175,20 @@ def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(local_processes.sys, "executable", "/bin/false")
     with pytest.raises(NotAvailable, match="no worker can be started here: exit code 1"):
         outcomes(folder, jobs)
+
+
+def test_from_python(folder: Path) -> None:
+    spec = folder / "sweep.toml"
+    spec.write_text(
+        'log = "l"\ntasks = "t"\nlogs = { l = { nodes = 8, days = 0.1 } }\ntask_sets = { t = { count = 2 } }\n'
+        "[grid]\nmax_tasks = [1, 2]\n"
+    )
+    found = sweep(spec, folder / "out", jobs=2)
+    assert found.complete
+    assert found.frame()["max_tasks"].tolist() == [1, 2]
+    assert {path.name for path in (folder / "out").iterdir()} >= {"points.jsonl", "sweep.json", "table.csv"}
+    stopped = sweep({**small(), "grid": {"seed": [1, 2]}}, folder / "two", stopping=lambda: True)
+    assert not stopped.complete
 
 
 def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(
@@ -192,22 +205,3 @@ def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(
     monkeypatch.setattr(local_processes.WorkerPool, "fork_worker", hired)
     with pytest.raises(NotAvailable, match="no worker lives here: its worker was killed by SIGKILL"):
         outcomes(folder, jobs_of(folder))
-
-
-def test_as_many_workers_as_processors_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_processes.os, "sched_getaffinity", lambda _: {0, 3, 5})
-    assert usable_cpus() == 3
-
-
-def test_from_python(folder: Path) -> None:
-    spec = folder / "sweep.toml"
-    spec.write_text(
-        'log = "l"\ntasks = "t"\nlogs = { l = { nodes = 8, days = 0.1 } }\ntask_sets = { t = { count = 2 } }\n'
-        "[grid]\nmax_tasks = [1, 2]\n"
-    )
-    found = sweep(spec, folder / "out", jobs=2)
-    assert found.complete
-    assert found.frame()["max_tasks"].tolist() == [1, 2]
-    assert {path.name for path in (folder / "out").iterdir()} >= {"points.jsonl", "sweep.json", "table.csv"}
-    stopped = sweep({**small(), "grid": {"seed": [1, 2]}}, folder / "two", stopping=lambda: True)
-    assert not stopped.complete

@@ -13,10 +13,17 @@ from msgspec.structs import replace
 
 from bftrain_replay.sweeping import outcome_cache
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
-from bftrain_replay.sweeping.run_point import failed
-from bftrain_replay.sweeping.sweep import PreparedSweep
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile, RunKind, SweepPass, known_in
-from tests.unit.replay.sweeping.sweep_case import Here, done, small
+from tests.unit.replay.sweeping.sweep_case import (
+    Here,
+    OutcomeFile,
+    PreparedSweep,
+    RunKind,
+    SweepPass,
+    done,
+    failed,
+    known_in,
+    small,
+)
 
 SWEEP = small(grid={"max_tasks": [1, 2]})
 
@@ -55,7 +62,7 @@ def test_another_folder_takes_what_was_replayed(cache: OutcomeCache, tmp_path: P
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in (cache.folder, cache.folder.parent)} == {0o700}
 
 
-@pytest.mark.parametrize("change", ["log_origin", "edges_s", "source", "library", "version", "max_tasks"])
+@pytest.mark.parametrize("change", ["log_origin", "edges_s", "source", "version", "max_tasks"])
 def test_what_could_differ_is_not_taken(cache: OutcomeCache, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     job = a_pass()
     cache.keep(job, done(job))
@@ -66,8 +73,6 @@ def test_what_could_differ_is_not_taken(cache: OutcomeCache, monkeypatch: pytest
         job = replace(job, edges_s=(0.0, 3600.0))
     elif change == "source":
         monkeypatch.setattr(outcome_cache, "program_sha256", lambda: "edited")
-    elif change == "library":
-        monkeypatch.setattr(outcome_cache, "_libraries", lambda: ("x86_64", "99"))
     elif change == "version":
         job = replace(job, made_from=replace(job.made_from, versions={**job.made_from.versions, "numpy": "99"}))
     else:
@@ -108,7 +113,7 @@ def test_a_damaged_entry_is_computed_again_and_said(cache: OutcomeCache, tmp_pat
     assert stat.S_IMODE(entry.lstat().st_mode) == 0o600
 
 
-def test_what_need_not_repeat_is_left_out(cache: OutcomeCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_need_not_repeat_is_left_out(cache: OutcomeCache, tmp_path: Path) -> None:
     objective = tmp_path / "mine.py"
     objective.write_text("def speed(task, sizes):\n    return task.curve.speeds(sizes[-1])\n")
     for job in (a_pass(objective=f"{objective}:speed"), a_pass(decision_latency_s="measured")):
@@ -121,8 +126,6 @@ def test_what_need_not_repeat_is_left_out(cache: OutcomeCache, tmp_path: Path, m
     of_log = a_pass(RunKind.YARDSTICKS)
     cache.keep(of_log, replace(done(of_log), warnings=("exact ran out of time in 3 of 9 decisions",)))
     cache.keep(replace(job, log_origin=""), found)
-    monkeypatch.setattr(outcome_cache, "_parts_of_others", lambda: frozenset({"greedy", "first-come"}))
-    cache.keep(job, found)
     assert not cache.folder.exists()
 
 

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadInput, UsageError
-from bftrain_replay.sweeping.run_point import failed
-from bftrain_replay.sweeping.sweep import PreparedSweep, SweepStatus, result_folder
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile, PassStatus, known_in
-from tests.unit.replay.sweeping.sweep_case import Here, done, small
+from bftrain_replay.sweeping.sweep import result_folder
+from tests.unit.replay.sweeping.sweep_case import Here, OutcomeFile, PreparedSweep, failed, known_in, small
 
 SWEEP = small(grid={"max_tasks": [1, 2, 3]})
 
@@ -106,27 +104,3 @@ def test_a_file_of_others_is_left_alone(tmp_path: Path, text: str, complaint: st
     assert complaint in str(refused.value)
     assert "move the file away to begin again" in str(refused.value)
     assert path.read_text() == text
-
-
-def test_an_outcome_survives_its_file(tmp_path: Path) -> None:
-    jobs = list(PreparedSweep.of(SWEEP).plan.passes.values())
-    made = [done(job) for job in jobs]
-    with OutcomeFile(tmp_path) as outcomes:
-        for outcome in made:
-            outcomes.add(outcome)
-    assert list(known_in(tmp_path).values()) == made
-    assert {outcome.status for outcome in made} == {PassStatus.DONE}
-    lines = [json.loads(line) for line in (tmp_path / "points.jsonl").read_text().splitlines()]
-    assert lines[0] == {"format": "bftrain sweep 1"}
-    assert [line["id"] for line in lines[1:]] == [job.id for job in jobs]
-
-
-def test_points_are_counted_as_they_are_over(tmp_path: Path) -> None:
-    jobs = list(PreparedSweep.of(SWEEP).plan.passes.values())
-    seen: list[SweepStatus] = []
-    with OutcomeFile(tmp_path) as outcomes:
-        outcomes.add(failed(jobs[0], "it rained"))
-        PreparedSweep.of(SWEEP).run(outcomes, Here(), watch=seen.append)
-    assert (seen[0].points, seen[0].over, seen[0].failed, seen[0].passes, seen[0].passes_over) == (3, 0, 1, 6, 1)
-    assert (seen[-1].over, seen[-1].failed, seen[-1].passes_over) == (3, 1, 6)
-    assert [status.over for status in seen] == sorted(status.over for status in seen)

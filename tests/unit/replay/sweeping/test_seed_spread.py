@@ -8,19 +8,9 @@ from statistics import fmean, quantiles
 
 import pytest
 
-from bftrain_replay.sweeping.seed_spread import INTERVAL, LEAST_TO_MOST, SeedSpread, over_seeds, reach, spreads
-from bftrain_replay.sweeping.sweep import PreparedSweep
-from bftrain_replay.sweeping.sweep_table import EFFICIENCY, HARVEST
-from tests.unit.replay.sweeping.sweep_case import done_rows, small
-
-
-def test_points_that_differ_in_the_seed_alone_are_one_spread() -> None:
-    grid = ({"max_tasks": tasks, "seed": seed} for tasks in (5, 20) for seed in (1, 2))
-    found = spreads(done_rows(*grid, efficiency=lambda one: one["max_tasks"] + one["seed"]), EFFICIENCY, ["max_tasks"])
-    assert {cells: (one.mean, one.ends, one.kind) for cells, one in found.items()} == {
-        (5,): (6.5, (6.0, 7.0), LEAST_TO_MOST),
-        (20,): (21.5, (21.0, 22.0), LEAST_TO_MOST),
-    }
+from bftrain_replay.sweeping.seed_spread import INTERVAL, SeedSpread, over_seeds
+from bftrain_replay.sweeping.sweep_table import HARVEST
+from tests.unit.replay.sweeping.sweep_case import PreparedSweep, done_rows, small
 
 
 def test_three_seeds_have_the_interval_of_all_their_27_draws() -> None:
@@ -40,27 +30,6 @@ def test_the_interval_is_that_of_an_independent_bootstrap() -> None:
     spread = SeedSpread(values)
     assert spread.ends == pytest.approx((low, high), abs=0.25)  # of an interval 7 wide
     assert min(values) < spread.ends[0] < spread.mean < spread.ends[1] < max(values)
-
-
-def test_the_interval_is_the_same_again_and_in_any_order() -> None:
-    values = (3.0, 1.0, 4.0, 1.5, 9.0)
-    assert SeedSpread(values).ends == SeedSpread(values).ends == SeedSpread(values[::-1]).ends
-    assert SeedSpread((2.0,) * 5).ends == (2.0, 2.0)
-
-
-def test_words_name_the_interval_and_warn_of_few_seeds() -> None:
-    one, two, three, ten = (SeedSpread(tuple(map(float, range(count)))) for count in (1, 2, 3, 10))
-    assert reach([one]) == ""
-    assert reach([one, two]) == "from the least to the most over 2 seeds"
-    interval = "the 90 % interval of the mean over {} seeds, by bootstrap"
-    assert reach([three]) == f"{interval.format(3)}, too narrow with fewer than 10"
-    assert reach([ten]) == interval.format(10)
-    assert reach([two, ten]) == (
-        "the 90 % interval of the mean over 2 to 10 seeds, by bootstrap (the least and the most where there are fewer "
-        "than 3), too narrow with fewer than 10"
-    )
-    assert one.text(HARVEST) == "0"
-    assert two.text(HARVEST) == "0.5 on average of 2, 0 to 1 (least to most)"
 
 
 def test_the_summary_has_each_interval() -> None:

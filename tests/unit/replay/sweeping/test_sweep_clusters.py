@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bftrain import BadConfig, ReplaySettings, RoundSettings, TaskSpec, rounds, save_log
-from bftrain.values import wire
+from bftrain import BadConfig, ReplaySettings, TaskSpec, rounds, save_log
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.study import cluster_study
-from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
-from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile, RunKind, SweepPass
 from bftrain_replay.sweeping.sweep_spec import read_spec
-from bftrain_replay.sweeping.sweep_table import PointState
-from tests.unit.replay.sweeping.sweep_case import LOGS, Here
+from tests.unit.replay.cases import on_cluster
+from tests.unit.replay.sweeping.sweep_case import (
+    LOGS,
+    Here,
+    OutcomeFile,
+    PointState,
+    PreparedSweep,
+    RunKind,
+    SweepResult,
+)
 
-ROOT = Path(__file__).parents[4]
-EXAMPLE = ROOT / "examples" / "sweeps" / "rounds.toml"
 GANGS = {"kind": "cluster", "count": 8, "gangs": "1:0.7,2:0.3", "long_share": 0.0, "users": 2}
 ROUNDS = {"round_s": 360}
 FOUR = {"v100": 2, "k80": 2}
@@ -69,7 +69,7 @@ def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: 
     done = swept(tmp_path, sweep_file)
     assert [row.state for row in done.rows] == [PointState.DONE] * 2
     for row, nodes in zip(done.rows, ({"": 2}, FOUR), strict=True):
-        study = cluster_study(FixedCluster(nodes=nodes), jobs(1), ReplaySettings(seed=1), baseline="equal-share")
+        study = on_cluster(nodes, jobs(1), ReplaySettings(seed=1), baseline="equal-share")
         figures = study.result.summary()
         assert figures.completion_s is not None
         assert row.cells["completion_s_mean"] == figures.completion_s.mean
@@ -79,17 +79,6 @@ def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: 
         assert row.cells["baseline_makespan_s"] == study.baseline.summary().makespan_s
     assert {job.kind for job in done.sweep.plan.passes.values()} == {RunKind.REPLAY}  # no yardsticks
     assert page(done).subtitle.startswith("2 replays of 2 nodes, v100=2,k80=2 with jobs")
-
-
-def test_one_table_has_rounds_beside_replays(tmp_path: Path) -> None:
-    cases = [{"max_tasks": 4}, {"round_s": 360, "policy": "las"}]
-    done = swept(tmp_path, given(cases=cases))
-    assert [(row.cells["max_tasks"], row.cells["round_s"], row.cells["policy"]) for row in done.rows] == [
-        (4, "", ""),
-        ("", 360, "las"),
-    ]
-    assert all(row.cells["completion_s_mean"] for row in done.rows)
-    assert [row.cells.get("solver") for row in done.rows] == ["exact", None]
 
 
 def test_rounds_share_the_idle_nodes_of_a_log_too(tmp_path: Path) -> None:
@@ -104,22 +93,6 @@ def test_until_ends_both(tmp_path: Path) -> None:
     assert [(row.cells["until_s"], row.cells["ended"]) for row in done.rows] == [(600, "until"), (1e7, "all_done")]
     done = swept(tmp_path, given(fixed=ROUNDS, grid={"until_s": [720, 1e7]}))
     assert (done.rows[0].cells["until_s"], done.rows[0].cells["simulated_s"]) == (720, 720.0)
-
-
-@pytest.mark.parametrize("fixed", [{}, ROUNDS])
-def test_means_of_the_few_that_were_done_are_reported(tmp_path: Path, fixed: dict[str, Any]) -> None:
-    done = swept(tmp_path, given(fixed=fixed, grid={"until_s": [3600, 1e7]}))
-    assert [bool(row.cells["tasks_unfinished"]) for row in done.rows] == [True, False]
-    assert [(text[:46], count) for text, count in done.warnings.items()] == [
-        ("some tasks were not done in the end: completio", 1)
-    ]
-    assert sum("not " in said and "in the end" in said for said in page(done).warnings) == 1
-
-
-def test_remarks_of_an_admission_are_reported(tmp_path: Path) -> None:
-    flat = {**GANGS, "gangs": "2:1"}
-    done = swept(tmp_path, given(task_sets={"jobs": flat}, fixed={**ROUNDS, "admission": "quota,nodes=1"}))
-    assert sum("may hold 1: it never runs" in text for text in done.warnings) == 5
 
 
 def test_an_early_end_is_reported(tmp_path: Path) -> None:
@@ -159,34 +132,6 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
     assert [column.name for column in done.columns].count("metrics_longest") == 1
 
 
-def test_a_pass_can_be_sent_to_a_worker() -> None:
-    sweep = PreparedSweep.of(given(cases=[{"max_tasks": 4}, {"round_s": 360, "seed": 3}]))
-    for job in sweep.plan.passes.values():
-        assert wire.decode(wire.encode(job), SweepPass) == job
-    assert [(job.seed, type(job.how)) for job in sweep.plan.passes.values()] == [
-        (0, ReplaySettings),
-        (3, RoundSettings),
-    ]
-
-
-def test_a_swept_seed_that_only_orders_kinds_counts() -> None:
-    tasks = {"jobs": {**GANGS, "seed": 1}}
-    for order, warned in (("drawn", False), ("priority", True)):
-        sweep_file = given(
-            task_sets=tasks, fixed={**ROUNDS, "kind_order": order, "policy": "isolated"}, grid={"seed": [1, 2]}
-        )
-        assert any("the seed is swept" in said for said in PreparedSweep.of(sweep_file).swept({}).warnings) == warned
-
-
-def test_tasks_have_the_speeds_of_a_table(tmp_path: Path) -> None:
-    (tmp_path / "speeds.json").write_text((EXAMPLE.parent / "speeds.json").read_text())
-    sweep_file = {**GANGS, "gangs": "1:1", "speeds": "speeds.json"}
-    spec = read_spec(given(task_sets={"jobs": sweep_file, "some": {**sweep_file, "kinds": "k80, v100"}}), tmp_path)
-    assert {tuple(sorted(task.curves)) for task in spec.tasks("jobs").load(1)} == {("k80", "p100", "v100")}
-    assert {tuple(task.curves) for task in spec.tasks("some").load(1)} == {("k80", "v100")}
-    assert spec.tasks("some", {"tasks.kinds": "p100"}).load(1)[0].curve.rate[0] in {11.9, 49.0, 27.0}
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -219,7 +164,7 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
         f'cluster = 4\ntasks = "jobs"\ntask_sets = {{ jobs = {{ kind = "cluster", count = 2 }} }}\n{text}\n'
     )
     with pytest.raises(BadConfig, match=complaint):
-        points_of(read_spec(path))
+        PreparedSweep.of(path)
 
 
 def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
@@ -233,17 +178,17 @@ def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_pat
 )
 def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str) -> None:
     with pytest.raises(BadConfig, match=complaint):
-        points_of(read_spec(given(cluster=nodes)))
+        PreparedSweep.of(given(cluster=nodes).points)
 
 
 def test_a_log_has_an_end_and_a_point_needs_nodes(tmp_path: Path) -> None:
     sweep_file = {"tasks": "jobs", "task_sets": {"jobs": GANGS}, "logs": LOGS}
     with pytest.raises(BadConfig, match=r"until_s: is for clusters: a log has an end"):
-        points_of(read_spec({**sweep_file, "log": "small", "fixed": {"until_s": 60}}))
+        PreparedSweep.of({**sweep_file, "log": "small", "fixed": {"until_s": 60}})
     with pytest.raises(BadConfig, match=r"names no log \(write log = .*, or cluster = "):
         read_spec(sweep_file)
     save_log(FixedCluster(nodes={"": 2}).log(100.0), tmp_path / "log.npz")
-    assert len(points_of(read_spec({**sweep_file, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path))) == 2
+    assert len(PreparedSweep.of({**sweep_file, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path).points) == 2
 
 
 def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -> None:
@@ -252,32 +197,3 @@ def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -
     assert [row.state for row in done.rows] == [PointState.FAILED] * 2
     assert "this cluster can never hold task" in done.rows[0].error
     assert "can never run: it needs 4 nodes of one kind" in done.rows[1].error
-
-
-def test_the_example_is_small_and_on_the_page_as_it_is() -> None:
-    spec = read_spec(EXAMPLE)
-    points = points_of(spec)
-    assert len(points) == 27
-    assert {task.min_nodes for task in spec.tasks("jobs", points[0].changes).load(1)} == {1, 2}
-    text = (ROOT / "docs" / "sweeps.md").read_text()
-    assert EXAMPLE.read_text() in text
-    assert (EXAMPLE.parent / "speeds.json").read_text() in text
-
-
-def test_the_page_draws_completion_against_load_with_a_band_over_seeds(tmp_path: Path) -> None:
-    grid = {"policy": ["fifo", "las"], "tasks.arrivals_per_hour": [1, 40], "seed": [1, 2]}
-    done = swept(tmp_path, given(fixed=ROUNDS, grid=grid))
-    made = page(done)
-    picture = next(figure for figure in made.figures if figure.name == "completion_s_mean-by-tasks-arrivals_per_hour")
-    assert [layer["mark"]["type"] for layer in picture.spec["layer"]] == ["area", "line", "point"]
-    assert {row["line"] for row in picture.spec["data"]["values"]} == {"fifo", "las"}
-    assert made.subtitle.startswith("8 replays of v100=2,k80=2 with jobs, over policy, ")
-    assert any(name.startswith("clusters: v100=2,k80=2") for name in _makings(made))
-    done.write(tmp_path)
-    summary = json.loads((tmp_path / "sweep.json").read_text())
-    assert [one["name"] for one in summary["inputs"]["clusters"]] == ["v100=2,k80=2"]
-    assert not any(name.startswith("solver") for name in summary["versions"])
-
-
-def _makings(made: Any) -> list[str]:  # noqa: ANN401 - a page
-    return [str(row[0]) for row in made.sections[-1].parts[0].rows]

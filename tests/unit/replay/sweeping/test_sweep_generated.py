@@ -8,20 +8,11 @@ from typing import Any
 import pytest
 
 from bftrain import BadConfig
-from bftrain_datasets.workloads.generator import ClusterShape, generate_cluster
-from bftrain_datasets.workloads.task_generators import TaskArrivals
-from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
-from bftrain_replay.sweeping.sweep_charts import spreads
 from bftrain_replay.sweeping.sweep_grid import points_of
 from bftrain_replay.sweeping.sweep_inputs import ClusterTasks
-from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile
 from bftrain_replay.sweeping.sweep_spec import read_spec
-from bftrain_replay.sweeping.sweep_table import metric_of
-from tests.unit.replay.sweeping.sweep_case import LOGS, Here, small
+from tests.unit.replay.sweeping.sweep_case import LOGS, Here, OutcomeFile, PreparedSweep, SweepResult, small
 
-ROOT = Path(__file__).parents[4]
-EXAMPLE = ROOT / "examples" / "sweeps" / "load.toml"
 JOBS = {"kind": "cluster", "count": 6, "elastic": True, "long_share": 0.0, "users": 2}
 
 
@@ -34,18 +25,6 @@ def swept(folder: Path, given: dict[str, Any]) -> SweepResult:
     with OutcomeFile(folder) as outcomes:
         sweep.run(outcomes, Here())
         return sweep.swept(outcomes.known)
-
-
-def test_a_cluster_of_jobs_is_the_one_of_the_command() -> None:
-    source = ClusterTasks(
-        count=9, gangs="1:0.5,4:0.5", deadlines="1.5,4", users=3, arrivals_per_hour=2.0, burst_share=0.5
-    )
-    shape = ClusterShape(gangs={1: 0.5, 4: 0.5}, deadlines=(1.5, 4.0), users=3, burst_share=0.5, burst_size=10)
-    assert source.load(7) == generate_cluster(9, 7, arrivals=TaskArrivals(per_hour=2.0), shape=shape)
-    assert source.uses_seed
-    fixed = ClusterTasks(count=2, seed=5)
-    assert not fixed.uses_seed
-    assert fixed.load(1) == fixed.load(2) == generate_cluster(2, 5)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +50,6 @@ def test_options_of_what_is_generated_make_other_inputs() -> None:
     assert (tasks.arrivals_per_hour, tasks.count, tasks.long_share) == (2.5, 6, 0.0)
     assert len(spec.log(last.log, last.changes).load(2).node_names) == 10
     assert spec.tasks("jobs") == ClusterTasks(**{name: value for name, value in JOBS.items() if name != "kind"})  # type: ignore[arg-type]  # the fields' own types
-
-
-def test_ranges_of_counts_are_whole_and_cases_may_hold_them_too() -> None:
-    spec = read_spec(cluster(grid={"tasks.count": {"from": 2, "to": 4}}))
-    assert [point.options["tasks.count"] for point in points_of(spec)] == [2, 3, 4]
-    spec = read_spec(cluster(cases=[{"tasks": {"count": 2}, "max_tasks": 1}, {"tasks.count": 3, "max_tasks": 2}]))
-    assert [point.changes for point in points_of(spec)] == [{"tasks.count": 2}, {"tasks.count": 3}]
 
 
 @pytest.mark.parametrize(
@@ -106,31 +78,4 @@ def test_a_file_has_no_options(tmp_path: Path) -> None:
     bftrain.save_tasks(spec.tasks("mix").load(0), tmp_path / "tasks.toml")
     given = {**small(), "tasks": "tasks.toml", "grid": {"tasks.count": [1, 2]}}
     with pytest.raises(BadConfig, match=r"'tasks\.toml' is a file, which has no options"):
-        points_of(read_spec(given, tmp_path))
-
-
-def test_tasks_slow_down_as_more_of_them_come(tmp_path: Path) -> None:
-    plot = ["completion_s_mean", "response_s_mean", "slowdown_mean", "rho_mean"]
-    done = swept(tmp_path, cluster(grid={"tasks.arrivals_per_hour": [0.5, 500], "seed": [1, 2, 3]}, plot=plot))
-    slowdown = metric_of("slowdown_mean")
-    found = spreads(done.rows, slowdown, ["tasks.arrivals_per_hour"])
-    calm, full = found[(0.5,)], found[(500,)]
-    assert calm.mean < full.mean
-    assert calm.count == 3  # a band over the seeds
-    assert calm.ends[0] < calm.mean < calm.ends[1]
-    made = page(done)
-    names = {figure.name for figure in made.figures}
-    assert {f"{column}-by-tasks-arrivals_per_hour" for column in plot} <= names
-    picture = next(figure for figure in made.figures if figure.name == "completion_s_mean-by-tasks-arrivals_per_hour")
-    assert [layer["mark"]["type"] for layer in picture.spec["layer"]] == ["area", "line", "point"]
-    header = [column.name for column in done.columns]
-    assert {"tasks.arrivals_per_hour", "completion_s_count", "late_s_p95", "tasks_unfinished"} <= set(header)
-    unfinished = [row for row in done.rows if row.cells["tasks_unfinished"]]
-    assert any("had not finished" in warning for warning in made.warnings) == bool(unfinished)
-
-
-def test_the_example_is_small_and_on_the_page_as_it_is() -> None:
-    spec = read_spec(EXAMPLE)
-    assert len(points_of(spec)) == 27
-    assert EXAMPLE.read_text() in (ROOT / "docs" / "sweeps.md").read_text()
-    assert metric_of(spec.plot[0]).title == "completion time, mean"
+        PreparedSweep.of(given, tmp_path)

@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain import Availability, BadConfig, BadInput, generate_log, save_log
+from bftrain import BadConfig, BadInput, generate_log, save_log
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
-from bftrain_replay.sweeping.run_point import PassStopped, work
-from bftrain_replay.sweeping.sweep import PreparedSweep
+from bftrain_replay.sweeping.run_point import work
 from bftrain_replay.sweeping.sweep_inputs import InputCache
 from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_runs import PassStatus, RunKind
-from bftrain_solvers.exact import solver as exact
 from tests.helpers.coupled_objective import COUPLED
-from tests.unit.replay.sweeping.sweep_case import LOGS, TASK_SETS, done, small
+from tests.unit.replay.sweeping.sweep_case import LOGS, TASK_SETS, PassStatus, PreparedSweep, done, small
 
 
 def kinds(sweep: PreparedSweep) -> list[str]:
@@ -37,11 +34,6 @@ def test_yardsticks_are_shared_where_only_costs_horizon_solver_or_latency_differ
         assert kinds(PreparedSweep.of(small(grid={name: values}))) == ["replay", "replay", "yardsticks"], name
     for name, values in {"max_tasks": [1, 2], "semantics": ["realistic", "published"]}.items():
         assert kinds(PreparedSweep.of(small(grid={name: values}))) == ["replay"] * 2 + ["yardsticks"] * 2, name
-
-
-def test_an_objective_that_ties_tasks_together_has_yardsticks_of_its_solver() -> None:
-    grid = {"solver": ["highs", "cbc"]}
-    assert kinds(PreparedSweep.of(small(fixed={"objective": COUPLED}, grid=grid))).count("yardsticks") == 2
 
 
 @pytest.mark.parametrize("objective", ["max-min", "goodput", COUPLED])
@@ -108,16 +100,6 @@ def test_a_pass_is_known_by_what_it_is_made_from_and_not_by_where_that_lies(tmp_
     assert not set(other_seed.plan.passes) & set(first.plan.passes)
 
 
-def test_an_objective_is_known_by_the_content_of_its_file(tmp_path: Path) -> None:
-    def needed(text: str) -> set[str]:
-        (tmp_path / "mine.py").write_text(text)
-        return set(PreparedSweep.of(small(fixed={"objective": "mine.py:mine"}), tmp_path).plan.passes)
-
-    plain = "def mine(task, sizes):\n    return sizes\n"
-    assert needed(plain) == needed(plain)
-    assert not needed(plain) & needed(plain + "\n")
-
-
 def test_what_changed_since_the_sweep_began_is_not_replayed(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def mine(task, sizes):\n    return sizes\n")
     sweep = PreparedSweep.of(small(fixed={"objective": "mine.py:mine"}), tmp_path)
@@ -131,12 +113,6 @@ def test_what_changed_since_the_sweep_began_is_not_replayed(tmp_path: Path) -> N
     (log,) = {job.log for job in other.plan.passes.values()}
     wrong = work(job, lambda: log.load(0), lambda: job.tasks.load(0), lambda _: True)
     assert wrong.reason == "log of all as fixed: is not any more what it was when the sweep began"
-
-
-def test_a_worker_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = next(iter(PreparedSweep.of(small()).plan.passes.values()))
-    monkeypatch.setattr(type(exact), "available", lambda _: Availability(ok=True, version="0.0.7"))
-    assert done(job).reason.startswith("this worker has solver exact 0.0.7, and the sweep was begun with ")
 
 
 def test_an_error_in_a_solver_or_an_objective_fails_its_own_pass_only(tmp_path: Path) -> None:
@@ -153,26 +129,6 @@ def test_an_error_in_a_solver_or_an_objective_fails_its_own_pass_only(tmp_path: 
     assert rows[7].error.startswith("objective 'bad.py:nan', task ")
     assert str(tmp_path) not in rows[7].error
     assert rows[8].error.startswith("objective 'bad.py:no': no function or class in the file is called 'no'")
-
-
-def test_a_pass_tells_how_far_it_is_and_can_be_stopped() -> None:
-    sweep = PreparedSweep.of(small())
-    for job in sweep.plan.passes.values():
-        shares: list[float] = []
-
-        def watch(share: float, shares: list[float] = shares) -> bool:
-            shares.append(share)
-            return len(shares) < 5
-
-        with pytest.raises(PassStopped):
-            work(job, lambda job=job: job.log.load(0), lambda job=job: job.tasks.load(0), watch)  # type: ignore[misc]  # bound at once
-        assert shares == sorted(shares)
-        assert len(shares) == 5
-    shares = []
-    assert job.kind is RunKind.YARDSTICKS
-    work(job, lambda: job.log.load(0), lambda: job.tasks.load(0), lambda share: shares.append(share) is None)
-    assert shares == sorted(shares)
-    assert 0.9 < shares[-1] <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from bftrain import BadConfig
-from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
-from bftrain_replay.sweeping.sweep_inputs import GeneratedLog, GeneratedTasks, SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_spec import read_spec
+from tests.unit.replay.sweeping.sweep_case import PreparedSweep, SweepPoint
 
 INPUTS = """\
 log = "small"
@@ -26,7 +24,7 @@ mix = { count = 2, max_nodes = 4 }
 def points(folder: Path, text: str, inputs: str = INPUTS) -> tuple[SweepPoint, ...]:
     path = folder / "sweep.toml"
     path.write_text(inputs + text)
-    return points_of(read_spec(path))
+    return PreparedSweep.of(path).points
 
 
 def values(folder: Path, text: str, option: str = "horizon_s") -> list[object]:
@@ -105,21 +103,10 @@ def test_values_are_listed_or_a_range(tmp_path: Path, text: str, option: str, fo
 
 
 def test_inputs_and_the_baseline_can_be_swept_too(tmp_path: Path) -> None:
-    for name in ("a.npz", "t.csv"):
-        (tmp_path / name).touch()
-    text = """
-        [grid]
-        log = ["small", "a.npz"]
-        tasks = ["mix", "t.csv"]
-        baseline = ["greedy", "equal-share"]
-    """
-    inputs = INPUTS.replace('log = "small"\ntasks = "mix"\n', "")
+    text = '[grid]\nlog = ["small", "other"]\nbaseline = ["greedy", "equal-share"]\n'
+    inputs = INPUTS.replace('log = "small"\n', "").replace("[logs]\n", "[logs]\nother = { nodes = 4, days = 0.1 }\n")
     found = points(tmp_path, text, inputs)
-    assert len({(point.log, point.tasks, point.baseline) for point in found}) == 8
-    spec = read_spec(tmp_path / "sweep.toml")
-    assert spec.log("a.npz") == SweepLog(path=str(tmp_path / "a.npz"))
-    assert spec.log("small") == GeneratedLog(nodes=8, days=0.1, seed=3)
-    assert spec.tasks("mix") == GeneratedTasks(count=2, max_nodes=4)
+    assert len({(point.log, point.baseline) for point in found}) == 4
 
 
 def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
@@ -191,18 +178,11 @@ def test_a_complaint_names_file_line_and_key(tmp_path: Path, text: str, complain
     ],
 )
 def test_what_a_sweep_needs(tmp_path: Path, inputs: str, complaint: str) -> None:
-    def log_of_the_first() -> object:
-        (point, *_) = points(tmp_path, "", inputs)
-        return read_spec(tmp_path / "sweep.toml").log(point.log)
-
     with pytest.raises(BadConfig) as refused:
-        log_of_the_first()
+        points(tmp_path, "", inputs)
     assert complaint in str(refused.value)
 
 
-def test_a_mapping_says_the_same_as_a_file(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").touch()
-    spec = read_spec({"log": "l", "tasks": "t.csv", "logs": {"l": {"nodes": 4, "days": 1}}}, tmp_path)
-    assert spec.tasks("t.csv") == TaskFile(path=str(tmp_path / "t.csv"))
+def test_a_mapping_says_the_same_as_a_file() -> None:
     with pytest.raises(BadConfig, match=r"^sweep: grid\.sede: there is no such option"):
-        read_spec({"log": "l", "tasks": "t", "grid": {"sede": [1]}})
+        PreparedSweep.of({"log": "l", "tasks": "t", "grid": {"sede": [1]}})

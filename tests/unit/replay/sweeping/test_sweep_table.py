@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
-from bftrain_replay.tables import ColumnType
-from tests.unit.replay.sweeping.sweep_case import Here, done, small
+from tests.unit.replay.sweeping.sweep_case import Here, OutcomeFile, PreparedSweep, SweepResult, done, known_in, small
 
 
 def swept(**spec: object) -> SweepResult:
     sweep = PreparedSweep.of(small(**spec))
     return sweep.swept({job.id: done(job) for job in sweep.plan.passes.values()})
-
-
-def test_swept_options_come_first_then_figures_then_what_a_clock_measured() -> None:
-    spec = small(grid={"tasks": ["mix"], "max_tasks": [1]}, baseline="greedy")
-    del spec["tasks"]
-    names = [column.name for column in PreparedSweep.of(spec).swept({}).columns]
-    assert names[:4] == ["tasks", "max_tasks", "solver", "objective"]
-    assert len(set(names)) == len(names)
-    assert names.index("efficiency") < names.index("baseline_efficiency") < names.index("status")
-    assert names[names.index("status") :][:4] == ["status", "error", "point", "wall_s"]
-    assert {"task_count", "lost_preemption_node_h", "unused_node_h_task_cap", "solve_ms_p99"} < set(names)
-    assert "baseline_idle_node_h" not in names
-
-
-def test_an_option_that_is_a_figure_too_is_there_once() -> None:
-    names = [column.name for column in swept(grid={"solver": ["exact", "greedy"]}).columns]
-    assert names[:2] == ["solver", "objective"]
-    assert names.count("solver") == 1
-
-
-@pytest.mark.parametrize(
-    ("grid", "kind"),
-    [
-        ({"max_tasks": [1, 2]}, ColumnType.WHOLE),
-        ({"horizon_s": [60]}, ColumnType.NUMBER),
-        ({"solver": ["exact"]}, ColumnType.TEXT),
-        ({"decision_latency_s": [0, 5.5]}, ColumnType.NUMBER),
-        ({"decision_latency_s": [0, "measured"]}, ColumnType.TEXT),
-    ],
-)
-def test_a_column_has_the_kind_of_its_option(grid: dict[str, list[object]], kind: ColumnType) -> None:
-    assert PreparedSweep.of(small(grid=grid)).swept({}).columns[0].kind is kind
 
 
 def test_what_is_not_done_has_empty_cells(tmp_path: Path) -> None:
@@ -98,25 +62,6 @@ def test_the_order_of_work_does_not_matter_and_what_a_clock_measured_is_left_out
     assert first.frame()["wall_s"].tolist() != second.frame()["wall_s"].tolist()
     other = PreparedSweep.of(small(grid={"max_tasks": [1, 3], "seed": [1, 2]}, baseline="greedy"))
     assert other.swept({}).figures_sha256 != sweep.swept({}).figures_sha256
-
-
-def test_the_summary_tells_what_it_was_made_from(tmp_path: Path) -> None:
-    found = swept(grid={"seed": [1, 2]}, title="A test")
-    found.write(tmp_path)
-    summary = json.loads((tmp_path / "sweep.json").read_text())
-    assert summary == json.loads(json.dumps(found.summary()))
-    assert (summary["title"], summary["points"], summary["done"], summary["failed"], summary["open"]) == (
-        "A test",
-        2,
-        2,
-        0,
-        0,
-    )
-    assert summary["sweep_file"]["content"]["grid"] == {"seed": [1, 2]}
-    assert [(one["name"], one["seed"]) for one in summary["inputs"]["tasks"]] == [("mix", 1), ("mix", 2)]
-    (log,) = summary["inputs"]["logs"]
-    assert (log["name"], log["seed"], len(log["sha256"])) == ("small", None, 64)
-    assert {"bftrain", "python", "numpy", "solver exact"} <= set(summary["versions"])
 
 
 def test_a_warning_is_reported_once_with_its_count() -> None:
