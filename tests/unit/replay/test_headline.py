@@ -10,7 +10,7 @@ import bftrain
 from bftrain import EventLog, ReplaySettings
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
 from bftrain_replay.results.headline import headline_of
-from tests.unit.replay.cases import START_S, ReplayStudy, laid_out, log_of, page_of, task
+from tests.unit.replay.cases import START_S, ReplayOutcome, laid_out, log_of, page_of, task
 
 LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
 
@@ -52,7 +52,7 @@ def test_the_headline_says_what_u_compares_with_where_rounding_the_pool_moves_it
 
 
 def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> None:
-    def stopping(wanted: str, at_s: float) -> ReplayStudy:
+    def stopping(wanted: str, at_s: float) -> ReplayOutcome:
         def going(name: str, simulated_s: float, _decisions: int) -> bool:
             return name != wanted or simulated_s < at_s
 

@@ -14,7 +14,7 @@ import bftrain
 from bftrain import BadInput, Settings
 from bftrain_replay.output import perfetto
 from bftrain_replay.output.read_folder import SavedReplay
-from tests.unit.replay.cases import ReplayStudy, log_of, task, write_replay
+from tests.unit.replay.cases import ReplayOutcome, log_of, task, write_replay
 
 # n10 comes after n9: numbers are not sorted as text
 LOG = log_of((0.0, ("n9", "n10"), ()), (100.0, (), ("n10",)), (120.0, ("n11", "n12"), ()), end_s=300.0)
@@ -26,12 +26,12 @@ TASKS = [
 
 
 @pytest.fixture(scope="module")
-def done() -> ReplayStudy:
+def done() -> ReplayOutcome:
     return bftrain.replay(LOG, TASKS, Settings(max_tasks=2))
 
 
 @pytest.fixture(params=["csv", "parquet"])
-def folder(request: pytest.FixtureRequest, done: ReplayStudy, tmp_path: Path) -> Path:
+def folder(request: pytest.FixtureRequest, done: ReplayOutcome, tmp_path: Path) -> Path:
     if request.param == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     write_replay(done, tmp_path, tables=request.param)
@@ -46,7 +46,7 @@ def trace(folder: Path) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: ReplayStudy) -> None:
+def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: ReplayOutcome) -> None:
     events = trace(folder)
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert list(tracks.values()) == ['a "b", <c>', "u"]
@@ -100,7 +100,9 @@ def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
         ("tasks.csv", "\nu,", "\nv,", "task 'u' is in the table of allocations, but not in that of tasks"),
     ],
 )
-def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, done: ReplayStudy, tmp_path: Path) -> None:
+def test_what_was_damaged_is_named(
+    name: str, old: str, new: str, said: str, done: ReplayOutcome, tmp_path: Path
+) -> None:
     write_replay(done, tmp_path)
     path = tmp_path / name
     text = path.read_text(encoding="utf-8")
@@ -111,7 +113,7 @@ def test_what_was_damaged_is_named(name: str, old: str, new: str, said: str, don
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_results_from_before_a_column_was_added_are_read(form: str, done: ReplayStudy, tmp_path: Path) -> None:
+def test_results_from_before_a_column_was_added_are_read(form: str, done: ReplayOutcome, tmp_path: Path) -> None:
     if form == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     write_replay(done, tmp_path, tables=form)
@@ -130,7 +132,7 @@ def test_results_from_before_a_column_was_added_are_read(form: str, done: Replay
     assert list(map(list, SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))) == list(map(list, rows))
 
 
-def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayStudy, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayOutcome, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     write_replay(done, tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")

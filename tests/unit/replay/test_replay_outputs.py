@@ -9,7 +9,7 @@ import pytest
 
 import bftrain
 from bftrain import BadInput, ReplaySettings, Settings, config
-from tests.unit.replay.cases import InputSource, ReplayStudy, log_of, summary_of, task, without_times, write_replay
+from tests.unit.replay.cases import InputSource, ReplayOutcome, log_of, summary_of, task, without_times, write_replay
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
 TASKS = [
@@ -31,7 +31,7 @@ FILES = {
 }
 
 
-def made() -> ReplayStudy:
+def made() -> ReplayOutcome:
     return bftrain.replay(LOG, TASKS, Settings(max_tasks=2), baseline="equal-share")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import bftrain
 from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec
-from tests.unit.replay.cases import ReplayStudy, log_of, task
+from tests.unit.replay.cases import ReplayOutcome, log_of, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 # A third node comes at 250 s, which is the first event after the work is done
@@ -14,7 +14,7 @@ NOTICED = log_of((0.0, "ab", ""), (100.0, "", "b"), (250.0, "c", ""), end_s=300.
 COSTLY = task(work_samples=3000.0, start_cost_s=7.0, grow_cost_s=5.0, shrink_cost_s=3.0)
 
 
-def published(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayStudy:
+def published(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayOutcome:
     return bftrain.replay(log, tasks, ReplaySettings(semantics="published", **settings))  # type: ignore[arg-type]  # the fields' own types
 
 

@@ -16,7 +16,7 @@ from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report, report_data
 from bftrain_replay.reporting.losses import CAUSES, node_hours
 from bftrain_replay.results.headline import harvest_node_h
-from tests.unit.replay.cases import ReplayStudy, log_of, material_of, page_of, task, text_of, write_replay
+from tests.unit.replay.cases import ReplayOutcome, log_of, material_of, page_of, task, text_of, write_replay
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=7200.0, start_s=1.6e9)
 EVIL = "<script>alert('x')</script>&\"'"
@@ -56,7 +56,7 @@ def read(page: str) -> Checker:
     return checker
 
 
-def study_of(*tasks: str, work_samples: float = 5e3) -> ReplayStudy:
+def study_of(*tasks: str, work_samples: float = 5e3) -> ReplayOutcome:
     return bftrain.replay(
         LOG, [task(name, work_samples=work_samples) for name in tasks], Settings(), baseline="equal-share"
     )

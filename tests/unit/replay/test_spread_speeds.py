@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 import bftrain
 from bftrain import EventLog, NodeState, ReplaySettings, SpeedCurve, SpreadSpeed, SpreadSpeeds, TaskSpec
 from tests.helpers.transitions import log_from_transitions
-from tests.unit.replay.cases import InputSource, ReplayStudy, log_of, task, write_replay
+from tests.unit.replay.cases import InputSource, ReplayOutcome, log_of, task, write_replay
 
 ONE_EACH = ("a/gpu0", "b/gpu0", "c/gpu0", "d/gpu0")
 
@@ -29,7 +29,7 @@ def gpus(log: EventLog) -> EventLog:
     return replace(log, provenance=changed(log.provenance, unit="gpu"))
 
 
-def replayed(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayStudy:
+def replayed(log: EventLog, *tasks: TaskSpec, **settings: object) -> ReplayOutcome:
     return bftrain.replay(gpus(log), tasks, ReplaySettings(**settings))  # type: ignore[arg-type]  # the fields' own types
 
 

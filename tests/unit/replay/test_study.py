@@ -7,7 +7,7 @@ import pytest
 import bftrain
 from bftrain import ReplaySettings, Settings
 from tests.helpers.coupled_objective import COUPLED
-from tests.unit.replay.cases import ReplayStudy, log_of, task
+from tests.unit.replay.cases import ReplayOutcome, log_of, task
 
 # 400 node-seconds in 300 s: 1.33 nodes on average
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -68,7 +68,7 @@ def test_a_baseline_is_replayed_with_the_same_yardsticks() -> None:
     assert done.baseline.harvested_samples < done.result.harvested_samples
 
 
-def watched(stop_in: str) -> tuple[ReplayStudy, list[str]]:
+def watched(stop_in: str) -> tuple[ReplayOutcome, list[str]]:
     heard: list[str] = []
 
     def watch(name: str, _simulated_s: float, decisions: int) -> bool:

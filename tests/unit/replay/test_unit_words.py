@@ -14,7 +14,7 @@ import bftrain
 from bftrain import BadInput, EventLog, NodeState, ReplaySettings
 from tests.helpers.in_process import CommandLine
 from tests.helpers.transitions import log_from_transitions
-from tests.unit.replay.cases import InputSource, ReplayStudy, task, write_replay
+from tests.unit.replay.cases import InputSource, ReplayOutcome, task, write_replay
 
 NODE_WORD = re.compile(r"(?<![\w/.-])[Nn]odes?(?:-hours?|-time)?(?![\w/-])")
 
@@ -28,7 +28,7 @@ def gpu_log(unit: str = "gpu") -> EventLog:
     return replace(log, provenance=replace_struct(log.provenance, unit=unit))
 
 
-def replayed(unit: str = "gpu") -> ReplayStudy:
+def replayed(unit: str = "gpu") -> ReplayOutcome:
     tasks = [task(name, rate=(1.0, 2.0, 3.0, 4.0), work_samples=1e6, user=name) for name in ("big", "small")]
     return bftrain.replay(gpu_log(unit), tasks, ReplaySettings(), baseline="equal-share")
 

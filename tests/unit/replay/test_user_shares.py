@@ -19,12 +19,12 @@ from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import of_folder
 from bftrain_replay.reporting.user_shares import BOUND, OTHERS, campaigns, shares_so_far
 from bftrain_replay.tables import CampaignRow
-from tests.unit.replay.cases import InputSource, ReplayStudy, laid_out, log_of, material_of, task, write_replay
+from tests.unit.replay.cases import InputSource, ReplayOutcome, laid_out, log_of, material_of, task, write_replay
 
 LOG = log_of((0.0, "ab", ""), end_s=4000.0)
 
 
-def a_study(*users: str, work: float = 2000.0) -> ReplayStudy:
+def a_study(*users: str, work: float = 2000.0) -> ReplayOutcome:
     tasks = [
         task(f"t{place}", rate=(10.0,), work_samples=work, user=user, campaign=f"c{place}", submit_s=20.0 * place)
         for place, user in enumerate(users)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 import bftrain
 from bftrain import BadValue, EventLog, NodeState, ReplaySettings, SpeedCurve, TaskSpec
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
-from tests.unit.replay.cases import LogBuilder, ReplayStudy
+from tests.unit.replay.cases import LogBuilder, ReplayOutcome
 
 FAST, SLOW = SpeedCurve(nodes=(1, 2), rate=(20.0, 40.0)), SpeedCurve(nodes=(1, 2), rate=(10.0, 20.0))
 TASKS = tuple(
@@ -28,7 +28,7 @@ def one_node(*, kind: str = "") -> EventLog:
     return builder.build(end_s=1000.0)
 
 
-def replayed(tasks: tuple[TaskSpec, ...] = TASKS, log: EventLog | None = None, **settings: object) -> ReplayStudy:
+def replayed(tasks: tuple[TaskSpec, ...] = TASKS, log: EventLog | None = None, **settings: object) -> ReplayOutcome:
     given = ReplaySettings(horizon_s=60.0, max_tasks=9, **settings)  # type: ignore[arg-type]  # any field of it
     return bftrain.replay(log or one_node(), tasks, given)
 

@@ -58,7 +58,7 @@ class Watcher:
 
     def share(self, problem: SharingProblem) -> object:
         self.seen.append(problem)
-        return registry.load("sharing", self.name)().share(problem)
+        return registry.load("sharing", self.name).share(problem)
 
 
 def watched(table: str, **settings: Any) -> tuple[list[SharingProblem], RoundResult]:  # noqa: ANN401 - any setting
