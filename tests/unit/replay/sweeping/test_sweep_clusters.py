@@ -178,7 +178,7 @@ def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_pat
 )
 def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str) -> None:
     with pytest.raises(BadConfig, match=complaint):
-        PreparedSweep.of(given(cluster=nodes).points)
+        PreparedSweep.of(given(cluster=nodes))
 
 
 def test_a_log_has_an_end_and_a_point_needs_nodes(tmp_path: Path) -> None:
