@@ -190,3 +190,8 @@ def test_a_run_that_is_stopped_has_its_books_in_order() -> None:
 def test_a_task_may_ask_for_more_nodes_than_any_memory_counts() -> None:
     log = log_of((0.0, "ab", ""), end_s=100.0)
     assert replayed(log, [task(max_nodes=2**62)]).harvested_samples == replayed(log, [task()]).harvested_samples
+
+
+def test_a_node_that_just_suffices_and_is_not_worth_its_start_is_not_one_too_few() -> None:
+    result = replayed(log_of((0.0, "a", ""), end_s=100.0), [task(rate=(10.0,), start_cost_s=600.0)], horizon_s=120.0)
+    assert unused(result) == {"not_worth": 100.0}
