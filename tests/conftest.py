@@ -81,19 +81,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 class TimeLeft:
-    """Tells, each minute of a long run, how many tests are left and about how long they take; long ones come first."""
+    """Shows, each minute of a long run, how many tests are left and about how long they take; long ones come first."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._terminal = config.pluginmanager.get_plugin("terminalreporter")
-        self._begun_s = self._told_s = time.monotonic()
+        self._begun_s = self._shown_s = time.monotonic()
         self._done = 0
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:  # noqa: ARG002 - pytest goes by names
         self._done += 1
         now_s = time.monotonic()
         left = self._terminal._session.testscollected - self._done  # noqa: SLF001 - as pytest's own percentages
-        if now_s - self._told_s >= MINUTE_S and left > 0:
-            self._told_s = now_s
+        if now_s - self._shown_s >= MINUTE_S and left > 0:
+            self._shown_s = now_s
             left_s = left * (now_s - self._begun_s) / self._done
             self._terminal.ensure_newline()
             self._terminal.write_line(f"{self._done} tests done, {left} left: about {left_s / MINUTE_S:.0f} min")

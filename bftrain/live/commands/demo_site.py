@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from bftrain.cli.output import Output, table
 from bftrain.errors import NotAvailable
+from bftrain.live import process
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.client.client import page_address
@@ -21,7 +22,6 @@ from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission, TaskView
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
 from bftrain.live.model.task_record import Run
-from bftrain.live.process import run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
 from bftrain.node_units import NODE, word_of
@@ -130,7 +130,7 @@ def run_demo(limit_s: float, out: Output) -> None:
             narrator.tell(f"{limit_s:g} s are over: it ends, and what is not done yet would go on from here")
 
     with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder:
-        run(demo_site(Path(folder)), out.say, beside, ends_with_it=True)
+        process.run(demo_site(Path(folder)), out.say, beside, ends_with_it=True)
         # After tasks have put themselves in order
         tasks = [task for service in services for task in narrator.tasks(service)]
     rows = [

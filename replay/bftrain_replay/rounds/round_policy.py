@@ -94,7 +94,7 @@ def fifo() -> OrderedPolicy:
 class FifoLikeGavel:
     """First come, first served, as Gavel's simulator does it.
 
-    At most once in an interval, after tasks came or went, all tasks are assigned anew: each, in order of arrival, to
+    At most once in an interval, after tasks came or went, all tasks are assigned again: each, in order of arrival, to
     the kind that is fastest for it among those with room, until one finds none. In between all keep their kind.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import time
 import tomllib
 from pathlib import Path
@@ -121,7 +122,8 @@ def test_a_site_that_takes_no_members_is_not_joined(
 def test_a_live_run_has_the_shares_of_a_file(tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]) -> None:
     shares, site = tmp_path / "shares.toml", tmp_path / "site.toml"
     shares.write_text("[entities]\nann = 3\n[prices]\na = 2\n")
-    site.write_text('[scheduler]\nname = "local"\n')
+    socket = f"/tmp/bft-{os.getpid()}.sock"  # noqa: S108 - never made; a path in tmp_path may be too long for one
+    site.write_text(f'[scheduler]\nname = "local"\n[api]\nsocket = "{socket}"\n')
     assert bftrain("live", "--config", site, "--shares", shares).code == 0
     assert dict(started[0].deciding.entities) == {"ann": Entity(weight=3.0)}
     assert dict(started[0].deciding.prices) == {"a": 2.0}

@@ -46,6 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_example_of_a_function_runs(name: str, folder: Path) -> None:
     assert folder == Path.cwd()
     (found,) = doctest.DocTestFinder(recurse=False).find(getattr(bftrain, name), name)
+    assert found.examples, f"bftrain.{name} has no example"
     assert not any(doctest.SKIP in example.options for example in found.examples)
     printed: list[str] = []
     failed = doctest.DocTestRunner().run(found, out=printed.append).failed

@@ -97,12 +97,6 @@ def test_every_file_that_the_architecture_names_exists() -> None:
     assert [name for name in named if not any((room / name).is_file() for room in rooms)] == []
 
 
-def test_every_test_that_shows_a_promise_of_security_is_there() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/security.md").read_text(encoding="utf-8")))
-    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert named - {name for text in texts for name in re.findall(r"def (test_\w+)\(", text)} == set()
-
-
 def test_nothing_is_unpickled_and_no_shell_is_asked() -> None:
     """In what ships: no module that runs what it reads is imported, and nothing is started through a shell."""
     runs = re.compile(

@@ -223,7 +223,7 @@ def test_a_task_of_many_days_is_no_queue(policy: str) -> None:
         result = rounds({"": count}, tasks, policy=policy, round_s=3600.0, until_s=days)
         assert (result.ended, result.summary.not_arrived) == ("until", 0)
     speeds = {"v": 1.0, "k": 1.0}
-    wide = [gang(str(number), 90 * days, 2, submit_s=100.0 * number, speeds=speeds) for number in range(4)]
+    wide = [gang(str(number), 90 * days, 2, submit_s=100.0 * number, speeds=speeds) for number in range(6)]
     for limit_days, not_arrived in ((35.0, 3), (37.0, 2)):  # one runs on each kind; each that waits is 36 days of all
         more = {"round_s": 100.0, "max_backlog_s": limit_days * days, "until_s": days}
         result = rounds({"v": 3, "k": 2}, wide, policy=policy, **more)
