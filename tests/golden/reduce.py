@@ -79,6 +79,9 @@ def _table(path: Path, folder: Path) -> str:
     measured = [name for name in (rows[0] if rows else ()) if MEASURED.search(name)]
     for row in rows:
         row.update(dict.fromkeys(measured, "MEASURED"))
+        name, *others = row
+        if MEASURED.search(row[name]):  # a table with a line for each figure
+            row.update(dict.fromkeys(others, "MEASURED"))
     if len(rows) <= MAX_TABLE_LINES:
         return text("\n".join([lines[0] if lines else "", *(",".join(map(str, row.values())) for row in rows)]), folder)
     digest = sha256(json.dumps(rows).encode()).hexdigest()[:16]
