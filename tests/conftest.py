@@ -44,8 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("BFTRAIN_QUICK", "1")
     if config.option.markexpr != "bench":
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if not hasattr(config, "workerinput") and config.pluginmanager.has_plugin("terminalreporter"):
-        config.pluginmanager.register(TimeLeft(config))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
@@ -78,6 +76,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     if item.get_closest_marker("soak"):
         soak_log.write(item, outcome.get_result())  # type: ignore[attr-defined]  # what pytest sends here
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Show how long a run takes, in the process that prints."""
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(TimeLeft(session.config))
 
 
 class TimeLeft:

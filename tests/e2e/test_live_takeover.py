@@ -180,7 +180,7 @@ def test_a_slot_that_is_wanted_back_is_left_at_a_commit_within_the_grace(tmp_pat
     script.write_text(SCRIPT.format(steps=STEPS, step_s=3 * STEP_S, done=str(done), hold=0, go=""))
     curve = SpeedCurve(nodes=(1, 2), rate=(100.0, 190.0))
     begun = time.monotonic()
-    with two_slots(tmp_path, grace_s=10.0) as live:
+    with two_slots(tmp_path, grace_s=60.0) as live:
         run = Run(argv=(str(script),), cwd=str(tmp_path))
         given = Submission(run=run, name="a", min_nodes=1, max_nodes=2, curve=curve, work_samples=2.0 * STEPS)
         live.client.submit(given)
@@ -188,10 +188,14 @@ def test_a_slot_that_is_wanted_back_is_left_at_a_commit_within_the_grace(tmp_pat
         live.until(lambda: len(lines(done)) > STEPS // 8)
         live.kill()
         soon = time.monotonic() - begun + 5
-        live.write_site(local_slots(idle=f"2@0,0@{soon:.0f},2@{soon + 8:.0f}", grace_s=10.0))
+        live.write_site(local_slots(idle=f"2@0,0@{soon:.0f}", grace_s=60.0))
         live.start()
         live.until(live.runs, "it runs again")
-        live.until(lambda: live.client.task("a").preemptions)
+        live.until(lambda: (task := live.client.task("a")).preemptions and not task.running)
+        live.kill()
+        live.write_site(local_slots())
+        live.start()
+        live.until(live.runs, "it runs a third time")
         live.until(lambda: live.client.task("a").state == "done")
         task = live.client.task("a")
         assert live.end() == 0

@@ -94,8 +94,10 @@ def test_without_the_first_worker_the_others_write_what_all_committed(tmp_path: 
         first.process.kill()
         assert second.ends() == os.EX_TEMPFAIL
         assert second.log.read_text().splitlines()[-1].startswith("bftrain: the other workers are lost: ")
-        assert saved_step(tmp_path / "task") >= 9
-        assert second.said[-1] == {"type": "on_disk", "step": saved_step(tmp_path / "task")}
+        saved = saved_step(tmp_path / "task")
+        assert saved >= 9
+        # Nothing is left to write if the first had just written the same
+        assert second.of("on_disk") in ([], [{"type": "on_disk", "step": saved}])
 
 
 FINISHES = """
