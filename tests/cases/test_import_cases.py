@@ -2,7 +2,7 @@
 
 Add a case: create FORMAT/NAME/expect.toml with a [[variant]] for each import; keys above the first one apply to all.
 Input: `text` (a string, or a list: one per file) or `files` of the folder, with `replace = [[old, new], ...]`;
-`options` of the import ("" stands for None), or `command`, the options of `bftrain import`.
+`options` of the import ("" stands for None).
 Results, compared only if listed: see `results_of_log` and `results_of_workload`; or `error`, its type, and `match`.
 """
 
@@ -19,13 +19,12 @@ import msgspec
 import numpy as np
 import pytest
 
-import bftrain as library
-from bftrain import EventLog, ImportOptions, NodeState, WorkloadOptions, import_logs, import_workload, load_log
+import bftrain
+from bftrain import EventLog, ImportOptions, NodeState, WorkloadOptions, import_logs, import_workload
 from bftrain_datasets.log.idle_doubts import doubts_of
-from tests.helpers.in_process import CommandLine
 
 CASES = Path(__file__).parent
-INPUT_KEYS = {"about", "text", "files", "replace", "options", "command", "speeds", "error", "match"}
+INPUT_KEYS = {"about", "text", "files", "replace", "options", "speeds", "error", "match"}
 MAX_LISTED_NODES = 8
 
 
@@ -104,7 +103,7 @@ def results_of_log(log: EventLog) -> dict[str, Any]:
 
 def results_of_workload(path: Path, options: WorkloadOptions, target: Path) -> dict[str, Any]:
     found = import_workload(path, options)
-    library.save_tasks(found.tasks, target / "tasks.toml")
+    bftrain.save_tasks(found.tasks, target / "tasks.toml")
     tasks = tomllib.loads((target / "tasks.toml").read_text(encoding="utf-8")).get("task", [])
     return {
         "format": found.format,
@@ -135,21 +134,16 @@ def compare(expected: Any, found: Any, where: str) -> None:  # noqa: ANN401 - TO
 
 
 @pytest.mark.parametrize(("folder", "case"), variants())
-def test_case(folder: Path, case: dict[str, Any], tmp_path: Path, bftrain: CommandLine) -> None:
+def test_case(folder: Path, case: dict[str, Any], tmp_path: Path) -> None:
     paths = write_inputs(folder, case, tmp_path)
 
     def results() -> dict[str, Any]:
         if folder.parent.name == "workloads":
             return results_of_workload(paths[0], workload_options(folder, case, tmp_path), tmp_path)
-        if "command" in case:
-            done = bftrain("import", *paths, "-o", tmp_path / "log.npz", *case["command"])
-            if done.code:
-                raise library.BadInput(done.err)
-            return results_of_log(load_log(tmp_path / "log.npz"))
         return results_of_log(import_logs(*paths, options=import_options(case.get("options", {}))).log)
 
     if "error" in case:
-        with pytest.raises(getattr(library, case["error"])) as caught:
+        with pytest.raises(getattr(bftrain, case["error"])) as caught:
             results()
         assert re.search(case.get("match", ""), str(caught.value))
         return

@@ -154,7 +154,7 @@ def end_descendants(
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if exit_codes is not None:
                     exit_codes[reaped[0]] = os.waitstatus_to_exitcode(reaped[1])
-        if not alive:  # and what /proc did not list was reaped all the same
+        if not alive:  # the loop above also reaped zombies that /proc did not list
             return True
         if time.monotonic() > deadline:  # a process that hangs in the kernel cannot be killed
             return False

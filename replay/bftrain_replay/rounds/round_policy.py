@@ -91,42 +91,63 @@ def fifo() -> OrderedPolicy:
     return OrderedPolicy("fifo", lambda contenders: contenders.submit_s, steady=True)
 
 
-class FifoLikeGavel:
-    """First come, first served, as Gavel's simulator does it.
+class ResetTimes:
+    """Decides when a policy recomputes its plan: after tasks or nodes changed, at most once per ``interval_s``.
 
-    At most once in an interval, after tasks came or went, all tasks are assigned again: each, in order of arrival, to
-    the kind that is fastest for it among those with room, until one finds none. In between all keep their kind.
+    ``due_s`` is the time of a postponed reset, infinite if there is none.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self.due_s = math.inf
+        self._interval_s = interval_s
+        self._version = -1
+        self._reset_s = -math.inf
+
+    def due(self, contenders: CompetingTasks) -> bool:
+        """Return whether to recompute now; the caller then does so."""
+        if contenders.version == self._version:
+            return False
+        self.due_s = self._reset_s + self._interval_s
+        if contenders.time_s < self.due_s:
+            return False
+        self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
+        return True
+
+
+class FifoLikeGavel:
+    """First come, first served, by the rules of Gavel's simulator.
+
+    Each reset assigns all tasks in arrival order to the fastest kind with enough free nodes, and stops at the first
+    task that fits on no kind. Tasks keep their kind until the next reset.
     """
 
     name = "fifo"
 
     def __init__(self, settings: RoundSettings) -> None:
-        self.due_s = math.inf
-        self._interval_s = settings.least_interval_s
-        self._version = -1
-        self._reset_s = -math.inf
+        self._resets = ResetTimes(settings.least_interval_s)
         self._kind: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # of each task; -1: none
 
+    @property
+    def due_s(self) -> float:
+        """The time of the next reset, if one is postponed."""
+        return self._resets.due_s
+
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Let each task run on its kind alone."""
-        if contenders.version != self._version:
-            self.due_s = self._reset_s + self._interval_s
-            if contenders.time_s >= self.due_s:
-                self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
-                self._assign(contenders)
+        """Return 0 for the assigned kind of each task, minus infinity for the others."""
+        if self._resets.due(contenders):
+            self._assign(contenders)
         kinds = np.arange(len(contenders.kinds))
         return np.where(self._kind[contenders.place][:, None] == kinds, 0.0, -math.inf)
 
     def _assign(self, contenders: CompetingTasks) -> None:
         self._kind = np.full(len(contenders.gangs), -1, dtype=np.intp)
         free = contenders.free.tolist()
-        for place, nodes, speeds in zip(
-            contenders.place.tolist(), contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True
-        ):
-            able = [kind for kind, speed in enumerate(speeds) if speed > 0.0 and free[kind] >= nodes]
-            if not able:
+        tasks = zip(contenders.place.tolist(), contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True)
+        for place, nodes, speeds in tasks:
+            kinds = [kind for kind, speed in enumerate(speeds) if speed > 0.0 and free[kind] >= nodes]
+            if not kinds:
                 return
-            fastest = max(able, key=speeds.__getitem__)
+            fastest = max(kinds, key=speeds.__getitem__)
             self._kind[place] = fastest
             free[fastest] -= nodes
 
@@ -154,13 +175,11 @@ class ByShares:
     def __init__(self, policy: SharingPolicy, settings: RoundSettings) -> None:
         self.name = policy.name
         self.needs_work = bool(getattr(policy, "needs_work", False))
-        self.due_s = math.inf
         self.computed = 0  # how often
         self.wall_s = 0.0
         self._policy = policy
         self._settings = settings
-        self._version = -1
-        self._reset_s = -math.inf
+        self._resets = ResetTimes(settings.least_interval_s)
         self._shares: Floats = np.zeros((0, 0))
         self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
@@ -171,6 +190,11 @@ class ByShares:
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
         self._left: Floats = np.zeros(0)  # at the last reset
 
+    @property
+    def due_s(self) -> float:
+        """The time of the next computation, if one is postponed."""
+        return self._resets.due_s
+
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number by task and kind: share over time received.
 
@@ -178,10 +202,8 @@ class ByShares:
         a share come behind all others, for nodes that would be idle: those of tasks with a weight first, and of these
         the task that has received least.
         """
-        if contenders.version != self._version:
-            self.due_s = self._reset_s + self._settings.least_interval_s
-            if contenders.time_s >= self.due_s:
-                self._reset(contenders)
+        if self._resets.due(contenders):
+            self._reset(contenders)
         share = self._shares[contenders.place]
         alone_s = contenders.service_s - contenders.progress.paired_s[contenders.place]
         received = alone_s - self._service_s[contenders.place] + contenders.round_s / 2.0
@@ -219,7 +241,6 @@ class ByShares:
             self._pairs[places] = shares, speeds
 
     def _reset(self, contenders: CompetingTasks) -> None:
-        self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
         if not self._left.size:
             self._left = contenders.gangs.work.copy()
             self._alone_s, self._alone_speed = np.zeros_like(self._left), np.zeros_like(self._left)
@@ -326,6 +347,8 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     one. Parameters may follow, as with an admission: ``tiresias=7200``.
     """
     name = parts.name_of(settings.policy)
+    if name == FifoLikeGavel.name and settings.like == GAVEL:
+        return FifoLikeGavel(settings)
     where = f"policy '{name}'"
     file, attribute = parts.split_name(name)
     found = _registered(name) if file is None else parts.load_from_file(file, attribute, where)
@@ -335,7 +358,7 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     if isinstance(found, SharingPolicy):
         return ByShares(found, settings)
     assert isinstance(found, RoundPolicy)  # noqa: S101 - policy_of has looked
-    return FifoLikeGavel(settings) if settings.like == GAVEL and found.name == "fifo" else found
+    return found
 
 
 def _registered(name: str) -> object:
