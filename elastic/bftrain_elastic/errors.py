@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 OWN_ERROR: Final = f"{__name__}."  # how the last line of a traceback begins for the errors of this file
@@ -25,6 +26,10 @@ class ElasticError(Exception):
         place = f"{self.where}: " if self.where else ""
         advice = f" ({self.fix})" if self.fix else ""
         return f"{place}{self.what}{advice}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the keyword-only arguments too; the default passes all of them by position."""
+        return (partial(type(self), self.what, where=self.where, fix=self.fix), ())
 
 
 class BadMessage(ElasticError):

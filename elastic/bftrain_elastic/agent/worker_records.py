@@ -90,7 +90,8 @@ class WorkerRecord:
         """Return the message on its end: exit code, last output, and its own last message."""
         finished = "finished" in self.said or code == self.finish_code
         finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
-        stopped = "stopped" in self.said or (code == 0 and self.asked_to_end)
+        killed_by_us = self.kill_ordered and code == -signal.SIGKILL
+        stopped = "stopped" in self.said or (code == 0 and self.asked_to_end) or killed_by_us
         return {"code": code, "tail": self._tail(code), "finished": finished, "stopped": stopped}
 
     def _finish_file_is_there(self) -> bool:

@@ -144,3 +144,12 @@ def test_nothing_of_another_manager_is_taken_over_once_it_is_started_again() -> 
     case.set_nodes("a")
     case.started()
     assert not case.lifecycle.adopt("a", LeftWorker("t/a/0/1", 0, 40, 0, 0, 0, None, done=False))
+
+
+def test_a_process_that_its_agent_killed_for_want_of_a_manager_did_not_fail() -> None:
+    case = Play()
+    case.set_nodes("a")
+    assert come(case, left("a", 0, 1, exit=WorkerExit(-9, stopped=True, ago_s=2.0))) == [True]
+    case.settle()
+    assert "note" not in case.context.kinds()
+    assert len(case.context.spawned) == 1, "it is started again"

@@ -17,8 +17,8 @@ class WorkerExit(TypedMessage, name="exit"):
     """The end of a worker: its exit code (negative: the signal that killed it) and its last output.
 
     ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file. ``stopped``:
-    the program said that it ended on request; an exit code of 0 then means nothing more. ``ago_s``: how long ago it
-    ended, if it ended while there was no manager.
+    the program said that it ended on request, or its agent killed it; its exit code then means nothing more. ``ago_s``:
+    how long ago it ended, if it ended while there was no manager.
     """
 
     code: int

@@ -268,7 +268,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             return
         if self._finished_at is not None:
             return  # it had its time, and the work is done
-        if end.code and self._context.slots(process.node):
+        if end.code and not end.stopped and self._context.slots(process.node):
             self._record_death(process, end)
             if not taken or not self._supervision.failures.left_since(nodes, self._began_at):
                 self._retry.failed(now)
