@@ -14,6 +14,8 @@ EXTRAS ?= cbc,gurobi,parquet,dask,docs,trainers,horovod
 export PYTHON VENV APT
 # What a site's module system puts there would reach into our virtual environment
 unexport PYTHONPATH PYTHONHOME
+# Container images often set it. Without bytecode each command compiles all it imports: twice the CPU time of a replay
+unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help

@@ -21,6 +21,15 @@ def one_node(tmp_path: Path) -> Iterator[OneNode]:
     running.close()
 
 
+@pytest.fixture
+def no_torch(tmp_path: Path) -> str:
+    """Return a PYTHONPATH with which agents import no torch: scripts that need none start immediately."""
+    folder = tmp_path / "no-torch"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ImportError('these scripts need none')\n")
+    return str(folder)
+
+
 @pytest.fixture(scope="session")
 def torch_stage() -> Iterator[LocalStage]:
     """Yield four agents that import torch once for all tests of this process; see :func:`launched`."""

@@ -39,7 +39,7 @@ def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Pat
                 *("--url", run.http),
                 *("--exclude-path", _GOES_ON),
                 *("--exclude-checks", _NOT_CHECKED),
-                *("--max-examples", "20"),
+                *("--max-examples", "8"),
                 "--generation-deterministic",
                 "--continue-on-failure",
                 "--no-color",
@@ -56,7 +56,7 @@ def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Pat
             assert re.search(rf"{count}\b", done.stdout), done.stdout
         made = re.search(r"(\d+) generated", done.stdout)
         assert made is not None
-        assert int(made[1]) > 200, done.stdout
+        assert int(made[1]) > 80, done.stdout
         assert run.inside.daemon.state == "running"
         assert [remark.text for remark in run.inside.daemon.remarks.latest if "fault" in remark.text] == []
         after: Inside = run.inside

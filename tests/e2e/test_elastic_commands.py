@@ -67,21 +67,6 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
     assert "1 node, from step 15 on" in again.err
 
 
-def test_an_example_is_ready() -> None:
-    done = bftrain("elastic", "check", EXAMPLES / "cnn.py", "--json")
-    assert done.code == 0, done.err
-    assert [one["name"] for one in json.loads(done.out) if one["ok"]] == [
-        "reports",
-        "commits",
-        "resizes",
-        "keeps its progress",
-        "keeps its values",
-        "divides the work",
-        "workers agree",
-        "goes on learning",
-    ]
-
-
 def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -> None:
     (diff,) = [block.text for block in page(ROOT / "docs" / "elastic.md").blocks if block.kind == "diff"]
     versions = {"ddp.py": " -", "elastic.py": " +"}
@@ -93,18 +78,19 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
     assert "it forms a process group of its own" in done.out
     assert "'From a DDP script' in docs/elastic.md" in " ".join(done.out.split())
     assert "its last words" not in done.err
-    done = bftrain("elastic", "check", tmp_path / "elastic.py")
-    assert done.code == 0, done.out
     assert max(map(len, (done.out + done.err).splitlines())) <= 100
-
-
-@pytest.fixture
-def no_torch(tmp_path: Path) -> str:
-    """Return a PYTHONPATH with which agents import no torch: scripts that need none start at once."""
-    folder = tmp_path / "no-torch"
-    folder.mkdir()
-    (folder / "torch.py").write_text("raise ImportError('these scripts need none')\n")
-    return str(folder)
+    done = bftrain("elastic", "check", tmp_path / "elastic.py", "--json")
+    assert done.code == 0, done.err
+    assert [one["name"] for one in json.loads(done.out) if one["ok"]] == [
+        "reports",
+        "commits",
+        "resizes",
+        "keeps its progress",
+        "keeps its values",
+        "divides the work",
+        "workers agree",
+        "goes on learning",
+    ]
 
 
 ALONE = """
@@ -205,11 +191,6 @@ def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
     [
         ({"commit": "pass"}, {"commits", "resizes"}, "call state.commit()"),
         ({"begin": "step = 0", "report": "step += 1; report(1, loss, step=step)"}, {"keeps its progress"}, "not at 0"),
-        (
-            {"move": "[p.data.mul_(0.9 + 0.01 * state.rank) for p in model.parameters()]"},
-            {"workers agree"},
-            "the models of its workers differ",
-        ),
         pytest.param(
             {"commit": "state.workers == 1 or state.rank or state.commit(); state.workers == 2 or state.commit()"},
             {"keeps going", "resizes"},

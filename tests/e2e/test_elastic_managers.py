@@ -23,7 +23,7 @@ from tests.helpers.saved import saved_step
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
-NODES = ("n1", "n2", "n3")
+NODES = ("n1", "n2")
 LAUNCHERS = [
     pytest.param("native", str(sample_script.__file__), id="native"),
     pytest.param("process", str(sample_script.__file__), id="process", marks=pytest.mark.soak),
@@ -86,12 +86,12 @@ def test_the_task_goes_on_under_another_manager_and_nothing_runs_twice(site: Sit
     for node in NODES:
         site.agent(node)
     first = site.manager(launcher, script, *NODES)
-    first.steps(3, 20)
+    first.steps(2, 20)
     trained = site.workers()
-    assert len(trained) == 3
+    assert len(trained) == 2
     first.kill()
     second = site.manager(launcher, script, *NODES)
-    second.steps(3, 20)
+    second.steps(2, 20)
     assert steps(second)[0] > steps(first)[-1], "what was reported is not done again"
     assert all(later == earlier + 1 for earlier, later in pairwise(steps(second))), "one task, one line of steps"
     assert not second.of("failed")
@@ -100,16 +100,17 @@ def test_the_task_goes_on_under_another_manager_and_nothing_runs_twice(site: Sit
     assert len(second.of("confirmed")) == 1, "without so much as a new group"
     # And it is not only watched, but moved again
     second.do({"action": "shrink", "task": TASK, "nodes": ["n1"], "cause": "decided"})
-    second.steps(2, 5)
+    second.steps(1, 5)
     second.close()
     assert not site.workers()
 
 
-@pytest.mark.parametrize(("launcher", "script"), LAUNCHERS)
-def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site, launcher: str, script: str) -> None:
-    for node in NODES[:2]:
+# tests/soak kills agents and managers of all launchers
+def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site) -> None:
+    launcher, script = "native", str(sample_script.__file__)
+    for node in NODES:
         site.agent(node)
-    first = site.manager(launcher, script, *NODES[:2])
+    first = site.manager(launcher, script, *NODES)
     first.steps(2, 30)
     below = {pid for agent in site.agents.values() for pid in descendants(agent.pid)}
     first.kill()
@@ -141,9 +142,9 @@ while not (folder / "end").exists():
 
 def test_a_command_that_ended_while_no_manager_was_there_is_done_and_not_run_again(site: Site) -> None:
     (site.folder / "ends.py").write_text(ENDS)
-    for node in NODES[:2]:
+    for node in NODES:
         site.agent(node, "--preload", "")
-    words = ("process", str(site.folder / "ends.py"), *NODES[:2])
+    words = ("process", str(site.folder / "ends.py"), *NODES)
     first = site.manager(*words)
     first.steps(2, 5)
     first.kill()
@@ -188,7 +189,7 @@ def test_workers_that_only_a_manager_may_keep_end_with_it_and_their_agent_stays(
     assert time.monotonic() - killed_at < busy_s(10.0), "a job of others may start there"
     assert site.agents["n1"].poll() is None
     second = site.manager(*PLAIN, "n1", keep_s=0.0)
-    second.steps(1, 5)
+    second.steps(1, 60)  # for longer than a death waits for its verdict
     assert not second.of("note"), "these ends are no fault of the program"
 
 

@@ -33,16 +33,16 @@ def test_who_leaves_early_hears_no_complaint(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_json_is_all_there_is_on_stdout_of_those_that_take_their_time(name: str, folder: Path) -> None:
-    ended = bftrain(*words_of(name, folder, "--json", "-v"))
+def test_json_is_all_there_is_on_stdout_of_those_that_take_their_time(name: str, folder: Path, no_torch: str) -> None:
+    ended = bftrain(*words_of(name, folder, "--json", "-v"), PYTHONPATH=no_torch)
     assert ended.code == CALLS[name].code, ended.err
     assert ended.out.count("\n") == 1
     assert isinstance(json.loads(ended.out), dict | list)
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_lines_are_plain_in_those_that_take_their_time(name: str, folder: Path) -> None:
-    ended = bftrain(*words_of(name, folder))
+def test_lines_are_plain_in_those_that_take_their_time(name: str, folder: Path, no_torch: str) -> None:
+    ended = bftrain(*words_of(name, folder), PYTHONPATH=no_torch)
     assert ended.code == CALLS[name].code, ended.err
     for said in (ended.out, ended.err):
         assert "\x1b" not in said

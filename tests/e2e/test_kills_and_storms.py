@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.daemon_kills import kill_daemon
 from tests.helpers.figures import Figures
 from tests.helpers.pace import busy_s
 from tests.helpers.preemptions import survive
@@ -16,15 +15,10 @@ from tests.helpers.storms import survive_faults
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 
-def test_kills_of_the_daemon_run_nothing_twice_and_lose_no_sample(tmp_path: Path, figures: Figures) -> None:
-    for what, number in kill_daemon(tmp_path, 3, seed=3).items():
-        figures.add(what, number)
-
-
 @pytest.mark.parametrize(
     ("launcher", "changes"),
     [
-        ("native", 5),
+        ("native", 3),
         pytest.param("process", 6, marks=pytest.mark.soak),
         pytest.param("horovod", 6, marks=[pytest.mark.horovod, pytest.mark.soak]),
     ],
@@ -36,7 +30,7 @@ def test_storms_end_with_the_work_done(tmp_path: Path, launcher: str, changes: i
 
 @pytest.mark.slurm
 @pytest.mark.horovod
-@pytest.mark.parametrize(("grace_s", "times"), [(0.0, 2), pytest.param(5.0, 1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("grace_s", "times"), [(0.0, 1), pytest.param(5.0, 1, marks=pytest.mark.soak)])
 def test_preemptions_of_the_whole_pool_of_a_slurm_lose_nothing(grace_s: float, times: int, figures: Figures) -> None:
     for what, number in survive(6, times, load_s=2.0, grace_s=grace_s, seed=5).items():
         figures.add(f"grace {grace_s:g} s: {what}", number)

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 def test_tasks_grow_shrink_and_survive_a_timetable_that_begins_when_they_are_warm(tmp_path: Path) -> None:
     demo = subprocess.run(
-        [sys.executable, "-m", "bftrain", "live", "--demo", "--for", "60", "--json"],
+        [sys.executable, "-m", "bftrain", "live", "--demo", "--for", "36", "--json"],
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -14,9 +14,20 @@ ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:19999/"  # nothing listens there, so it is refused at once, with or without a network
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a Python whose virtual environments are copies of one: to install pip into each takes seconds."""
+    place = tmp_path_factory.mktemp("python")
+    subprocess.run([sys.executable, "-m", "venv", place / "made"], check=True)
+    copies = f'mkdir -p "$3" && cp -a "{place}/made/." "$3"'
+    fake_python(place, "python3", f'[ "$1 $2" = "-m venv" ] || exec "{sys.executable}" "$@"\n{copies}')
+    return place / "python3"
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Return what make needs of the repository, in a directory with an awkward name."""
+def checkout(tmp_path: Path, python: Path) -> Path:
+    """Return what make needs of the repository, in a directory with an awkward name; ``../python3`` is our Python."""
+    (tmp_path / "python3").symlink_to(python)
     place = tmp_path / 'it\'s a "dir" of ünïts'
     for name in ("tools", "bftrain", "solvers", "replay", "datasets", "elastic"):
         shutil.copytree(ROOT / name, place / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -28,11 +39,11 @@ def checkout(tmp_path: Path) -> Path:
 def run(checkout: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command there without any pip settings of this machine, and without a network."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "MAKE", "PYTHON"))}
-    offline = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0", "PYTHON": sys.executable}
+    offline = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": NOWHERE, "PIP_RETRIES": "0"}
     return subprocess.run(
         command,
         cwd=checkout,
-        env={**inherited, **offline, **env},
+        env={**inherited, **offline, "PYTHON": str(checkout.parent / "python3"), **env},
         capture_output=True,
         text=True,
         timeout=900,
@@ -117,7 +128,7 @@ def test_an_environment_with_other_packages_is_never_deleted(checkout: Path, mad
         run(checkout, "tools/venv.sh", "base")  # fails without a network, but has made the environment
         (venv / ".bftrain/unfinished").unlink()
     else:
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        subprocess.run([checkout.parent / "python3", "-m", "venv", venv], check=True)
     thesis = next(venv.glob("lib/python3*/site-packages")) / "my_thesis-1.0.dist-info"
     thesis.mkdir()
     (venv / "bin/python").unlink()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bftrain import generate_log, generate_mix, save_log, save_tasks
-from tests.helpers.program import ANSI, bftrain, children_core_s, on_terminal, start
+from tests.helpers.program import ANSI, bftrain, on_terminal, start
 from tests.helpers.slurm import wait_until
 
 FILES = {
@@ -40,24 +40,6 @@ def test_a_terminal_shows_progress_and_a_table_that_fits(tmp_path: Path, columns
     plain = ANSI.sub("", ended.out.rsplit("\r", 1)[-1])
     assert "efficiency U" in plain
     assert max(map(len, plain.splitlines())) <= columns
-
-
-def test_the_demo_shows_all_in_a_few_seconds(tmp_path: Path) -> None:
-    before_s = children_core_s()
-    ended = bftrain("demo", cwd=tmp_path)
-    took_s = children_core_s() - before_s
-    assert ended.code == 0, ended.err
-    for words in ("harvest", "efficiency U", "equal-share", "without costs", "lost to rescaling, start-up", "median"):
-        assert words in ended.out
-    assert ended.err.splitlines()[-1] == "report: demo/report.html"
-    assert {path.name for path in (tmp_path / "demo").iterdir()} == {
-        "log.npz",
-        "tasks.toml",
-        "report.html",
-        "replay",
-        "SHA256SUMS",
-    }
-    assert took_s < 30.0
 
 
 def _cpu_s(process: int) -> float:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.golden.run import Case, load_cases, record
 
+pytestmark = pytest.mark.apart
+
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.soak] * case.soak, id=case.name) for case in load_cases()]
