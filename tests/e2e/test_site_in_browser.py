@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,8 @@ LOOKED_AT = (
     "architecture.html",
     "adding/index.html",
 )
+# The first page at every width, each other page at one
+LOOKS = [(LOOKED_AT[0], width) for width in WIDTHS] + list(zip(LOOKED_AT[1:], cycle(WIDTHS), strict=False))
 # Words whose colour is too near to that of what is behind them: the ratio of WCAG 2.1, section 1.4.3
 HARD_TO_READ = """
 (() => {
@@ -71,16 +74,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(
-    params=[("telephone", False), ("laptop", True), ("screen", False)],
-    ids=lambda it: f"{it[0]}-{'dark' if it[1] else 'light'}",
-)
-def look(request: pytest.FixtureRequest) -> tuple[str, bool]:
-    """A width, and whether it is dark."""
-    chosen: tuple[str, bool] = request.param
-    return chosen
-
-
 def assert_quiet(page: Page, site: Path) -> None:
     """Nothing on the console, and nothing asked for but files of the site."""
     assert page.complaints() == []
@@ -89,9 +82,9 @@ def assert_quiet(page: Page, site: Path) -> None:
     assert [parts.path for parts in asked if site not in Path(unquote(parts.path)).parents] == []
 
 
-@pytest.mark.parametrize("name", LOOKED_AT)
-def test_a_page_is_quiet_fits_and_can_be_read(name: str, look: tuple[str, bool], browser: Chromium, site: Path) -> None:
-    width, dark = look
+@pytest.mark.parametrize(("name", "width"), LOOKS)
+def test_a_page_is_quiet_fits_and_can_be_read(name: str, width: str, browser: Chromium, site: Path) -> None:
+    dark = width == "laptop"
     page = browser.open((site / name).as_uri(), width=WIDTHS[width], dark=dark)
     shot = f"site-{name.removesuffix('.html').replace('/', '-')}-{width}-{'dark' if dark else 'light'}.png"
     page.screenshot(PICTURES / shot)

@@ -9,7 +9,7 @@ from bftrain_solvers import exact
 from bftrain_solvers.conformance import AGREEMENT, random_problem
 from tests.helpers.tables import table_of_problem
 
-PROBLEMS = 1000
+PROBLEMS = 300
 NEEDS = {"highs": "scipy", "cbc": "mip", "gurobi": "gurobipy"}
 
 

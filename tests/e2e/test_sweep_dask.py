@@ -52,6 +52,13 @@ class Cluster:
                 stderr=log,
             )
 
+    def replace_worker(self, name: str, new_name: str) -> None:
+        """Kill a worker, and start another."""
+        lost = self.processes.pop(name)
+        lost.kill()
+        lost.wait()
+        self.start_worker(new_name)
+
     def client(self) -> Any:  # noqa: ANN401 - a class without types
         return distributed.Client(self.address, set_as_default=False)
 
@@ -61,7 +68,7 @@ class Cluster:
             process.wait()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("dask")) as running:
         yield running
@@ -86,7 +93,7 @@ def test_what_a_lost_worker_had_in_hand_is_done_by_another(cluster: Cluster, tmp
     wait_until(lambda: len(at_work(tmp_path)) == 2, "both workers are held")
     (tmp_path / "log.npz").unlink()  # it was read once, and lies on the cluster
     (tmp_path / "tasks.toml").unlink()
-    cluster.processes["w1"].kill()
+    cluster.replace_worker("w1", "w3")
     release(tmp_path)
     _, err = running.communicate(timeout=180)
     assert running.returncode == 0, err
@@ -99,7 +106,7 @@ def test_a_pass_that_kills_every_worker_fails(cluster: Cluster, tmp_path: Path) 
     deadly = "def deadly(task, sizes):\n    os._exit(1)\n"
     (tmp_path / "gate.py").write_text((tmp_path / "gate.py").read_text() + deadly)
     running = start("sweep", "sweep.toml", "-o", "out", "--dask", cluster.address, cwd=tmp_path)
-    number = 2
+    number = 3
     while running.poll() is None:
         for name, process in list(cluster.processes.items()):
             if process.poll() is not None:

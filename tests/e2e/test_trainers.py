@@ -176,7 +176,7 @@ def compared_logs(first: Worker, second: Worker, alone: Worker) -> dict[tuple[in
 
 
 @needs("transformers")
-@pytest.mark.parametrize(("model", "planned"), [("bert", True), ("gpt2", False)])
+@pytest.mark.parametrize(("model", "planned"), [("bert", True), pytest.param("gpt2", False, marks=pytest.mark.soak)])
 def test_the_trainer_of_transformers_trains_as_one_process_through_resizes(
     tmp_path: Path, model: str, *, planned: bool
 ) -> None:
@@ -231,7 +231,7 @@ def test_the_trainer_of_lightning_trains_as_one_process_through_resizes(tmp_path
 @pytest.mark.parametrize(
     ("example", "modules"),
     [
-        pytest.param("bert_huggingface.py", "transformers.trainer", marks=needs("transformers")),
+        pytest.param("bert_huggingface.py", "transformers.trainer", marks=[needs("transformers"), pytest.mark.soak]),
         pytest.param("cnn_lightning.py", "lightning", marks=[needs("lightning"), pytest.mark.soak]),
     ],
 )

@@ -132,7 +132,7 @@ for epoch in range(1000):
     [
         pytest.param(EVALUATION + loop(commit="evaluate(state); state.commit()"), [], marks=pytest.mark.soak),
         pytest.param(EQUAL_SAMPLES + loop(), [], marks=pytest.mark.soak),
-        (FSDP, []),
+        pytest.param(FSDP, [], marks=pytest.mark.soak),
         pytest.param(
             HOROVOD, ["--backend", "horovod", "--", "--steps", "5000"], marks=[pytest.mark.horovod, pytest.mark.soak]
         ),
