@@ -10,7 +10,6 @@ import pytest
 
 from tests.helpers.workers import Workers
 
-torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 pytestmark = pytest.mark.torch
 NEEDS_ACCELERATE = pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed here; install it with pip"
@@ -87,6 +86,8 @@ def test_uneven_shares_and_accumulation_train_as_one_process_at_any_size(tmp_pat
         lines = {one["position"]: one for one in first.lines()}
         losses = {one["step"]: one["loss"] for one in first.of("report")}
     assert {one["workers"] for one in lines.values()} == {1, 2, 3}
+
+    import torch  # noqa: PLC0415 - only where this test runs: every process of pytest reads this file
 
     torch.manual_seed(1)
     before = torch.get_default_dtype()

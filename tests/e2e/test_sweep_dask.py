@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ import pytest
 from tests.helpers.program import bftrain, environment, start
 from tests.helpers.sweeping import SPEC, at_work, outcomes, prepare, release, repeatable, wait_until
 
-distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
+pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed: pip install '.[dask]'")
 
 HERE = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0", "--no-dashboard")
 SLOW = SPEC.replace('["gate.py:free", "gate.py:held"]', '["gate.py:slow"]').replace("[1, 3]", "[1, 2, 3]")
@@ -60,7 +61,9 @@ class Cluster:
         self.start_worker(new_name)
 
     def client(self) -> Any:  # noqa: ANN401 - a class without types
-        return distributed.Client(self.address, set_as_default=False)
+        from distributed import Client  # noqa: PLC0415 - slow to import, and may be missing
+
+        return Client(self.address, set_as_default=False)
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self.processes.values()):

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import ssl
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
@@ -15,8 +16,8 @@ from tests.helpers.program import bftrain, start
 from tests.helpers.slurm import Slurm
 from tests.helpers.sweeping import SPEC, at_work, prepare, release, repeatable, wait_until
 
-pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed: pip install '.[dask]'")
-pytestmark = pytest.mark.slurm
+NO_DASK = "dask-jobqueue is not installed: pip install '.[dask]'"
+pytestmark = [pytest.mark.slurm, pytest.mark.skipif(find_spec("dask_jobqueue") is None, reason=NO_DASK)]
 
 SWEEP = ("sweep", "sweep.toml", "-o", "out", "--dask", "slurm", "--jobs", "2")
 OPTIONS = ("--dask-option", "memory=500 MB", "--dask-option", "queue=main", "--dask-option", "walltime=00:05:00")
