@@ -164,7 +164,7 @@ def test_a_task_that_the_new_manager_does_not_know_is_ended(site: Site) -> None:
     first.kill()
     second = site.manager(*PLAIN, "n2")  # its task holds another node now
     until(lambda: not site.workers() & trained, "the worker of the manager before is gone")
-    assert second.of("registered")[0]["node"] == "n1"
+    assert second.first("registered")["node"] == "n1"
 
 
 def test_without_a_manager_workers_train_on_for_as_long_as_their_agent_has_patience(site: Site) -> None:

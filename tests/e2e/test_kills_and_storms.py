@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.apart]
 @pytest.mark.parametrize(
     ("launcher", "changes"),
     [
-        ("native", 3),
+        ("native", 5),
         pytest.param("process", 6, marks=pytest.mark.soak),
         pytest.param("horovod", 6, marks=[pytest.mark.horovod, pytest.mark.soak]),
     ],
