@@ -86,7 +86,6 @@ def test_the_summit_log_has_its_published_size(bftrain: CommandLine, tmp_path: P
     log = tmp_path / "summit.npz"
     figures = imported(bftrain, "summit/ndstat-10sdn6-evt.tar.gz", log)
     assert figures["rows"] == {"read": 23_883, "used": 23_883, "aside": {}}
-    assert "more_members" not in [each["name"] for each in figures["findings"]]
     output = json.loads(bftrain("inspect", log, "--json").out)
     assert (output["nodes"], output["events"], output["fragments"]["count"]) == (4734, 23883, 423502)
     assert f"{100 * output['idle_share']:.2f}" == "8.27"

@@ -46,6 +46,6 @@ def flooded(blocks: int, limit_mb: int, out: Path) -> dict[str, Any]:
     assert output["rows"] == {
         "read": 1 + blocks * ROWS_A_BLOCK,
         "used": 1,
-        "aside": {"zero_length": blocks * ROWS_A_BLOCK // 2, "outside_window": blocks * ROWS_A_BLOCK // 2},
+        "aside": {"no_usage": blocks * ROWS_A_BLOCK // 2, "not_selected": blocks * ROWS_A_BLOCK // 2},
     }
     return output

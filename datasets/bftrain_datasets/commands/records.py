@@ -278,9 +278,9 @@ class FindingsTable:
         yield ""
 
     def _text(self, each: LogFinding) -> str:
-        from bftrain_datasets.importing.findings import HAZARDS
+        from bftrain_datasets.importing.findings import hazard_of
 
-        known = HAZARDS.get(each.name)
+        known = hazard_of(each.name)
         idle = each.name in _OF_THE_LOG  # these describe the log; all others describe nodes in the records
         lines = (known.says if known else each.name, done_about(each))
         return "\n".join(

@@ -28,7 +28,7 @@ class RecordHazard:
     """
 
     says: str
-    done: str = "row set aside"
+    done: str = "row skipped"
     option: str = ""
     doubt: bool = False
     aside: bool = False
@@ -39,76 +39,59 @@ _aside: Final = partial(RecordHazard, aside=True)
 _doubtful_row: Final = partial(RecordHazard, doubt=True, aside=True)
 
 HAZARDS: Final[dict[str, RecordHazard]] = {
-    # rejected rows, as expected
-    "never_started": _aside("jobs that never started", "row set aside: it held no node"),
-    "zero_length": _aside("jobs that ended in the second they started", "row set aside: it held its nodes for no time"),
-    "preemptible": _aside("jobs that may be preempted", "row set aside: their nodes count as idle", "--preemptible"),
-    "outside_window": _aside("rows outside the window", option="--window"),
-    "other_cluster": _aside("jobs of clusters that --cluster does not name", option="--cluster"),
-    "step": _aside("steps of jobs", "row set aside: the job itself counts"),
-    "superseded": _aside("rows with the time of a later one", "row set aside: the later one holds"),
-    "told_before": _aside("jobs that another row or file reports too, or in more detail"),
-    "other_record": _aside("records without times at which a node is held"),
-    "no_units": _aside("jobs without any of the GPUs or cores that are counted", "row set aside: it held none"),
-    # rejected rows that may be missing in the log
-    "duplicate": _doubtful_row("the same job again with the same times and nodes"),
-    "backwards": _doubtful_row("jobs that end before they start"),
+    # skipped rows, as expected
+    "no_usage": _aside(
+        "jobs that used no node: they never started, ended in the second they started, or used no counted GPU or core"
+    ),
+    "preemptible": _aside("preemptible jobs", "row skipped: their nodes count as idle", "--preemptible"),
+    "not_selected": _aside("rows outside the selected window or cluster", option="--window or --cluster"),
+    "other_record": _aside("records that are not a whole job with its times, such as steps of jobs"),
+    "repeated": _aside("rows that another row replaces, or that another file contains too"),
+    # skipped rows that may be missing in the log
+    "duplicate": _doubtful_row("jobs that are listed twice, or with the name of another job"),
     "no_nodes": _doubtful_row(
         "jobs that ran and name no node", option="--counts, which reads how many instead of which"
     ),
-    "nodes_differ": _doubtful_row(
-        "jobs that name another number of nodes than they say they held", "row set aside: its nodes count as idle"
+    "bad_nodes": _doubtful_row(
+        "jobs whose node set is unreadable or contradicts their number of nodes", "row skipped: its nodes count as idle"
     ),
     "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
-    "no_end": _doubtful_row("jobs that neither ended nor still run"),
-    "no_start": _doubtful_row(
-        "jobs that ended and whose start is not recorded", "row set aside: until then their nodes count as idle"
-    ),
+    "missing_time": _doubtful_row("jobs without a recorded start or end", "row skipped: their nodes count as idle"),
+    "bad_time": _doubtful_row("times that are neither epochs nor such as 2020-09-13T12:26:40"),
+    "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
+    "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
     "reserved": _doubtful_row(
         "reservations that are not for maintenance",
-        "row set aside: their nodes count as idle while no job holds them",
+        "row skipped: their nodes count as idle while no job holds them",
         "--down NODES@A..B",
     ),
-    "bad_time": _doubtful_row("times that are neither epochs nor such as 2020-09-13T12:26:40"),
-    "bad_nodes": _doubtful_row("node sets that cannot be read"),
-    "bad_count": _doubtful_row("numbers of nodes that no machine can have"),
-    "bad_state": _doubtful_row("states that are not known"),
-    "malformed": _doubtful_row("rows that are not of this format"),
-    "overlong": _doubtful_row("lines longer than a megabyte"),
     # assumptions and repairs
-    "not_utf8": _doubt("lines that are not UTF-8", "used, with the letters in question replaced"),
+    "odd_text": _doubt(
+        "text that is not UTF-8, or a last line without an end: a file may be cut off",
+        "used, with unreadable letters replaced",
+        "a line end, if the file is whole",
+    ),
     "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
-    "unended_line": _doubt(
-        "files that end within a line: they may be cut off", "used as it is", "a line end, if it is whole"
+    "local_times": _doubt(
+        "local times without a zone, or that a clock shows twice or never",
+        "taken as UTC without --timezone, and as the earlier of two",
+        "--timezone, or epochs in the records",
     ),
-    "more_members": _doubt("archives with more than one file", "only the first is read", "give the files themselves"),
-    "local_times": _doubt("times without a zone", "taken as UTC", "--timezone"),
-    "twice_times": _doubt(
-        "local times that a clock shows twice or never", "taken as the earlier one", "epochs in the records"
-    ),
-    "length_known": RecordHazard(
-        "jobs with a local time that a clock shows twice or never, and with their length", "taken so that it fits"
-    ),
-    "number_ranges": RecordHazard("node sets of bare numbers, such as 0-127", "read as all numbers of the range"),
-    "epoch_ms": RecordHazard("times in milliseconds", "divided by 1,000"),
+    "notation": RecordHazard("times, node sets or separators in an unusual notation", "converted"),
     "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
-    "odd_layout": RecordHazard("tabs or fractions where spaces and whole numbers belong", "read all the same"),
-    "delimiter_in_text": RecordHazard("rows with the separator inside a name or a node set", "read all the same"),
-    "node_spellings": RecordHazard("names that differ in capitals or by a domain", "taken for one node"),
-    "listed_nodes": RecordHazard("node sets as lists, or with blanks round names", "read without these signs"),
-    "repeated_hosts": RecordHazard("nodes that a job lists several times", "counted once each"),
     "unsorted": RecordHazard("rows that are out of order", "sorted"),
-    "clock_step": _doubt("a clock that went backwards", "sorted by time"),
     "still_running": RecordHazard(
         "jobs that still run where the records end", "hold their nodes to the end of the log"
     ),
     "restarted": _doubt(
-        "jobs that start again without a record of their end", "hold their nodes until they start again"
+        "jobs that ran several times, without the end or the nodes of each run",
+        "hold their nodes until they start again; unrecorded nodes count as idle",
     ),
-    "earlier_runs": _doubt(
-        "jobs that ran before their last run, on nodes that are not recorded", "the nodes of earlier runs count as idle"
+    "node_down": RecordHazard(
+        "times in which nodes are down or drained, by the records or by --down",
+        "down while no job holds the node; nodes that no other record mentions are left out",
+        "--down or --nodes",
     ),
-    "node_down": RecordHazard("times in which a node is reported down or drained", "down while no job holds it"),
     "no_node_states": _doubt(
         "sacct does not record when nodes were drained or down",
         "such time counts as idle",
@@ -119,38 +102,34 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "counts as idle",
         "a second FILE, the output of sacctmgr show event -P all_time, or --down NODES@A..B",
     ),
-    "strange_outages": RecordHazard("nodes reported down that no other record mentions", "left out", "--nodes"),
-    "preempted_jobs": _doubt(
-        "jobs that were preempted, in a partition that is not named as preemptible",
-        "their nodes count as busy",
+    "preemption": _doubt(
+        "preempted jobs in partitions that --preemptible does not name, or names without any job",
+        "preempted jobs count as busy",
         "--preemptible",
     ),
-    "unknown_partitions": _doubt(
-        "partitions that --preemptible names, and no job was in", "no job counts as idle for it", "--preemptible"
+    "hosts_incomplete": _doubt(
+        "jobs on several hosts of which only the first, or only the sum of their GPUs or cores, is known",
+        "the other hosts count as idle; a sum is divided evenly",
     ),
-    "hosts_incomplete": _doubt("jobs on several hosts of which only the first is named", "the others count as idle"),
     "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),
     "nodes_inferred": RecordHazard("no list of nodes was given", "those that a row names are the machine", "--nodes"),
-    "units_numbered": RecordHazard(
-        "jobs of which is known how many GPUs or cores of a node they had, not which", "the lowest free ones are taken"
-    ),
-    "units_divided": _doubt(
-        "jobs on several nodes of which only the sum of their GPUs or cores is known", "divided evenly among the nodes"
-    ),
-    "units_inferred": RecordHazard(
-        "the number of GPUs or cores of each node was not given",
-        "the largest number in use at once is taken",
+    "units_assumed": RecordHazard(
+        "how many GPUs or cores a node has, or which of them a job had, is not recorded",
+        "the largest number in use at once, and the lowest free ones",
         "--node-gpus or --node-cores",
-    ),
-    "node_overfull": _doubt(
-        "GPUs or cores in use that their node does not have", "left out", "--node-gpus or --node-cores"
     ),
     "shared": RecordHazard("jobs that share a node", "the node is idle when none holds it"),
     "held_twice": _doubt("a job that holds a node twice at once", "counted once"),
-    "back_to_back": RecordHazard("gaps of no length, where one job ends as the next starts", "closed: no idle time"),
-    "short_gaps": RecordHazard("idle gaps shorter than --min-gap", "closed: busy", "--min-gap"),
-    "no_wait": _doubt("jobs whose waiting time is not known", "taken to start when they were submitted"),
-    "requested_size": RecordHazard("jobs of which only the size asked for is known", "taken to have got it"),
+    "short_gaps": RecordHazard(
+        "idle gaps without length, where one job ends as the next starts, or below --min-gap",
+        "closed: busy",
+        "--min-gap",
+    ),
+    "request_differs": RecordHazard(
+        "jobs that are known by their request only, or that differ from it in size or time",
+        "the first or requested size counts, and the actual time",
+    ),
+    "missing_field": _doubt("jobs without a recorded wait or user", "taken to start when submitted, and as one user's"),
     "procs_as_nodes": _doubt(
         "jobs whose size is given in processors, on a machine with several a node",
         "as many whole nodes as they fit on",
@@ -158,8 +137,8 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
     "over_capacity": _doubt(
         "more nodes in use than there are",
-        "cut off at the number of nodes",
-        "--sharing cores, where jobs share nodes, or --nodes N",
+        "cut off at the number that exists",
+        "--nodes N, --node-gpus or --node-cores, or --sharing cores where jobs share nodes",
     ),
     "names_unused": _doubt(
         "jobs that name their nodes, which --counts does not read",
@@ -170,61 +149,83 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "only how many nodes are busy is known, not which",
         "nodes numbered; the fewest changes that fit the counts are assumed",
     ),
-    "poll_gap": _doubt("gaps of more than three intervals between polls", "the last seen state goes on"),
-    "missing_nodes": _doubt("nodes that a poll does not list though others do", "down until they are listed again"),
-    "censored_start": _doubt(
-        "time before the first job ended: jobs that ended earlier may be missing, as in a dump of ended jobs",
-        "left out: the log begins when the first job ends",
-        "--window A..B",
+    "poll_gap": _doubt(
+        "polls more than three intervals apart, out of order, or without some of the nodes",
+        "the last seen state continues; nodes that a poll does not list are down",
     ),
-    "cut_end": _doubt(
-        "time after the last job started: jobs that ended later may be missing, as in a dump of ended jobs",
-        "left out: the log ends when the last job starts",
-        "--keep-end",
+    "log_trimmed": _doubt(
+        "time before the first end or after the last start: jobs may be missing, as in a dump of ended jobs",
+        "left out",
+        "--window A..B or --keep-end",
     ),
     "censored_end": _doubt(
-        "idle after a node's last job, and no row still runs: jobs that ended later may be missing",
+        "idle after the last job: jobs that started or ended later may be missing",
         "counts as idle",
-        "--window A..B",
+        "--window A..B, or --until last-submit of a schedule",
     ),
     "suspected_downtime": _doubt(
         "all nodes idle at once for long: was the machine down?", "counts as idle", "--down suspected, or --down A..B"
     ),
-    "marked_down": RecordHazard("idle time that --down declares", "down", "--down"),
     "always_idle": _doubt("nodes that are idle from beginning to end", "count as idle", "--nodes"),
     "late_nodes": _doubt(
         "nodes whose first job comes after more than a week and a tenth of the log: were they there before?",
         "count as idle until then",
         "--down NODES@..B",
     ),
-    # assumptions of bftrain schedule
+    # of bftrain schedule and bftrain tasks import
     "derived": _doubt(
         "no record of which nodes were idle: a simulated main scheduler left them so", "the log is labelled derived"
     ),
-    "refused_jobs": _doubt("jobs larger than the machine", "refused: they are not in the schedule", "--nodes N"),
-    "no_users": _doubt("no job names its user", "all count as one user's"),
-    "no_limit": RecordHazard("jobs that asked for no time", "their run time is planned with", "--estimates last2"),
-    "over_limit": RecordHazard("jobs that ran longer than they asked for", "run as long as they did"),
-    "drained": _doubt(
-        "idle after the last job was submitted: on a real machine more would have come",
-        "counts as idle",
-        "--until last-submit",
+    "does_not_fit": _doubtful_row(
+        "jobs that these nodes cannot run: too large, or without a measured speed", option="--nodes or --node-kind"
     ),
-    # rows that bftrain tasks import cannot use
-    "no_work": _aside("jobs without any work: no time, or no step", "row set aside: there is nothing to do"),
-    "no_gpus": _aside("jobs that use no GPU", "row set aside: it wants no node"),
-    "no_duration": _doubtful_row("jobs whose start or end is not recorded"),
-    "unknown_speed": _doubtful_row("jobs of whose model and gang no speed was measured", option="--node-kind"),
-    "does_not_fit": _doubtful_row("jobs whose model does not fit on so few nodes of this kind", option="--node-kind"),
-    "too_large": _doubtful_row("jobs that so many nodes can never hold", "row set aside: refused", option="--nodes"),
-    "same_name": _doubtful_row("jobs with the name of another one"),
-    "gang_changed": RecordHazard("jobs that had another number of GPUs in a later attempt", "the first number counts"),
 }
+
+# Kinds in logs of earlier versions
+_RENAMED: Final = {
+    former: name
+    for name, formers in {
+        "no_usage": "never_started zero_length no_units no_work no_gpus",
+        "not_selected": "outside_window other_cluster",
+        "other_record": "step",
+        "repeated": "superseded told_before",
+        "duplicate": "same_name",
+        "missing_time": "no_start no_end no_duration",
+        "bad_nodes": "nodes_differ",
+        "bad_value": "bad_count bad_state backwards",
+        "malformed": "overlong",
+        "does_not_fit": "unknown_speed too_large refused_jobs",
+        "odd_text": "not_utf8 unended_line",
+        "local_times": "twice_times",
+        "notation": "length_known number_ranges epoch_ms odd_layout delimiter_in_text node_spellings listed_nodes repeated_hosts",
+        "poll_gap": "clock_step missing_nodes",
+        "restarted": "earlier_runs",
+        "node_down": "marked_down strange_outages",
+        "preemption": "preempted_jobs unknown_partitions",
+        "hosts_incomplete": "units_divided",
+        "units_assumed": "units_numbered units_inferred",
+        "over_capacity": "node_overfull",
+        "short_gaps": "back_to_back",
+        "missing_field": "no_wait no_users",
+        "request_differs": "requested_size gang_changed no_limit over_limit",
+        "log_trimmed": "censored_start cut_end",
+        "censored_end": "drained",
+        "truncated": "more_members",
+    }.items()
+    for former in formers.split()
+}
+
+KNOWN_KINDS: Final = HAZARDS.keys() | _RENAMED.keys()
+
+
+def hazard_of(name: str) -> RecordHazard | None:
+    """Return the kind with this name, now or in earlier versions."""
+    return HAZARDS.get(_RENAMED.get(name, name))
 
 
 def option_for(name: str) -> str:
     """Return the import option that changes the treatment of this kind, or an empty text."""
-    known = HAZARDS.get(name)
+    known = hazard_of(name)
     return known.option if known is not None else ""
 
 
@@ -258,6 +259,13 @@ class _Running:
     node_s: float
     first: str
     done: str
+
+
+_CLOCK_FINDINGS: Final = (
+    ("local_times", "without_zone", "taken as UTC"),
+    ("local_times", "twice", "taken as the earlier one"),
+    ("notation", "in_ms", "divided by 1,000"),
+)
 
 
 class FindingsTally:
@@ -343,14 +351,14 @@ class FindingsTally:
     def note_unended(self, where: str) -> None:
         """Count a last line without an end; the file is cut off if the row in this line turns out to be malformed."""
         self._unended = where
-        self.note("unended_line", where=where)
+        self.note("odd_text", where=where)
 
     def note_clock(self, clock: RecordClock, *, zone_is_known: bool = False) -> None:
         """Count what was assumed of times."""
-        for name, what in (("local_times", "without_zone"), ("twice_times", "twice"), ("epoch_ms", "in_ms")):
+        for name, what, done in _CLOCK_FINDINGS:
             count: int = getattr(clock, what)
             if count and not (zone_is_known and what == "without_zone"):
-                self.note(name, count=count, where=clock.first[what])
+                self.note(name, count=count, where=clock.first[what], done=done)
 
     def rows(self) -> RowCounts:
         """Return the counts, after checking that they add up."""
@@ -384,5 +392,5 @@ def ordered(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
 
 def is_doubt(finding: LogFinding) -> bool:
     """Return whether ``--strict`` rejects the finding; true for unknown kinds."""
-    known = HAZARDS.get(finding.name)
+    known = hazard_of(finding.name)
     return known is None or known.doubt

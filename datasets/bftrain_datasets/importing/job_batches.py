@@ -17,8 +17,8 @@ from bftrain_datasets.importing.machine_nodes import HeldNodes
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE
 
 BAD_TIME = -np.inf  # an unreadable time
-_OF_NODES = ("no_units", "bad_nodes", "bad_count", "nodes_differ")
-_FIRST = ("bad_time", "no_start", "never_started", "no_end", "backwards", "zero_length")
+_OF_NODES = ("no_usage", "bad_nodes", "bad_value")
+_FIRST = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def take_jobs(intake: RecordIntake, batch: JobBatch, expand: Callable[[str], Seq
     weight = known_s * size
     for place, reason in enumerate(_OF_NODES):
         wrong = holding.rejected[kind] == place
-        judge.set_aside(reason, wrong, None if reason == "bad_count" else weight, np.maximum(size, unknown))
+        judge.set_aside(reason, wrong, None if reason == "bad_value" else weight, np.maximum(size, unknown))
     if batch.queue and intake.options.preemptible:
         preemptible = np.fromiter(map(intake.is_preemptible, batch.queue), dtype=np.bool_, count=len(batch))
         judge.set_aside("preemptible", preemptible, weight)
@@ -88,7 +88,7 @@ def take_jobs(intake: RecordIntake, batch: JobBatch, expand: Callable[[str], Seq
         outside |= start >= until_s
     for row in np.flatnonzero(outside & judge.left & ~np.isinf(end)).tolist():
         intake.stays.add_outside(batch.job[row], float(start[row]))
-    judge.set_aside("outside_window", outside, weight)
+    judge.set_aside("not_selected", outside, weight)
     _add_used_jobs(intake, batch, np.flatnonzero(judge.left), holding, known_s)
 
 
@@ -190,7 +190,7 @@ def _add_used_jobs(
     preempted = rows[batch.preempted[rows]]
     if preempted.size:
         intake.line = int(batch.lines[preempted[0]])
-        intake.note("preempted_jobs", count=preempted.size, node_s=float((size * known_s)[preempted].sum()))
+        intake.note("preemption", count=preempted.size, node_s=float((size * known_s)[preempted].sum()))
     if batch.most is not None:
         further = batch.most[rows] - size[rows]
         stays = (batch.start[rows], batch.end[rows], further)
@@ -230,4 +230,4 @@ def _note_node_set(
         node_s = held.unknown * float(known_s[rows].sum())
         intake.note("unknown_nodes", count=held.unknown * rows.size, node_s=node_s)
     if held.repeated:
-        intake.note("repeated_hosts", count=held.repeated * rows.size)
+        intake.note("notation", count=held.repeated * rows.size)

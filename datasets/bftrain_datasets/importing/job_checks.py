@@ -32,7 +32,7 @@ MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years at one a minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
 _MOST_CLUSTERS: Final = 8  # listed in a message
 # Reasons to reject rows whose jobs may have held nodes
-MAY_HAVE_RUN: Final = frozenset({"bad_time", "no_start", "no_end", "bad_nodes", "no_nodes", "nodes_differ"})
+MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
 RUNNING: Final = math.inf  # the end of a job that still runs
 
 
@@ -117,13 +117,13 @@ class RecordIntake(FindingsTally):
             self.reopen_place(job.place)
             self.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand, units=job.units)
         if closed.lost_ends_s:
-            self.unuse("no_start", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
+            self.unuse("missing_time", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
             for end_s in closed.lost_ends_s:
                 self._doubt(None, end_s, 1)
         same = self.machine.spellings()
         if same:
             first = next(iter(same))
-            self.note("node_spellings", count=len(same), where=f"{first} = {same[first]}")
+            self.note("notation", count=len(same), where=f"{first} = {same[first]}")
             self.stays.rename_nodes(self.machine.join(same))
             self.outages.rename(same)
         self.outages.rename(self.machine.known_as(self.outages.names))
@@ -194,8 +194,8 @@ class RecordIntake(FindingsTally):
         held, reason = self.held_by(nodes, count, expand, units=units)
         reason = reason or self._rejection_reason(held, start_s, end_s, queue, named=bool(nodes))
         if reason:
-            size = held.size or (0 if reason == "bad_count" else min(count, MOST_NODES))
-            if reason == "outside_window" and held_s != RUNNING:
+            size = held.size or (0 if reason == "bad_value" else min(count, MOST_NODES))
+            if reason == "not_selected" and held_s != RUNNING:
                 self.stays.add_outside(job, start_s)
             if reason in MAY_HAVE_RUN:
                 self._doubt(start_s, end_s, max(size, held.unknown))
@@ -283,17 +283,17 @@ class RecordIntake(FindingsTally):
             return "other_nodes" if held.unknown else "no_nodes"
         begin_s, until_s = self.options.window
         if (begin_s is not None and end_s <= begin_s) or (until_s is not None and start_s >= until_s):
-            return "outside_window"
+            return "not_selected"
         return ""
 
     def _note_job(self, held: HeldNodes, held_s: float, *, preempted: bool) -> None:
         known_s = 0.0 if held_s == RUNNING else held_s
         if preempted:
-            self.note("preempted_jobs", node_s=held.size * known_s)
+            self.note("preemption", node_s=held.size * known_s)
         if held.unknown:
             self.note("unknown_nodes", count=held.unknown, node_s=held.unknown * known_s)
         if held.repeated:
-            self.note("repeated_hosts", count=held.repeated)
+            self.note("notation", count=held.repeated)
 
     @property
     def known_sets(self) -> Mapping[str, HeldNodes]:
@@ -314,15 +314,15 @@ class RecordIntake(FindingsTally):
         if not nodes or self.options.counts:
             if nodes:
                 self.note("names_unused", count=rows)
-            return (HeldNodes(count), "") if 0 <= count <= MOST_NODES else (HeldNodes(0), "bad_count")
+            return (HeldNodes(count), "") if 0 <= count <= MOST_NODES else (HeldNodes(0), "bad_value")
         if count and is_range_of(count, nodes):
-            self.note("number_ranges", count=rows)
+            self.note("notation", count=rows)
             nodes, expand = f"[{nodes}]", expand_set
         held = self.machine.set_of(nodes, expand, count)
         if held is None:
             return HeldNodes(0), "bad_nodes"
         if count and held.size + held.unknown != count:
-            return HeldNodes(0, held.size + held.unknown), "nodes_differ"
+            return HeldNodes(0, held.size + held.unknown), "bad_nodes"
         return held, ""
 
     def _units_held(
@@ -336,11 +336,11 @@ class RecordIntake(FindingsTally):
         except ValueError:
             return HeldNodes(0), "bad_nodes"
         if not held.size + held.unknown:
-            return held, "no_units"
+            return held, "no_usage"
         if held.size > MOST_NODES:
-            return HeldNodes(0), "bad_count"
+            return HeldNodes(0), "bad_value"
         if count and held.of_nodes and held.of_nodes != count:
-            return HeldNodes(0), "nodes_differ"
+            return HeldNodes(0), "bad_nodes"
         if held.assumed:
             self.note(held.assumed, count=rows)
         return held, ""
@@ -351,12 +351,12 @@ def _no_stay_reason(start_s: float | None, end_s: float | None, *, named: bool) 
     if any(each is not None and math.isnan(each) for each in (start_s, end_s)):
         return "bad_time"
     if start_s is None:
-        return "no_start" if end_s and end_s != RUNNING and named else "never_started"
+        return "missing_time" if end_s and end_s != RUNNING and named else "no_usage"
     if end_s is None:
-        return "no_end"
+        return "missing_time"
     if not math.isfinite(start_s):
         return "bad_time"
-    return "backwards" if end_s < start_s else "zero_length" if end_s == start_s else ""
+    return "bad_value" if end_s < start_s else "no_usage" if end_s == start_s else ""
 
 
 def size_of(nodes: str, expand: Callable[[str], Sequence[str]]) -> int:

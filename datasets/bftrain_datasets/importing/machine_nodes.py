@@ -99,7 +99,7 @@ class MachineNodes:
                 nodes=[place for place, _ in found],
                 units=[number for _, number in found],
                 of_nodes=len(names),
-                assumed="units_divided" if summed else "units_numbered" if counted else "",
+                assumed="hosts_incomplete" if summed else "units_assumed" if counted else "",
             ),
         )
 
@@ -126,7 +126,7 @@ class MachineNodes:
             names = _listed(text)
             if not names:
                 return None
-            self._tally.note("listed_nodes")
+            self._tally.note("notation")
         places = self.places
         written = list(dict.fromkeys(names))
         if said and len(written) != said:

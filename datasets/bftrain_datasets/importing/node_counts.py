@@ -102,7 +102,7 @@ def _sorted_counts(intake: RecordIntake) -> _Steps:
     last = np.append(times[1:] != times[:-1], [True])
     if not last.all():
         first_s = float(times[~last][0])
-        intake.unuse("superseded", f"at {time_formats.time_text(first_s)}", int((~last).sum()), 0.0)
+        intake.unuse("repeated", f"at {time_formats.time_text(first_s)}", int((~last).sum()), 0.0)
     active = np.array(intake.count_active, dtype=np.int64)[order][last]
     total = np.array(intake.count_total, dtype=np.int64)[order][last]
     steps = _Steps(times[last], active, total, max(intake.last_s, float(times[-1])))

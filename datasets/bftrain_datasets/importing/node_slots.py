@@ -53,7 +53,7 @@ class NodeSlots:
                 numbered = _units(held) < 0
                 np.maximum.at(most, held.node[numbered], -_units(held)[numbered])
             capacity[unknown] = most[unknown]
-            intake.note("units_inferred", count=int(unknown.sum()), where="")
+            intake.note("units_assumed", count=int(unknown.sum()), where="")
         intake.unit_count = int(capacity.sum())
         if intake.unit_count > MOST_SLOTS:
             what = f"{intake.unit_count:,} of them are more than the limit of {MOST_SLOTS:,}"
@@ -84,7 +84,7 @@ class NodeSlots:
         node_s = float((use.over * lasting_s)[use.over > 0].sum())
         first = int(begins[np.argmin(use.time[begins])])
         where = f"{intake.node_names[use.node[first]]} at {time_formats.time_text(float(use.time[first]))}"
-        intake.note("node_overfull", count=int(begins.size), node_s=node_s, where=where)
+        intake.note("over_capacity", count=int(begins.size), node_s=node_s, where=where)
 
     def _laid_out(self, held: HeldSpans) -> HeldSpans:
         units = _units(held)

@@ -42,7 +42,7 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     order, runs = _running_jobs(jobs, keep, held)
     over = order[runs & (_equals_previous(order, jobs.job, jobs.start, held) | _ended_outside(order, jobs, intake))]
     keep[over] = False
-    _set_used_aside("told_before", np.concatenate((again[elsewhere], over)), jobs, intake)
+    _set_used_aside("repeated", np.concatenate((again[elsewhere], over)), jobs, intake)
     # End running jobs of one file that start again later in another, as after a requeue
     order, runs = _running_jobs(jobs, keep)
     now, later = order[:-1], order[1:]
@@ -156,7 +156,7 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
             touching = np.flatnonzero(~new_node[1:] & (held.start[1:] == reach[:-1])) + 1
             if touching.size:
                 first = intake.place_name(int(jobs.place[held.row[touching[0]]]))
-                intake.note("back_to_back", count=int(touching.size), where=first)
+                intake.note("short_gaps", count=int(touching.size), where=first)
             firsts = np.flatnonzero(new_node | gap)
             lasts = np.append(firsts[1:], held.node.size) - 1
             node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
@@ -213,9 +213,8 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
 _ADVICE: Final = {  # advice for the most frequent reason
     "other_nodes": "--nodes contains none of their nodes: list those of the machine, or omit the option",
     "preemptible": "omit --preemptible, or import jobs of other partitions too",
-    "never_started": "import records of jobs that ran",
-    "no_units": "omit --unit for whole nodes",
-    "no_end": "use a column end or elapsed: --map end=COL, or records with job states, which show the running jobs",
+    "no_usage": "import records of jobs that ran; with --unit, records of their GPUs or cores",
+    "missing_time": "use a column end or elapsed: --map end=COL, or records with job states, which show the running jobs",
     "malformed": "set the format by --format, or the columns by --columns",
 }
 
@@ -232,7 +231,7 @@ def _no_usable_rows(intake: RecordIntake) -> BadInput:
         )
     fix = "bftrain check explains each"
     begin_s, end_s = intake.options.window
-    if aside["outside_window"]:
+    if aside["not_selected"] and (begin_s, end_s) != (None, None):
         edges = ("" if edge_s is None else time_formats.time_text(edge_s) for edge_s in (begin_s, end_s))
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
     if aside["bad_time"]:
@@ -258,7 +257,7 @@ def _observed_from(start: NDArray[np.float64], end: NDArray[np.float64], end_s: 
     if known_s >= end_s or before <= max(CENSORED_FROM * (end_s - first), CENSORED_FROM_S):  # a single job is no dump
         return first
     intake.note(
-        "censored_start",
+        "log_trimmed",
         count=int((start < known_s).sum()),
         node_s=before * intake.size,
         where=f"at {time_formats.time_text(first)}",
@@ -288,7 +287,7 @@ def _observed_until(
     if after <= max(CENSORED_FROM * (last_s - begin_s), CENSORED_FROM_S) or after > (last_s - begin_s) / 2:
         return last_s  # if half of the time would be omitted, these are a few jobs and no dump
     intake.note(
-        "cut_end",
+        "log_trimmed",
         count=int((end > started_s).sum()),
         node_s=after * intake.size,
         where=f"at {time_formats.time_text(started_s)}",

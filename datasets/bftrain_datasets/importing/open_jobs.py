@@ -241,7 +241,7 @@ class NodeOutages:
         known = {each for several in names.values() for each in several}
         strange = [name for name in self._reports if name not in known and self.spans(name)]
         if strange:
-            tally.note("strange_outages", count=len(strange), where=f"node {strange[0]}")
+            tally.note("node_down", count=len(strange), where=f"node {strange[0]}")
         concerned_by = ((node, each & self._reports.keys()) for node, each in enumerate(names.values()))
         spans = {node: found for node, known in concerned_by if (found := self.spans(*known))}
         if not spans:

@@ -269,7 +269,7 @@ def _note_unseen_partitions(intake: RecordIntake) -> None:
     """Note the names of preemptible partitions that no record has."""
     unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
     if unseen:
-        intake.note("unknown_partitions", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
+        intake.note("preemption", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
@@ -387,7 +387,7 @@ def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
 
 def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) -> None:
     """Add the doubt of rows that cannot be read: jobs of the mean size at any time; all time if rows were cut off."""
-    lost, jobs = intake.aside["malformed"] + intake.aside["overlong"], len(intake.stays)
+    lost, jobs = intake.aside["malformed"], len(intake.stays)
     if lost and jobs and log.span_s > 0:
         busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)
         nodes = math.ceil(lost * busy_s / jobs / log.span_s)
@@ -412,7 +412,7 @@ def _edited(log: EventLog, intake: RecordIntake) -> EventLog:
     if windows:
         node_s = log.idle_node_s
         log = mark_down(log, windows)
-        intake.note("marked_down", count=len(windows), node_s=node_s - log.idle_node_s, where="")
+        intake.note("node_down", count=len(windows), node_s=node_s - log.idle_node_s, where="")
     if options.min_gap_s:
         log, count, node_s = close_short_gaps(log, options.min_gap_s)
         if count:

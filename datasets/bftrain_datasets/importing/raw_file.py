@@ -175,33 +175,32 @@ class RawFile:
         while self._stream.read1(_BLOCK_BYTES):  # to find damage further on
             pass
         if self._archive is not None:
-            self._note_members(self._archive)
+            self._check_members(self._archive)
         while self._raw.read(_BLOCK_BYTES):
             pass
         if self._damage:
             self._tally.note("truncated")
         return ProvenanceSource(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
 
-    def _note_members(self, archive: tarfile.TarFile) -> None:
+    def _check_members(self, archive: tarfile.TarFile) -> None:
         try:
-            # The list begins again with the member read
-            further = sum(1 for member in archive if member.isfile()) - 1
+            count = sum(member.isfile() for member in archive)  # the list begins again with the member read
         except _DAMAGED as error:
             self._damage.append(error)
             return
-        if further:
-            self._tally.note("more_members", count=further)
+        if count > 1:
+            raise BadInput(f"an archive with {count:,} files", where=self.where, fix="unpack it, and name its files")
 
     def _skip_line(self, number: int) -> None:
         self._tally.row(number)
-        self._tally.set_aside("overlong")
+        self._tally.set_aside("malformed")
 
     def _text(self, line: bytes, number: int) -> str:
         try:
             text = line.decode()
         except UnicodeDecodeError:
             self._tally.line = number
-            self._tally.note("not_utf8")
+            self._tally.note("odd_text")
             text = line.decode(errors="replace")
         return (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r")
 

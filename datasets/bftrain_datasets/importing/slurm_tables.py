@@ -46,7 +46,7 @@ def period_of(cells: Mapping[str, str], intake: RecordIntake, *, start: str, end
     """Return the period of a row; set a row of another cluster, or without readable times, aside."""
     cluster = cells.get(of, "")
     if cluster and intake.is_other_cluster(cluster):
-        intake.set_aside("other_cluster")
+        intake.set_aside("not_selected")
         return None
     try:
         return Period(*(moment_of(cells.get(column, ""), intake.seconds) for column in (start, end)))

@@ -39,7 +39,7 @@ _FINISHED: Final = {"PREEMPTED": _PREEMPTED, "NODE_FAIL": _NODE_FAILED, "BOOT_FA
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
 _WORD: Final = re.compile(r"\w+")
 _LAST_NUMBER: Final = re.compile(r"\d+\Z")
-REASONS: Final = ("step", "other_cluster")
+REASONS: Final = ("other_record", "not_selected")
 
 
 def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:

@@ -1,4 +1,15 @@
-"""Reader of count series: the number of busy nodes at each time, in columns with a header."""
+"""Numbers of busy nodes over time, from any monitoring system: a table with a header.
+
+Each row is valid until the next one. Nodes are numbered, and the fewest changes that fit the counts are assumed
+(``which_unknown``): pool sizes are right, but idle times of single nodes are too long.
+
+| column | required | meaning |
+|---|---|---|
+| ``time``, ``timestamp``, ``datetime``, ``date``, ``epoch`` | yes | epoch or ISO time |
+| ``active``, ``busy``, ``used``, ``allocated``, ``alloc`` | or idle | busy nodes |
+| ``idle``, ``free`` | or active | idle nodes |
+| ``total``, ``nodes``, ``capacity`` | | all nodes; otherwise ``--nodes N`` or the largest count |
+"""
 
 from __future__ import annotations
 
@@ -96,13 +107,13 @@ def _add_count(cells: Sequence[str], places: Mapping[str, int], intake: RecordIn
             _count(cells[places[column]]) if column in places else None for column in (ACTIVE, IDLE, TOTAL)
         )
     except ValueError:
-        intake.set_aside("bad_count")
+        intake.set_aside("bad_value")
         return
     if total is None:
         total = active + idle if active is not None and idle is not None else _machine(intake)
     if active is None:
         if idle is None or total is None or idle > total:
-            intake.set_aside("bad_count")
+            intake.set_aside("bad_value")
             return
         active = total - idle
     intake.counted(time_s, active, UNKNOWN_TOTAL if total is None else total)

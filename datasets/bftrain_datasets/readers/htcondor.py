@@ -1,4 +1,18 @@
-"""Reader of HTCondor's job ads from ``condor_history`` or ``condor_q``: ``-long`` (``Name = value``) or ``-json``."""
+"""HTCondor's job ads: ``condor_history`` or ``condor_q -all``, with ``-long``, ``-json`` or ``-jsonl``.
+
+An ad describes the last run; ``condor_history -epochs -long`` has one for each run. Jobs of the universes scheduler,
+local and grid are skipped as ``other_record``.
+
+| attribute | required | meaning |
+|---|---|---|
+| ``ClusterId``, ``ProcId`` | yes | job |
+| ``JobCurrentStartDate``, ``JobLastStartDate``, ``JobStartDate`` | yes | start; the first present one counts |
+| ``AllRemoteHosts``, ``RemoteHost``, ``LastRemoteHost`` | yes | machines follow the last ``@`` |
+| ``JobStatus`` | yes | 2, 6 and 7 still run; 4 ended at ``CompletionDate`` |
+| ``LastRemoteWallClockTime``, ``LastVacateTime``, ``EnteredCurrentStatus`` | | end of other jobs |
+| ``EpochWriteDate``, ``RemoteWallClockTime``, ``JobUniverse`` | | runs and kind of the job |
+| ``GPUsProvisioned``, ``RequestGPUs``, ``CpusProvisioned``, ``RequestCpus`` | | GPUs and cores, for ``--unit`` |
+"""
 
 from __future__ import annotations
 
@@ -104,7 +118,7 @@ def _add_job(ad: Mapping[str, Any], intake: RecordIntake) -> None:
     units = str(int(held[:MOST_DIGITS]) * len(slots)) if held else ""
     intake.job(job, start_s, end_s, nodes, count=len(nodes.split()), expand=str.split, units=units)
     if intake.used > before and earlier_s > SLACK_S and WRITTEN_AT not in ad:
-        intake.note("earlier_runs", node_s=earlier_s * len(hosts))
+        intake.note("restarted", node_s=earlier_s * len(hosts))
 
 
 def _end(ad: Mapping[str, Any], start_s: float, intake: RecordIntake) -> float | None:

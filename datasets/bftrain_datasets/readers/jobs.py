@@ -1,4 +1,18 @@
-"""Reader of any table of jobs: text with any delimiter, JSON or Parquet, with columns mapped to meanings."""
+"""Any table of jobs: text with any separator, JSON, Parquet or ``sacct --json``.
+
+Columns with usual names need no option. ``bftrain import --explain FILE`` shows the meaning and unit of each column,
+and ``--map MEANING=COLUMN:UNIT`` changes it. Fields inside others have dots: ``time.start``.
+
+| meaning | required | values |
+|---|---|---|
+| ``start`` | yes | ``iso``, or ``s``, ``ms``, ``us``, ``ns`` since 1970; or ``end`` and ``elapsed``, or ``submit`` and ``wait`` |
+| ``end`` | or elapsed | as ``start`` |
+| ``elapsed``, ``wait``, ``limit`` | | durations in ``s``, ``ms``, ``min``, ``h``, ``d``, or ``d-hh:mm:ss`` |
+| ``nodes`` | or count | node set or list; ``intervals`` are numbers such as ``0-3 7`` |
+| ``count`` | or nodes | number of nodes, for ``--counts`` |
+| ``cores``, ``gpus`` | | over all nodes of the job |
+| ``job``, ``state``, ``user``, ``partition``, ``cluster``, ``submit`` | | without ``job``, equal rows are different jobs |
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""Reader of Kubernetes pods, as listed by ``kubectl get pods -o json``, and of events of pods and nodes."""
+"""Kubernetes pods, and events of pods and nodes: ``kubectl get pods -A -o json``, also ``--watch``.
+
+Record both continuously: ``kubectl get pods -A --watch --output-watch-events -o json`` and
+``kubectl get events -A --watch -o json``, because pods and events vanish. Pods of a ``DaemonSet`` or ``Node`` are
+skipped as ``other_record``. Only pods have GPUs and cores.
+
+| key | required | meaning |
+|---|---|---|
+| ``spec.nodeName`` | yes | the node |
+| ``status.startTime`` | yes | start; or the ``lastTransitionTime`` of the condition ``PodScheduled`` |
+| ``status.containerStatuses``, ``metadata.deletionTimestamp`` | | end: when the last container finished |
+| ``status.phase``, ``metadata.namespace`` | | state; queue, for ``--preemptible`` |
+| ``requests``, ``limits`` of containers | | cores and GPUs, for ``--unit`` |
+| events ``Scheduled``, ``Killing`` | | start and end of a pod |
+| events ``NodeNotReady``, ``NodeNotSchedulable`` | | the node is down until the opposite event |
+"""
 
 from __future__ import annotations
 
@@ -97,7 +112,7 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
         if intake.open_jobs.begin(begun):
             intake.use()
         else:
-            intake.set_aside("told_before")
+            intake.set_aside("repeated")
     else:
         known = intake.open_jobs.end(job, end_s)
         intake.open_jobs.end_before_start(job, end_s, intake.place(), start_s=start_s, counts=False)

@@ -1,7 +1,15 @@
-"""Reader of LSF's accounting, ``lsb.acct``, and its event log, ``lsb.events``: quoted texts and numbers with blanks.
+"""LSF's ended jobs (``lsb.acct``), and its events (``lsb.events``), as ``mbatchd`` writes them.
 
-A record of ``lsb.acct`` describes a job. In ``lsb.events`` ``JOB_NEW`` has its queue, ``JOB_START`` its hosts, and
-``JOB_STATUS`` its end.
+Records are quoted texts and numbers. ``JOB_FINISH`` is a job of ``lsb.acct``. In ``lsb.events``, ``JOB_NEW`` has the
+queue, ``JOB_START`` the hosts, and ``JOB_STATUS`` or ``JOB_REQUEUE`` the end; others are skipped as ``other_record``.
+
+| field of JOB_FINISH | required | meaning |
+|---|---|---|
+| 3 | yes | time of the record: the end |
+| 4 | yes | job; its array index follows later |
+| 11 | yes | start; 0 if it never started |
+| 13 | | queue, for ``--preemptible`` |
+| from 23 | yes | requested hosts, then the hosts it ran on, such as ``16*host``: 16 cores |
 """
 
 from __future__ import annotations
@@ -136,7 +144,7 @@ def _end(fields: Sequence[str], index: str, intake: RecordIntake) -> None:
     elif jobs.recently_ended(job) or whole_number(fields[STATUS]) in PENDING:
         intake.set_aside("other_record")
     elif jobs.queue_of(fields[JOB]) is not None:
-        intake.set_aside("never_started")
+        intake.set_aside("no_usage")
     else:
         jobs.end_before_start(job, end_s, intake.place())
         intake.use()

@@ -1,4 +1,12 @@
-"""Reader of the published replayer's log, ``ndstat-*.pkl``: a table pickled by pandas, read without running code."""
+"""The published replayer's log, ``ndstat-*.pkl``, also in its ``.tar.gz``: a table pickled by pandas.
+
+No code in the pickle is executed: names are compared with an allow-list, and pandas is not needed.
+
+| column | required | meaning |
+|---|---|---|
+| row labels | yes | times; the last of several equal ones counts |
+| each column | yes | a node: 1 is idle, 0 is busy |
+"""
 
 from __future__ import annotations
 
@@ -62,7 +70,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     if table.unsorted:
         intake.note("unsorted", count=table.unsorted)
     if table.repeated_times:
-        intake.unuse("superseded", intake.where, table.repeated_times, 0.0)
+        intake.unuse("repeated", intake.where, table.repeated_times, 0.0)
 
 
 def transitions_of(frame: SavedFrame) -> NodeTransitions:

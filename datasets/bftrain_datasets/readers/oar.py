@@ -1,4 +1,15 @@
-"""Reader of OAR's jobs as JSON: details of jobs (``oarstat --json``), or the data of its Gantt chart, or both."""
+"""OAR's jobs as JSON: ``oarstat --json``, or the Gantt chart, ``oarstat --json --gantt "FROM, TO"``.
+
+Import both together: the Gantt chart also names unused nodes. A file has at most 128 MiB.
+
+| key | required | meaning |
+|---|---|---|
+| ``startTime``, ``start_time`` | yes | start |
+| ``stopTime``, ``stop_time`` | yes | end |
+| ``assigned_network_address``, ``resources`` | yes | nodes |
+| ``queue``, ``types`` | | jobs of the type ``besteffort`` are in the queue ``besteffort``, for ``--preemptible`` |
+| ``state`` | | running and waiting jobs |
+"""
 
 from __future__ import annotations
 
@@ -93,7 +104,7 @@ def _add_job(
     elif state in STILL_RUNNING:
         stop_s = RUNNING
     if start_s is not None and (key_of(job), start_s, stop_s) in recorded:
-        intake.set_aside("told_before")
+        intake.set_aside("repeated")
         return
     hosts = fields.get(HOSTS)
     if hosts is None:

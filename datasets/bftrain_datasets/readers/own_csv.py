@@ -1,4 +1,9 @@
-"""Reader of the log's CSV form, ``time,node,state``, as written by hand or other tools; parsed by ``table_log.py``."""
+"""The log's own CSV form, also written by hand or other tools. Rows that cannot be read are counted and skipped.
+
+| column | required | meaning |
+|---|---|---|
+| ``time``, ``node``, ``state`` | yes | see [log as CSV](formats.md#log-as-csv); ``# end_s:`` sets the end |
+"""
 
 from __future__ import annotations
 
@@ -57,7 +62,7 @@ def _add_row(line: str, where: str, intake: RecordIntake) -> None:
         time_s = table_log.seconds(time, where)
         reason = "bad_nodes"
         node = table_log.node_name(name, where)
-        reason = "bad_state"
+        reason = "bad_value"
         state = table_log.state_of(word, where)
     except BadInput:
         intake.set_aside(reason)

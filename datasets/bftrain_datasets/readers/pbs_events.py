@@ -1,4 +1,13 @@
-"""Reader of downtime of PBS nodes, used beside its accounting: server logs, and ``pbsnodes -av``."""
+"""Downtime of PBS nodes. Import it together with the accounting.
+
+A node is down while any of its vnodes is out (down, offline, maintenance, stale, sleep and similar states) and no job
+holds it. Times of server logs are local.
+
+| source | meaning |
+|---|---|
+| ``server_logs/YYYYMMDD`` | lines ``node down``, ``node up``, ``attributes set: state`` and ``set_vnode_state`` |
+| ``pbsnodes -av``, also ``-F json`` | ``state`` since ``last_state_change_time``; repeat it to see returns |
+"""
 
 from __future__ import annotations
 
@@ -116,7 +125,7 @@ class _StateChanges:
     def process_node(self, node: str, state: str, since_s: float | None) -> None:
         """Process a node in a state since a time."""
         if not state or since_s is None:
-            self.intake.set_aside("bad_time" if state else "bad_state")
+            self.intake.set_aside("bad_time" if state else "bad_value")
             return
         words = {word.strip().lower() for word in state.split(",")}
         self._report_changes(node, since_s, {word: word in words for word in UNUSABLE})

@@ -1,4 +1,20 @@
-"""Reader of Slurm's accounting as printed by ``sacct --parsable``: one line per job, columns separated by ``|``."""
+"""Slurm's accounting: one job per line, as ``sacct`` prints it with ``--parsable2``.
+
+Get it with ``SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Partition,Start,End,NNodes,NodeList,State``. Columns may
+have any order and separator. A file without a header has the 26 columns of Open XDMoD, or those in ``--columns``.
+
+| column | required | meaning |
+|---|---|---|
+| ``JobID`` | yes | steps such as ``12.batch`` are skipped, because the job has its own row |
+| ``Start``, ``End`` | yes | epochs or local times; ``Unknown`` while the job waits or runs |
+| ``NodeList`` | yes | node set, such as ``n[1-4]`` |
+| ``State`` | | running, waiting, preempted and failed jobs |
+| ``Partition`` | | for ``--preemptible`` |
+| ``NNodes`` | | checked against ``NodeList``; the size with ``--counts`` |
+| ``ElapsedRaw``, ``Elapsed`` | | resolves local times that a clock shows twice |
+| ``Cluster`` | | for ``--cluster`` |
+| ``AllocTRES``, ``AllocCPUS`` | | GPUs and cores, for ``--unit`` |
+"""
 
 from __future__ import annotations
 
@@ -178,7 +194,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if layout is not None and cells is None:
             cells = layout.torn(line)
             if cells is not None:
-                intake.note("delimiter_in_text")
+                intake.note("notation")
         if layout is None or cells is None:
             if layout is None and _is_rule(line):
                 raise BadInput("columns cut to a width", where=file.name, fix="use sacct with --parsable2")
@@ -213,10 +229,10 @@ def _is_rule(line: str) -> bool:
 def _add_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -> None:
     job, start, end, nodes, state, queue, count, elapsed_raw, elapsed, cluster, tres, cpus = cells
     if cluster and intake.is_other_cluster(cluster):
-        intake.set_aside("other_cluster")
+        intake.set_aside("not_selected")
         return
     if "." in job:
-        intake.set_aside("step")
+        intake.set_aside("other_record")
         return
     clock = intake.clock
     twice = clock.twice
@@ -279,5 +295,5 @@ def _by_length(start: str, end: str, length_s: float, twice: int, intake: Record
     off = [abs(last - first - length_s) for first, last in pairs]
     if off.count(min(off)) == 1:
         intake.clock.settle(twice)
-        intake.note("length_known")
+        intake.note("notation")
     return pairs[off.index(min(off))]

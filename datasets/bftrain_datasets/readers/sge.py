@@ -1,6 +1,16 @@
-"""Reader of Grid Engine accounting (Sun, Univa, Altair, Open Cluster Scheduler): its file, or output of ``qacct -j``.
+"""Grid Engine's accounting (Sun, Univa, Altair, Open Cluster Scheduler): a record per job or task.
 
-The file has a line per job or task: fields separated by ``:``, or since version 9 a JSON object.
+It reads the file ``accounting``, ``accounting.jsonl``, ``reporting.jsonl``, and the output of ``qacct -j``, whose
+times are local. A record names one host. A parallel job has a record per host only with ``accounting_summary FALSE``;
+otherwise it counts as ``hosts_incomplete``, except in environments such as ``smp`` or ``openmp``.
+
+| key (field) | required | meaning |
+|---|---|---|
+| ``qname`` (1) | | queue, for ``--preemptible`` |
+| ``hostname`` (2) | yes | the node |
+| ``jobnumber`` (6), ``taskid`` (36), ``pe_taskid`` (42) | yes | job, array task, and parallel task |
+| ``start_time`` (10), ``end_time`` (11) | yes | a start of 0 or ``-/-``: it never started |
+| ``granted_pe`` (34), ``slots`` (35) | | parallel environment and cores |
 """
 
 from __future__ import annotations

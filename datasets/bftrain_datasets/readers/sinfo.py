@@ -1,4 +1,15 @@
-"""Reader of Slurm's ``sinfo``, polled repeatedly: the state of each node at each poll, preceded by a date line."""
+"""Polled node states of Slurm: the output of ``sinfo`` with a date line before each poll.
+
+Get it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. A change is seen up to one poll
+late. A node in several partitions is busy if one of them lists it as busy.
+
+| column | required | meaning |
+|---|---|---|
+| a date line | yes | epoch, ISO time, or the output of ``date`` |
+| ``STATE`` | yes | idle, planned or powered down: idle; allocated, mixed or draining: busy; others: down |
+| ``NODELIST``, ``HOSTNAMES`` | yes | node set; a node that a poll does not list is down |
+| ``PARTITION`` | | for ``--preemptible`` |
+"""
 
 from __future__ import annotations
 
@@ -159,16 +170,16 @@ class _Polls:
         # Nodes listed in other polls but not in this one are down
         missing = seen == MISSING
         if missing.any():
-            self._note("missing_nodes", self._line, count=int(missing.sum()))
+            self._note("poll_gap", self._line, count=int(missing.sum()))
             seen[missing] = NodeState.DOWN
         unseen = np.flatnonzero(self._reported == MISSING)
         if self.times and unseen.size:  # missing in the first poll
             names = [self._names[place] for place in unseen.tolist()]
-            self._note("missing_nodes", self._line, count=len(names))
+            self._note("poll_gap", self._line, count=len(names))
             self.intake.state(self.times[0], names, NodeState.DOWN)
         back = time_s <= self._latest_s
         if time_s < self._latest_s:
-            self._note("clock_step", self._line)
+            self._note("poll_gap", self._line)
         fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # among polls of the same time
         self._report(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._reported), seen)
         self._reported = seen
@@ -282,7 +293,7 @@ def _add_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: Recor
     elif not nodes:
         intake.set_aside("other_record")  # a partition without nodes in this state
     elif state is None:
-        intake.set_aside("bad_state")
+        intake.set_aside("bad_value")
     else:
         if partition in intake.options.preemptible:
             intake.preemptible_seen.add(partition)

@@ -1,4 +1,14 @@
-"""Reader of Slurm's records of down or drained nodes: ``sacctmgr show event -P``, used beside the jobs of a machine."""
+"""Slurm's node events: when nodes were down or drained. Import them together with the jobs.
+
+Get them with ``sacctmgr show event -P all_time``; without ``all_time`` it prints the last two days only.
+
+| column | required | meaning |
+|---|---|---|
+| ``NodeName`` | yes | rows without it are skipped as ``other_record`` |
+| ``TimeStart``, ``TimeEnd`` | yes | ``Unknown`` as the end: until the end of the log |
+| ``State`` | yes | down, drained and similar states count; others are skipped |
+| ``Cluster`` | | for ``--cluster`` |
+"""
 
 from __future__ import annotations
 
@@ -45,7 +55,7 @@ def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
         return
     state = state_of(cells[STATE].strip())
     if state is None and nodes:
-        intake.set_aside("bad_state")
+        intake.set_aside("bad_value")
         return
     drains = cells[STATE].upper().startswith("DRAIN")
     if not nodes or period.start_s is None or not (drains or state == NodeState.DOWN):

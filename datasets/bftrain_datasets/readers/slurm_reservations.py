@@ -1,7 +1,14 @@
-"""Reader of Slurm's reservations, used beside the jobs of a machine: nodes reserved for maintenance are down.
+"""Slurm's reservations: nodes reserved for maintenance are down. Import them together with the jobs.
 
-``scontrol show res`` lists present and future ones, in paragraphs, lines or JSON, and
-``sacctmgr show reservation -P`` past ones too.
+Get them with ``scontrol show res`` (also ``-o`` or ``--json``), or past ones with
+``sacctmgr show reservation -P format=Cluster,Name,Start,End,Flags,NodeNames``.
+
+| column | required | meaning |
+|---|---|---|
+| ``Nodes``, ``NodeNames`` | yes | node set |
+| ``StartTime``, ``EndTime`` | yes | also ``TimeStart``, ``Start``, ``TimeEnd``, ``End`` |
+| ``Flags`` | yes | ``MAINT`` means downtime; other reservations are skipped as ``reserved`` |
+| ``Cluster`` | | for ``--cluster`` |
 """
 
 from __future__ import annotations

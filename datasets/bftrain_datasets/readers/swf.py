@@ -1,4 +1,17 @@
-"""Reader of the Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, and optional hosts."""
+"""Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, and optional hosts.
+
+Without hosts, use ``--counts``. Add ``--sharing cores`` where jobs share nodes, or simulate the schedule with
+``bftrain schedule``. Times count from ``UnixStartTime``; the header's ``MaxNodes`` and ``MaxProcs`` give node sizes.
+
+| field | required | meaning |
+|---|---|---|
+| 1 | yes | job |
+| 2, 3, 4 | yes | submission, wait (-1: unknown, none assumed) and run time |
+| 5, 8 | yes | processors; the requested number if -1 |
+| 11 | | status; 2, 3 and 4 are parts of a job, 5 is cancelled |
+| 15 | | queue, for ``--preemptible`` |
+| 19 | | hosts in braces, such as ``{17,17,18}``, or a node set; then the queue |
+"""
 
 from __future__ import annotations
 
@@ -144,7 +157,7 @@ class JobParts:
         for line, parts, values in self._pieces:
             tally.again(tally.file, line)
             if key_of(parts[JOB]) in known:
-                tally.set_aside("step")
+                tally.set_aside("other_record")
             else:
                 yield parts, values
 
@@ -181,8 +194,8 @@ def _add_block(
     size = np.where(procs > 0, procs, np.maximum(asked, 0)).astype(np.int64)
     whole_nodes = header.has_multi_processor_nodes and intake.options.sharing != CORES
     for name, mask in (
-        ("no_wait", wait_s < 0),
-        ("requested_size", (procs <= 0) & (asked > 0)),
+        ("missing_field", wait_s < 0),
+        ("request_differs", (procs <= 0) & (asked > 0)),
         ("procs_as_nodes", np.full(size.size, whole_nodes)),
     ):
         noted = np.flatnonzero(mask & did_run)
@@ -247,7 +260,7 @@ def rows(
                 leave_out()
             continue
         if "\t" in text or ("." in text and any("." in part for part in parts[SUBMIT : PROCS + 1])):
-            tally.note("odd_layout")
+            tally.note("notation")
         yield parts, values
 
 
@@ -268,7 +281,7 @@ def _add_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, i
         intake.job(parts[JOB], None, None, "")
         return
     if wait_s < 0:
-        intake.note("no_wait")
+        intake.note("missing_field")
     start_s = header.epoch(submit_s) + (0.0 if wait_s < 0 else wait_s)  # NaN remains NaN
     nodes, queue = _hosts(parts, values)
     count, most = _size(nodes, values, header, intake)
@@ -326,7 +339,7 @@ def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: Record
     if procs <= 0:
         procs = values[PROCS_ASKED]
         if procs > 0:
-            intake.note("requested_size")
+            intake.note("request_differs")
     if not math.isfinite(procs):
         return -1, 0  # impossible size, which the intake reports
     whole = max(0, math.ceil(procs))

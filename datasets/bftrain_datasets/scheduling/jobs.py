@@ -153,12 +153,12 @@ def _rows(
             tally.set_aside(reason)
         else:
             if asked:
-                tally.note("requested_size")
+                tally.note("request_differs")
             if not 0 < limit_s < time_formats.LARGEST_S:  # also false for NaN
-                tally.note("no_limit")
+                tally.note("request_differs")
                 limit_s = UNLIMITED
             elif run_s > limit_s:
-                tally.note("over_limit")
+                tally.note("request_differs")
             tally.use()
             if run_s < settings.least_run_s:
                 run_s = settings.least_run_s
@@ -172,14 +172,14 @@ def _rejection_reason(values: list[float], procs: float, at_s: float, window: tu
     if not (abs(submit_s) < time_formats.LARGEST_S and abs(run_s) < time_formats.LARGEST_S):  # also false for NaN
         return "bad_time"
     if not swf.ran(values):
-        return "never_started"
+        return "no_usage"
     if run_s < 0:
-        return "no_end" if run_s == swf.UNKNOWN else "backwards"
+        return "missing_time" if run_s == swf.UNKNOWN else "bad_value"
     if not 0 < procs <= MOST_NODES:  # also false for NaN
-        return "bad_count"
+        return "bad_value"
     begin_s, end_s = window
     outside = (begin_s is not None and at_s < begin_s) or (end_s is not None and at_s >= end_s)
-    return "outside_window" if outside else ""
+    return "not_selected" if outside else ""
 
 
 def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> tuple[int, float, int]:
@@ -221,7 +221,7 @@ def _sorted(
     users = sorted({parts[swf.USER] for parts in fields}, key=natural_order)
     places = {name: place for place, name in enumerate(users)}
     if users == [NO_USER]:
-        tally.note("no_users", count=len(fields), where="")
+        tally.note("missing_field", count=len(fields), where="")
     return JobTable(
         begin_s=begin_s,
         submit_s=submit_s,

@@ -175,11 +175,11 @@ def _findings(schedule: JobSchedule, places: PlacedJobs) -> list[LogFinding]:
     found = [_finding("derived", len(places.node_names), 0.0)]
     if schedule.refused:
         node_s = sum(jobs.size[job] * jobs.run_s[job] for job in schedule.refused)
-        found.append(_finding("refused_jobs", len(schedule.refused), node_s, f"job {jobs.name(schedule.refused[0])}"))
+        found.append(_finding("does_not_fit", len(schedule.refused), node_s, f"job {jobs.name(schedule.refused[0])}"))
     last_s = min(jobs.submit_s[-1], schedule.end_s)
     drained = places.idle_node_s(last_s)
     if drained > 0:
-        found.append(_finding("drained", 1, drained, f"at {time_formats.time_text(last_s + jobs.begin_s)}"))
+        found.append(_finding("censored_end", 1, drained, f"at {time_formats.time_text(last_s + jobs.begin_s)}"))
     return found
 
 

@@ -70,18 +70,18 @@ def gang_of(text: str, field: str) -> int:
     if not digits.isdecimal():
         raise UnusableJob("malformed", f"{field}: {text[:40]!r} is not a whole number", "use a whole number")
     if len(digits) > MOST_DIGITS or int(digits) > MOST_NODES:
-        raise UnusableJob("bad_count", f"{field}: {digits[:40]} are more than any machine has")
+        raise UnusableJob("bad_value", f"{field}: {digits[:40]} are more than any machine has")
     if int(digits) == 0:
-        raise UnusableJob("no_gpus", f"{field}: 0")
+        raise UnusableJob("no_usage", f"{field}: 0")
     return int(digits)
 
 
 def duration_of(seconds: float, field: str) -> float:
     """Return a run time after checking that it is not negative."""
     if seconds < 0:
-        raise UnusableJob("backwards", f"{field}: {seconds:g} s is negative")
+        raise UnusableJob("bad_value", f"{field}: {seconds:g} s is negative")
     if seconds == 0:
-        raise UnusableJob("no_work", f"{field}: 0")
+        raise UnusableJob("no_usage", f"{field}: 0")
     return seconds
 
 

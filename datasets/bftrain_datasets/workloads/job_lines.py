@@ -99,7 +99,7 @@ def _steps(text: str) -> float:
     if steps < 0:
         raise UnusableJob("malformed", f"steps: {steps:g} is negative", "write the number of steps of the job")
     if steps == 0:
-        raise UnusableJob("no_work", "steps: 0")
+        raise UnusableJob("no_usage", "steps: 0")
     return steps
 
 
@@ -130,22 +130,22 @@ def _swf_job(
     options: WorkloadOptions,
 ) -> TrainingJob:
     if values[log.STATUS] in log.PARTIAL:
-        raise UnusableJob("step", "status: a part of a job")
+        raise UnusableJob("other_record", "status: a part of a job")
     submit_s, run_s = values[log.SUBMIT], values[log.RUN]
     for field, value in (("submit time", submit_s), ("run time", run_s)):
         if not abs(value) < LARGEST_S:  # also false for NaN
             raise UnusableJob("bad_time", f"{field}: {value:g} is not a time", "write seconds")
     if not log.ran(values):
-        raise UnusableJob("never_started", "never ran")
+        raise UnusableJob("no_usage", "never ran")
     if run_s == log.UNKNOWN:
-        raise UnusableJob("no_duration", "run time: is missing")
+        raise UnusableJob("missing_time", "run time: is missing")
     duration_s = duration_of(run_s, "run time")
     asked = values[log.PROCS] <= 0
     procs = values[log.PROCS_ASKED if asked else log.PROCS]
     if not 0 < procs <= MOST_NODES:  # also false for NaN
-        raise UnusableJob("bad_count", f"processors: {procs:g} is not a number of processors", "use at least 1")
+        raise UnusableJob("bad_value", f"processors: {procs:g} is not a number of processors", "use at least 1")
     if asked:
-        tally.note("requested_size")
+        tally.note("request_differs")
     gang = math.ceil(procs)
     user = parts[log.USER]
     return TrainingJob(

@@ -81,7 +81,7 @@ def _arrival(cells: Sequence[str], found: dict[str, int], width: int, number: in
         )
     row = {key: cells[place].strip() for key, place in found.items()}
     if not row["duration"]:
-        raise UnusableJob("no_duration", "duration: is empty")
+        raise UnusableJob("missing_time", "duration: is empty")
     try:
         submit_s = clock.seconds(row["submit"])
     except (ValueError, OverflowError) as error:
@@ -170,7 +170,7 @@ def _job(
         what = str(error)
         raise UnusableJob("malformed", what, "write jobid, submitted_time and attempts as in the trace") from error
     if not job.attempts:
-        raise UnusableJob("never_started", "attempts: none")
+        raise UnusableJob("no_usage", "attempts: none")
     first, last = job.attempts[0], job.attempts[-1]
     begin_s, end_s = _moment(first.start_time, "start_time", clock), _moment(last.end_time, "end_time", clock)
     submit_s = _moment(job.submitted_time, "submitted_time", clock)
@@ -183,13 +183,13 @@ def _job(
         user=job.user or job.vc,
     )
     if len(set(gpus)) > 1:
-        tally.note("gang_changed")  # in a later attempt
+        tally.note("request_differs")  # in a later attempt
     return made
 
 
 def _moment(text: str | None, field: str, clock: RecordClock) -> float:
     if text is None or text in _UNTOLD:
-        raise UnusableJob("no_duration" if field != "submitted_time" else "bad_time", f"{field}: is missing")
+        raise UnusableJob("missing_time" if field != "submitted_time" else "bad_time", f"{field}: is missing")
     try:
         return clock.seconds(text)
     except (ValueError, OverflowError) as error:

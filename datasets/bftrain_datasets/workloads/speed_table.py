@@ -205,7 +205,7 @@ class TaskSizing:
             if not any(points.values()):
                 wanted = "" if self.elastic else f" on {job.gang}"
                 what = f"'{job.name}': the table has no speed of '{job.model}'{wanted}"
-                raise UnusableJob("unknown_speed", what, "add it to the table, or select another kind by --node-kind")
+                raise UnusableJob("does_not_fit", what, "add it to the table, or select another kind by --node-kind")
             fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
             fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
             if not fitting:
@@ -229,7 +229,7 @@ class TaskSizing:
             )
         if self.nodes is not None and sized.min_nodes > self.nodes:
             what = f"'{job.name}' needs {sized.min_nodes:,} nodes, more than {self.nodes:,}"
-            raise UnusableJob("too_large", what, "set the number by --nodes, or remove the job")
+            raise UnusableJob("does_not_fit", what, "set the number by --nodes, or remove the job")
         return sized
 
     def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:

@@ -195,12 +195,12 @@ def _tasks(
 
 def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) -> None:
     if (begin_s is not None and job.submit_s < begin_s) or (end_s is not None and job.submit_s >= end_s):
-        raise UnusableJob("outside_window", f"'{job.name}' arrives outside the window")
+        raise UnusableJob("not_selected", f"'{job.name}' arrives outside the window")
 
 
 def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
-        raise UnusableJob("same_name", f"another job has the name '{job.name}' too", "rename one of them")
+        raise UnusableJob("duplicate", f"another job has the name '{job.name}' too", "rename one of them")
     sized = sizing.size(job)
     try:
         return TaskSpec(

@@ -81,15 +81,15 @@ def test_the_options_reach_the_reader(bftrain: CommandLine) -> None:
 def test_rows_that_become_no_task_are_reported_by_name(bftrain: CommandLine) -> None:
     ended = imported(bftrain, BLOX + "".join(f"{n},500,9,{n}\n" for n in range(10, 18)), "--nodes", 2)
     assert "warning: jobs:3: 'job-1' needs 4 nodes, more than 2" in ended.err
-    assert (ended.err.count("more than 2"), "warning: 9 too_large, first at jobs:3" in ended.err) == (5, True)
+    assert (ended.err.count("more than 2"), "warning: 9 does_not_fit, first at jobs:3" in ended.err) == (5, True)
     assert "10 rows read = 1 task + 9 set aside" in ended.out
     ended = imported(bftrain, BLOX + "7,500,0,1\n", "--strict")
-    assert ended.err.startswith("warning: 1 no_work, first at jobs:4")  # ordinary
+    assert ended.err.startswith("warning: 1 no_usage, first at jobs:4")  # ordinary
     ended = imported(bftrain, ARRIVALS)
     assert ("2 local_times, first at jobs:2" in ended.err, "unsorted" in ended.err) == (True, False)
     Path("jobs").write_text(gavel_line(gang=3))
     ended = bftrain(*IMPORT, "--speeds", "speeds.json")
-    assert (ended.code, "1 unknown_speed; first at jobs:1: 'net-b16-0'" in ended.err) == (3, True)
+    assert (ended.code, "1 does_not_fit; first at jobs:1: 'net-b16-0'" in ended.err) == (3, True)
 
 
 def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
@@ -108,7 +108,7 @@ def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
 
 def test_a_part_of_a_file(bftrain: CommandLine) -> None:
     ended = imported(bftrain, BLOX, "--window", "200..400")
-    assert (names(), "1 outside_window, first at jobs:2" in ended.err) == (["job-1"], True)
+    assert (names(), "1 not_selected, first at jobs:2" in ended.err) == (["job-1"], True)
     assert (imported(bftrain, BLOX, "--first", 1).err, names()) == ("", ["job-0"])
     imported(bftrain, PHILLY, *ZONE, "--window", "2017-10-07T01:00:20..2017-10-08")
     assert names() == ["app_2"]

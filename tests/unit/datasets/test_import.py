@@ -44,7 +44,7 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path) -> None:
     for each in made:
         assert each.log.node_names == ("n1", "n2", "n3", "n10")
         assert (each.rows.read, each.rows.used) == (7, 5)
-        assert each.rows.aside == {"told_before": 1, "zero_length": 1}  # both days list job 2
+        assert each.rows.aside == {"repeated": 1, "no_usage": 1}  # both days list job 2
         assert kinds(each) - {"unsorted"} == kinds(made[0]) - {"unsorted"}
 
 
@@ -223,7 +223,7 @@ def test_idle_gpus_and_cores_of_random_jobs_are_those_of_a_plain_loop(tmp_path: 
     names = tuple(f"g{number}" for number in range(1, 10))
     found = imported(tmp_path, text, unit="gpu", node_units=4, nodes=names, window=window)
     assert found.log.idle_node_s == idle_slot_s(gpus, dict.fromkeys(names, 4), *window)
-    assert found.rows.aside == {"no_units": sum(not any(stay[2].values()) for stay in gpus)}
+    assert found.rows.aside == {"no_usage": sum(not any(stay[2].values()) for stay in gpus)}
     found = imported(tmp_path, text.replace("cpu=", "xcpu="), unit="core", node_units=32, nodes=names, window=window)
     assert found.log.idle_node_s == idle_slot_s(cores, dict.fromkeys(names, 32), *window)
 
@@ -318,7 +318,7 @@ def test_wagap_has_44_nodes_that_are_idle_for_21_per_cent() -> None:
     assert len(whole.log.node_names) == 44
     assert whole.log.idle_share == pytest.approx(0.21, abs=0.005)
     cut = import_logs(path)
-    assert finding(cut, "cut_end").node_s == pytest.approx(4_730 * 3600, rel=1e-3)
+    assert finding(cut, "log_trimmed").node_s == pytest.approx(4_730 * 3600, rel=1e-3)
     assert cut.log.idle_share == pytest.approx(0.18, abs=0.005)
 
 
@@ -326,7 +326,7 @@ def test_wagap_has_44_nodes_that_are_idle_for_21_per_cent() -> None:
 def test_logs_of_the_archive_as_counts(name: str, nodes: int) -> None:
     found = import_logs(site_data(f"swf/{name}.swf.gz"), options=ImportOptions(counts=True))
     assert len(found.log.node_names) == nodes
-    assert found.rows.aside.keys() == {"zero_length"}
+    assert found.rows.aside.keys() == {"no_usage"}
 
 
 def test_every_public_set_has_rows() -> None:

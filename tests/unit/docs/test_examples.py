@@ -58,7 +58,7 @@ def test_the_reader_reads(tmp_path: Path) -> None:
     )
     found = import_logs(tmp_path / "log", options=ImportOptions(preemptible=("idle",)))
     assert found.format == "tiny"
-    assert found.rows.aside == {"preemptible": 1, "never_started": 1, "bad_time": 1, "malformed": 1}
+    assert found.rows.aside == {"preemptible": 1, "no_usage": 1, "bad_time": 1, "malformed": 1}
     assert (found.log.node_names, found.log.idle_node_s) == (("a", "b", "c"), 200 + 50 + 200)
 
 

@@ -64,7 +64,7 @@ def test_rows_in_disorder_are_sorted_and_counted(tmp_path: Path) -> None:
 
 def test_of_several_rows_at_one_time_the_last_one_holds(tmp_path: Path) -> None:
     found = read(tmp_path, pd.DataFrame({"a": [0, 1, 0, 1, 1]}, index=[0, 10, 10, 20, 20]))
-    assert finding(found, "superseded").count == 2
+    assert finding(found, "repeated").count == 2
     assert list(found.log.pool_changes()) == [(20.0, (), ("a",))]
 
 

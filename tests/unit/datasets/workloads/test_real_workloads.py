@@ -99,7 +99,7 @@ def test_bloxs_job_list_row_by_row() -> None:
         assert (task.min_nodes, task.max_nodes, task.curve.rate) == (int(row["gpus"]), int(row["gpus"]), (1.0,))
     assert imported("blox/jobs_load4.csv").begin_s == 130.0
     wide = sum(int(row["gpus"]) > 4 for row in rows)
-    assert imported("blox/jobs_load4.csv", nodes=4).rows.aside == ({"too_large": wide} if wide else {})
+    assert imported("blox/jobs_load4.csv", nodes=4).rows.aside == ({"does_not_fit": wide} if wide else {})
 
 
 def test_rounds_on_bloxs_job_list_give_the_published_means() -> None:
@@ -146,8 +146,8 @@ def test_phillys_arrivals_as_a_table() -> None:
 @pytest.mark.parametrize(
     ("name", "jobs", "aside"),
     [
-        ("KTH-SP2-1996-2", 28_481, {"no_work": 8}),
-        ("NASA-iPSC-1993-3.1-cln", 18_066, {"no_work": 173}),
+        ("KTH-SP2-1996-2", 28_481, {"no_usage": 8}),
+        ("NASA-iPSC-1993-3.1-cln", 18_066, {"no_usage": 173}),
         ("theta_2022", 23_911, {}),
     ],
 )
