@@ -41,7 +41,7 @@ _doubtful_row: Final = partial(RecordHazard, doubt=True, aside=True)
 HAZARDS: Final[dict[str, RecordHazard]] = {
     # skipped rows, as expected
     "no_usage": _aside(
-        "jobs that used no node: they never started, ended in the second they started, or used no counted GPU or core"
+        "jobs without usage: never started, ended in the same second, or without any of the counted GPUs or cores"
     ),
     "preemptible": _aside("preemptible jobs", "row skipped: their nodes count as idle", "--preemptible"),
     "not_selected": _aside("rows outside the selected window or cluster", option="--window or --cluster"),
@@ -49,9 +49,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "repeated": _aside("rows that another row replaces, or that another file contains too"),
     # skipped rows that may be missing in the log
     "duplicate": _doubtful_row("jobs that are listed twice, or with the name of another job"),
-    "no_nodes": _doubtful_row(
-        "jobs that ran and name no node", option="--counts, which reads how many instead of which"
-    ),
+    "no_nodes": _doubtful_row("jobs that ran and name no node", option="--counts"),
     "bad_nodes": _doubtful_row(
         "jobs whose node set is unreadable or contradicts their number of nodes", "row skipped: its nodes count as idle"
     ),
@@ -74,7 +72,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
     "local_times": _doubt(
         "local times without a zone, or that a clock shows twice or never",
-        "taken as UTC without --timezone, and as the earlier of two",
+        "taken as UTC, and as the earlier of two",
         "--timezone, or epochs in the records",
     ),
     "notation": RecordHazard("times, node sets or separators in an unusual notation", "converted"),
@@ -89,7 +87,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
     "node_down": RecordHazard(
         "times in which nodes are down or drained, by the records or by --down",
-        "down while no job holds the node; nodes that no other record mentions are left out",
+        "down while no job holds the node; unknown nodes are left out",
         "--down or --nodes",
     ),
     "no_node_states": _doubt(
@@ -100,7 +98,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "node_failed": _doubt(
         "idle time after a NODE_FAIL: the node may have been down until its next job",
         "counts as idle",
-        "a second FILE, the output of sacctmgr show event -P all_time, or --down NODES@A..B",
+        "a second FILE with node events, or --down NODES@A..B",
     ),
     "preemption": _doubt(
         "preempted jobs in partitions that --preemptible does not name, or names without any job",
@@ -108,14 +106,14 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "--preemptible",
     ),
     "hosts_incomplete": _doubt(
-        "jobs on several hosts of which only the first, or only the sum of their GPUs or cores, is known",
+        "jobs on several hosts with only the first of them, or a sum of GPUs or cores, recorded",
         "the other hosts count as idle; a sum is divided evenly",
     ),
     "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),
     "nodes_inferred": RecordHazard("no list of nodes was given", "those that a row names are the machine", "--nodes"),
     "units_assumed": RecordHazard(
         "how many GPUs or cores a node has, or which of them a job had, is not recorded",
-        "the largest number in use at once, and the lowest free ones",
+        "taken as the largest number in use at once, and the lowest free ones",
         "--node-gpus or --node-cores",
     ),
     "shared": RecordHazard("jobs that share a node", "the node is idle when none holds it"),
@@ -126,8 +124,8 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "--min-gap",
     ),
     "request_differs": RecordHazard(
-        "jobs that are known by their request only, or that differ from it in size or time",
-        "the first or requested size counts, and the actual time",
+        "jobs with a requested or changing size only, without a time limit, or longer than it",
+        "the first size and the actual time count",
     ),
     "missing_field": _doubt("jobs without a recorded wait or user", "taken to start when submitted, and as one user's"),
     "procs_as_nodes": _doubt(
@@ -138,20 +136,20 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "over_capacity": _doubt(
         "more nodes in use than there are",
         "cut off at the number that exists",
-        "--nodes N, --node-gpus or --node-cores, or --sharing cores where jobs share nodes",
+        "--nodes, --node-gpus or --node-cores, or --sharing cores",
     ),
     "names_unused": _doubt(
         "jobs that name their nodes, which --counts does not read",
-        "a node that jobs share counts once for each: machine and idle time look too large",
-        "--counts, which can be left out",
+        "a shared node counts once for each job, so the machine and its idle time look too large",
+        "an import without --counts",
     ),
     "which_unknown": RecordHazard(
         "only how many nodes are busy is known, not which",
         "nodes numbered; the fewest changes that fit the counts are assumed",
     ),
     "poll_gap": _doubt(
-        "polls more than three intervals apart, out of order, or without some of the nodes",
-        "the last seen state continues; nodes that a poll does not list are down",
+        "polls more than three intervals apart, out of order, or without some nodes",
+        "the last state continues; unlisted nodes are down",
     ),
     "log_trimmed": _doubt(
         "time before the first end or after the last start: jobs may be missing, as in a dump of ended jobs",
@@ -197,7 +195,8 @@ _RENAMED: Final = {
         "does_not_fit": "unknown_speed too_large refused_jobs",
         "odd_text": "not_utf8 unended_line",
         "local_times": "twice_times",
-        "notation": "length_known number_ranges epoch_ms odd_layout delimiter_in_text node_spellings listed_nodes repeated_hosts",
+        "notation": "length_known number_ranges epoch_ms odd_layout delimiter_in_text node_spellings listed_nodes "
+        "repeated_hosts",
         "poll_gap": "clock_step missing_nodes",
         "restarted": "earlier_runs",
         "node_down": "marked_down strange_outages",
@@ -343,6 +342,8 @@ class FindingsTally:
         else:
             known.count += count
             known.node_s += node_s
+            if done not in known.done:  # a kind with several treatments
+                known.done += f"; {done}"
 
     def has(self, name: str) -> bool:
         """Return whether something was counted under a hazard."""

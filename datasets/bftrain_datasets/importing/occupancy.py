@@ -214,7 +214,7 @@ _ADVICE: Final = {  # advice for the most frequent reason
     "other_nodes": "--nodes contains none of their nodes: list those of the machine, or omit the option",
     "preemptible": "omit --preemptible, or import jobs of other partitions too",
     "no_usage": "import records of jobs that ran; with --unit, records of their GPUs or cores",
-    "missing_time": "use a column end or elapsed: --map end=COL, or records with job states, which show the running jobs",
+    "missing_time": "use a column end or elapsed (--map end=COL), or records with job states, which show running jobs",
     "malformed": "set the format by --format, or the columns by --columns",
 }
 

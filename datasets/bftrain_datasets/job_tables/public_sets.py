@@ -67,7 +67,7 @@ _SENSETIME: Final = {
 PUBLIC_SETS: Final = (
     PublicSet(
         name="pm100",
-        about="PM100: jobs of Marconi100 with their power, also M100's job table",
+        about="Marconi100 (PM100), M100's job table",
         columns={**_SLURM_PLUGIN, "nodes": "nodes", "count": "num_nodes_alloc", "cores": "num_cores_alloc",
                  "gpus": "num_gpus_alloc", "elapsed": "run_time:s", "limit": "time_limit:min"},
         known_by=("num_nodes_alloc", "num_gpus_alloc", "nodes", "start_time", "end_time"),
@@ -75,7 +75,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="adastra",
-        about="Adastra MI250: 15 days of jobs",
+        about="Adastra MI250",
         columns={**_SLURM_PLUGIN, "nodes": "nodes", "count": "num_nodes_alloc", "elapsed": "run_time:s",
                  "limit": "time_limit:s"},
         known_by=("num_nodes_alloc", "nodes", "mem_power_consumption", "node_power_consumption", "start_time"),
@@ -83,7 +83,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="fdata",
-        about="F-DATA: jobs of Fugaku, in whole nodes",
+        about="Fugaku (F-DATA)",
         columns={"job": "jid", "user": "usr", "count": "nnumr", "submit": "adt", "start": "sdt", "end": "edt",
                  "elapsed": "duration:s", "limit": "elpl:s"},
         known_by=("jid", "usr", "nnumr", "adt", "sdt", "edt"),
@@ -92,7 +92,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="alcf",
-        about="job composites of Theta, Polaris, Cooley and Aurora (Argonne)",
+        about="job composites of Theta, Polaris, Cooley, Aurora",
         columns={**_COMPOSITE, "job": "JOB_NAME", "count": "NODES_USED", "cores": "CORES_USED",
                  "user": "USERNAME_GENID", "partition": "QUEUE_NAME"},
         known_by=("QUEUED_TIMESTAMP", "START_TIMESTAMP", "END_TIMESTAMP", "NODES_USED", "CORES_USED"),
@@ -100,7 +100,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="mira",
-        about="job composites of Mira, in the older columns (Argonne)",
+        about="job composites of Mira",
         columns={**_COMPOSITE, "job": "JOBID", "count": "USED_NODES", "cores": "USED_CORES",
                  "user": "COBALT_USER_NAME_GENID", "partition": "QUEUE_GENID"},
         known_by=("QUEUED_TIMESTAMP", "START_TIMESTAMP", "END_TIMESTAMP", "USED_NODES", "USED_CORES"),
@@ -110,7 +110,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="frontier",
-        about="Frontier's joblive and jobcomplete tables, as ExaDigiT RAPS reads them",
+        about="Frontier's joblive and jobcomplete",
         columns={"job": "allocation_id", "submit": "time_submission", "start": "time_start", "end": "time_end",
                  "nodes": "xnames", "count": "node_count", "state": "state_current", "limit": "time_limit:s"},
         known_by=("allocation_id", "time_submission", "time_start", "time_end", "xnames"),
@@ -118,7 +118,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="lassen",
-        about="Lassen's history of allocations (final_csm_allocation_history_hashed.csv)",
+        about="Lassen's final_csm_allocation_history_hashed.csv",
         columns={"job": "allocation_id", "submit": "job_submit_time", "start": "begin_time", "end": "end_time",
                  "count": "num_nodes", "user": "hashed_user_id", "limit": "time_limit:s", "partition": "queue"},
         known_by=("allocation_id", "job_submit_time", "begin_time", "end_time", "num_nodes"),
@@ -128,7 +128,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="kestrel",
-        about="Kestrel's jobs, as ExaDigiT RAPS reads them",
+        about="Kestrel",
         columns={"job": "job_id", "user": "account", "submit": "submit_time", "start": "start_time", "end": "end_time",
                  "count": "nodes_required", "elapsed": "wall_time:s", "state": "job_state"},
         known_by=("job_id", "nodes_required", "wall_time", "start_time", "end_time"),
@@ -137,7 +137,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="eagle",
-        about="Eagle: eleven million jobs of NREL, in CSV, JSON or Parquet",
+        about="Eagle",
         columns={"job": "job_id", "user": "user", "submit": "submit_time", "start": "start_time", "end": "end_time",
                  "count": "nodes_req", "cores": "processors_req", "gpus": "gpus_req", "elapsed": "run_time:s",
                  "limit": "wallclock_req:s", "state": "state", "partition": "partition"},
@@ -147,7 +147,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="supercloud",
-        about="MIT Supercloud: slurm-log.csv, Slurm's database with names made up",
+        about="MIT Supercloud's slurm-log.csv",
         columns={"job": "id_job", "user": "id_user", "submit": "time_submit:s", "start": "time_start:s",
                  "end": "time_end:s", "nodes": "nodelist", "count": "nodes_alloc", "cores": "cpus_req",
                  "limit": "timelimit:min", "partition": "partition", "state": "state"},
@@ -156,7 +156,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="philly",
-        about="Philly: cluster_job_log, each attempt of a job with its machines and GPUs",
+        about="Philly's cluster_job_log, by attempt",
         columns={"job": "jobid", "user": "user", "submit": "submitted_time", "start": "attempts.start_time",
                  "end": "attempts.end_time", "nodes": "attempts.detail.ip", "gpus": "attempts.detail.gpus",
                  "partition": "vc"},
@@ -168,7 +168,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="helios",
-        about="Helios: cluster_log.csv of Earth, Saturn, Uranus or Venus",
+        about="Helios' cluster_log.csv",
         columns={**_SENSETIME, "partition": "vc"},
         known_by=("job_id", "vc", "node_num", "gpu_num", "start_time", "end_time"),
         source="github.com/S-Lab-System-Group/HeliosData",
@@ -177,7 +177,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="acme",
-        about="Acme: trace_seren.csv and trace_kalos.csv",
+        about="Acme's trace_seren.csv, trace_kalos.csv",
         columns={**_SENSETIME, "partition": "type"},
         known_by=("job_id", "node_num", "gpu_num", "gpu_time", "start_time", "end_time"),
         source="github.com/InternLM/AcmeTrace",
@@ -185,7 +185,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="pai",
-        about="Alibaba PAI 2020: pai_instance_table.csv, one instance on one machine a row",
+        about="Alibaba PAI's pai_instance_table.csv, by instance",
         columns={"job": "inst_name", "start": "start_time:s", "end": "end_time:s", "nodes": "machine",
                  "state": "status"},
         known_by=("inst_name", "worker_name", "start_time", "end_time", "machine"),
@@ -194,7 +194,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="batsim",
-        about="Batsim: PREFIX_jobs.csv, the jobs of a simulation",
+        about="Batsim's PREFIX_jobs.csv",
         columns={"job": "job_id", "submit": "submission_time:s", "start": "starting_time:s", "end": "finish_time:s",
                  "nodes": "allocated_resources:intervals", "count": "requested_number_of_resources",
                  "limit": "requested_time:s"},
@@ -203,7 +203,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="batsim-processors",
-        about="Batsim before version 3: the same with processors for resources",
+        about="Batsim's before version 3",
         columns={"job": "job_id", "submit": "submission_time:s", "start": "starting_time:s", "end": "finish_time:s",
                  "nodes": "allocated_processors:intervals", "count": "requested_number_of_processors",
                  "limit": "requested_time:s"},
@@ -213,7 +213,7 @@ PUBLIC_SETS: Final = (
     ),
     PublicSet(
         name="sacct-json",
-        about="Slurm: sacct --json, of versions 21.08 and later",
+        about="sacct --json since Slurm 21.08",
         columns={"job": "job_id", "user": "user", "submit": "time.submission:s", "start": "time.start:s",
                  "end": "time.end:s", "elapsed": "time.elapsed:s", "nodes": "nodes", "count": "allocation_nodes",
                  "cores": "tres.allocated.cpu", "gpus": "tres.allocated.gpu",

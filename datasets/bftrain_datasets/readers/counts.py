@@ -1,13 +1,12 @@
 """Numbers of busy nodes over time, from any monitoring system: a table with a header.
 
-Each row is valid until the next one. Nodes are numbered, and the fewest changes that fit the counts are assumed
-(``which_unknown``): pool sizes are right, but idle times of single nodes are too long.
+Nodes are numbered (``which_unknown``): pool sizes are right, but idle times of single nodes are too long.
 
 | column | required | meaning |
 |---|---|---|
 | ``time``, ``timestamp``, ``datetime``, ``date``, ``epoch`` | yes | epoch or ISO time |
-| ``active``, ``busy``, ``used``, ``allocated``, ``alloc`` | or idle | busy nodes |
-| ``idle``, ``free`` | or active | idle nodes |
+| ``active``, ``busy``, ``used``, ``allocated``, ``alloc`` | yes | busy nodes; or ``idle`` |
+| ``idle``, ``free`` | | idle nodes |
 | ``total``, ``nodes``, ``capacity`` | | all nodes; otherwise ``--nodes N`` or the largest count |
 """
 

@@ -1,7 +1,7 @@
 """Flux's jobs: ``flux jobs -A -a --count=0 --json``, or event logs with resources (RFC 20 and 21).
 
-For event logs, concatenate ``flux job eventlog --format=json ID`` and ``flux job info ID R`` of each job. A job then
-holds its nodes from ``alloc`` to ``free``. Nodes without names are called ``rank0``, ``rank1`` and so on.
+For event logs, concatenate ``flux job eventlog --format=json ID`` and ``flux job info ID R`` of each job. A job holds
+its nodes from ``alloc`` to ``free``.
 
 | key | required | meaning |
 |---|---|---|
@@ -10,7 +10,7 @@ holds its nodes from ``alloc`` to ``free``. Nodes without names are called ``ran
 | ``t_inactive``, ``t_cleanup`` | | end; a job in the state ``CLEANUP`` still holds its nodes |
 | ``nodelist`` | yes | node set |
 | ``nnodes``, ``ncores`` | | number of nodes, and cores |
-| ``state``, ``queue`` | | running jobs; for ``--preemptible`` |
+| ``state``, ``queue`` | | running jobs; queue |
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HTCondor's job ads: ``condor_history`` or ``condor_q -all``, with ``-long``, ``-json`` or ``-jsonl``.
 
-An ad describes the last run; ``condor_history -epochs -long`` has one for each run. Jobs of the universes scheduler,
-local and grid are skipped as ``other_record``.
+An ad describes the last run; ``condor_history -epochs -long`` has one for each run. Jobs that run on no machine of
+the pool are skipped as ``other_record``.
 
 | attribute | required | meaning |
 |---|---|---|
@@ -11,7 +11,7 @@ local and grid are skipped as ``other_record``.
 | ``JobStatus`` | yes | 2, 6 and 7 still run; 4 ended at ``CompletionDate`` |
 | ``LastRemoteWallClockTime``, ``LastVacateTime``, ``EnteredCurrentStatus`` | | end of other jobs |
 | ``EpochWriteDate``, ``RemoteWallClockTime``, ``JobUniverse`` | | runs and kind of the job |
-| ``GPUsProvisioned``, ``RequestGPUs``, ``CpusProvisioned``, ``RequestCpus`` | | GPUs and cores, for ``--unit`` |
+| ``GPUsProvisioned``, ``RequestGPUs``, ``CpusProvisioned``, ``RequestCpus`` | | GPUs and cores |
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ and ``--map MEANING=COLUMN:UNIT`` changes it. Fields inside others have dots: ``
 
 | meaning | required | values |
 |---|---|---|
-| ``start`` | yes | ``iso``, or ``s``, ``ms``, ``us``, ``ns`` since 1970; or ``end`` and ``elapsed``, or ``submit`` and ``wait`` |
-| ``end`` | or elapsed | as ``start`` |
+| ``start`` | yes | times: ``iso``, or ``s``, ``ms``, ``us``, ``ns`` since 1970; or ``submit`` and ``wait`` |
+| ``end`` | yes | or ``elapsed``; one of ``start`` and ``end`` is enough with ``elapsed`` |
 | ``elapsed``, ``wait``, ``limit`` | | durations in ``s``, ``ms``, ``min``, ``h``, ``d``, or ``d-hh:mm:ss`` |
-| ``nodes`` | or count | node set or list; ``intervals`` are numbers such as ``0-3 7`` |
-| ``count`` | or nodes | number of nodes, for ``--counts`` |
+| ``nodes`` | yes | node set or list; ``intervals`` are numbers such as ``0-3 7`` |
+| ``count`` | | number of nodes, instead of ``nodes`` |
 | ``cores``, ``gpus`` | | over all nodes of the job |
-| ``job``, ``state``, ``user``, ``partition``, ``cluster``, ``submit`` | | without ``job``, equal rows are different jobs |
+| ``job`` | | without it, equal rows are different jobs |
+| ``state``, ``user``, ``partition``, ``cluster``, ``submit`` | | text, and the submission time |
 """
 
 from __future__ import annotations

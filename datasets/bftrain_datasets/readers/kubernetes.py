@@ -1,16 +1,15 @@
 """Kubernetes pods, and events of pods and nodes: ``kubectl get pods -A -o json``, also ``--watch``.
 
-Record both continuously: ``kubectl get pods -A --watch --output-watch-events -o json`` and
-``kubectl get events -A --watch -o json``, because pods and events vanish. Pods of a ``DaemonSet`` or ``Node`` are
-skipped as ``other_record``. Only pods have GPUs and cores.
+Pods and events vanish, so record both with ``--watch`` (pods: also ``--output-watch-events``). Pods of a ``DaemonSet``
+or ``Node`` are skipped as ``other_record``.
 
 | key | required | meaning |
 |---|---|---|
 | ``spec.nodeName`` | yes | the node |
 | ``status.startTime`` | yes | start; or the ``lastTransitionTime`` of the condition ``PodScheduled`` |
 | ``status.containerStatuses``, ``metadata.deletionTimestamp`` | | end: when the last container finished |
-| ``status.phase``, ``metadata.namespace`` | | state; queue, for ``--preemptible`` |
-| ``requests``, ``limits`` of containers | | cores and GPUs, for ``--unit`` |
+| ``status.phase``, ``metadata.namespace`` | | state; queue |
+| ``requests``, ``limits`` of containers | | cores and GPUs |
 | events ``Scheduled``, ``Killing`` | | start and end of a pod |
 | events ``NodeNotReady``, ``NodeNotSchedulable`` | | the node is down until the opposite event |
 """

@@ -1,14 +1,13 @@
 """LSF's ended jobs (``lsb.acct``), and its events (``lsb.events``), as ``mbatchd`` writes them.
 
-Records are quoted texts and numbers. ``JOB_FINISH`` is a job of ``lsb.acct``. In ``lsb.events``, ``JOB_NEW`` has the
-queue, ``JOB_START`` the hosts, and ``JOB_STATUS`` or ``JOB_REQUEUE`` the end; others are skipped as ``other_record``.
+In ``lsb.events``, ``JOB_NEW`` has the queue, ``JOB_START`` the hosts, and ``JOB_STATUS`` or ``JOB_REQUEUE`` the end.
 
 | field of JOB_FINISH | required | meaning |
 |---|---|---|
 | 3 | yes | time of the record: the end |
 | 4 | yes | job; its array index follows later |
 | 11 | yes | start; 0 if it never started |
-| 13 | | queue, for ``--preemptible`` |
+| 13 | | queue |
 | from 23 | yes | requested hosts, then the hosts it ran on, such as ``16*host``: 16 cores |
 """
 

@@ -1,6 +1,6 @@
 """The published replayer's log, ``ndstat-*.pkl``, also in its ``.tar.gz``: a table pickled by pandas.
 
-No code in the pickle is executed: names are compared with an allow-list, and pandas is not needed.
+Nothing in the pickle is executed.
 
 | column | required | meaning |
 |---|---|---|

@@ -7,7 +7,7 @@ Import both together: the Gantt chart also names unused nodes. A file has at mos
 | ``startTime``, ``start_time`` | yes | start |
 | ``stopTime``, ``stop_time`` | yes | end |
 | ``assigned_network_address``, ``resources`` | yes | nodes |
-| ``queue``, ``types`` | | jobs of the type ``besteffort`` are in the queue ``besteffort``, for ``--preemptible`` |
+| ``queue``, ``types`` | | jobs of the type ``besteffort`` are in the queue ``besteffort`` |
 | ``state`` | | running and waiting jobs |
 """
 

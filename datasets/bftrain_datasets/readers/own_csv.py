@@ -1,4 +1,4 @@
-"""The log's own CSV form, also written by hand or other tools. Rows that cannot be read are counted and skipped.
+"""The log's own CSV form, also written by hand or other tools.
 
 | column | required | meaning |
 |---|---|---|

@@ -1,15 +1,15 @@
 """Accounting of PBS Professional, OpenPBS, Torque and Cobalt: ``date time;kind;job;key=value ...``.
 
-The server writes it to ``server_priv/accounting/YYYYMMDD``; import any number of days. Records ``S`` and ``T`` start
-a job; ``E``, ``R``, ``C``, ``D`` and ``A`` end it; ``u``, ``c`` and ``s`` change its nodes. Others are skipped as
-``other_record``. Hosts are the nodes; vnodes count only where they are no part of a host.
+File: ``server_priv/accounting/YYYYMMDD``. Records ``S`` and ``T`` start
+a job; ``E``, ``R``, ``C``, ``D`` and ``A`` end it; ``u``, ``c`` and ``s`` change its nodes. Hosts are the
+nodes; vnodes count only where they are no part of a host.
 
 | key | required | meaning |
 |---|---|---|
 | ``start``, ``end`` | yes | epochs |
 | ``exec_host`` | yes | hosts, such as ``n1/0*4+n2/1``; ``resources_used.location`` in Cobalt |
 | ``exec_vnode`` | | vnodes with ``ncpus`` and ``ngpus``; Torque has ``exec_gpus`` |
-| ``queue`` | | for ``--preemptible`` |
+| ``queue`` | | queue |
 """
 
 from __future__ import annotations

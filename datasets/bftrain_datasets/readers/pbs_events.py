@@ -3,10 +3,10 @@
 A node is down while any of its vnodes is out (down, offline, maintenance, stale, sleep and similar states) and no job
 holds it. Times of server logs are local.
 
-| source | meaning |
-|---|---|
-| ``server_logs/YYYYMMDD`` | lines ``node down``, ``node up``, ``attributes set: state`` and ``set_vnode_state`` |
-| ``pbsnodes -av``, also ``-F json`` | ``state`` since ``last_state_change_time``; repeat it to see returns |
+| source | required | meaning |
+|---|---|---|
+| ``server_logs/YYYYMMDD`` | | lines ``node down``, ``node up``, ``attributes set: state`` and ``set_vnode_state`` |
+| ``pbsnodes -av``, also ``-F json`` | | ``state`` since ``last_state_change_time``; repeat it to see returns |
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Slurm's accounting: one job per line, as ``sacct`` prints it with ``--parsable2``.
 
 Get it with ``SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Partition,Start,End,NNodes,NodeList,State``. Columns may
-have any order and separator. A file without a header has the 26 columns of Open XDMoD, or those in ``--columns``.
+have any order. Files without a header have the columns of Open XDMoD, or of ``--columns``.
 
 | column | required | meaning |
 |---|---|---|
-| ``JobID`` | yes | steps such as ``12.batch`` are skipped, because the job has its own row |
+| ``JobID`` | yes | steps such as ``12.batch`` are skipped |
 | ``Start``, ``End`` | yes | epochs or local times; ``Unknown`` while the job waits or runs |
 | ``NodeList`` | yes | node set, such as ``n[1-4]`` |
-| ``State`` | | running, waiting, preempted and failed jobs |
-| ``Partition`` | | for ``--preemptible`` |
+| ``State`` | | tells running, waiting, preempted and failed jobs |
+| ``Partition`` | | partition |
 | ``NNodes`` | | checked against ``NodeList``; the size with ``--counts`` |
 | ``ElapsedRaw``, ``Elapsed`` | | resolves local times that a clock shows twice |
-| ``Cluster`` | | for ``--cluster`` |
-| ``AllocTRES``, ``AllocCPUS`` | | GPUs and cores, for ``--unit`` |
+| ``Cluster`` | | cluster |
+| ``AllocTRES``, ``AllocCPUS`` | | GPUs and cores |
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Grid Engine's accounting (Sun, Univa, Altair, Open Cluster Scheduler): a record per job or task.
 
-It reads the file ``accounting``, ``accounting.jsonl``, ``reporting.jsonl``, and the output of ``qacct -j``, whose
-times are local. A record names one host. A parallel job has a record per host only with ``accounting_summary FALSE``;
-otherwise it counts as ``hosts_incomplete``, except in environments such as ``smp`` or ``openmp``.
+Files: ``accounting``, ``accounting.jsonl``, ``reporting.jsonl``, and the output of ``qacct -j`` with local times.
+Parallel jobs have a record per host only with ``accounting_summary FALSE``. Otherwise they count as
+``hosts_incomplete``, except in environments such as ``smp`` or ``openmp``.
 
 | key (field) | required | meaning |
 |---|---|---|
-| ``qname`` (1) | | queue, for ``--preemptible`` |
+| ``qname`` (1) | | queue |
 | ``hostname`` (2) | yes | the node |
 | ``jobnumber`` (6), ``taskid`` (36), ``pe_taskid`` (42) | yes | job, array task, and parallel task |
 | ``start_time`` (10), ``end_time`` (11) | yes | a start of 0 or ``-/-``: it never started |

@@ -1,14 +1,14 @@
 """Polled node states of Slurm: the output of ``sinfo`` with a date line before each poll.
 
-Get it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. A change is seen up to one poll
-late. A node in several partitions is busy if one of them lists it as busy.
+Get it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. Changes are seen
+up to one poll late.
 
 | column | required | meaning |
 |---|---|---|
 | a date line | yes | epoch, ISO time, or the output of ``date`` |
 | ``STATE`` | yes | idle, planned or powered down: idle; allocated, mixed or draining: busy; others: down |
 | ``NODELIST``, ``HOSTNAMES`` | yes | node set; a node that a poll does not list is down |
-| ``PARTITION`` | | for ``--preemptible`` |
+| ``PARTITION`` | | partition |
 """
 
 from __future__ import annotations

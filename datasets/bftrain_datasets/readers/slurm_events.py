@@ -7,7 +7,7 @@ Get them with ``sacctmgr show event -P all_time``; without ``all_time`` it print
 | ``NodeName`` | yes | rows without it are skipped as ``other_record`` |
 | ``TimeStart``, ``TimeEnd`` | yes | ``Unknown`` as the end: until the end of the log |
 | ``State`` | yes | down, drained and similar states count; others are skipped |
-| ``Cluster`` | | for ``--cluster`` |
+| ``Cluster`` | | cluster |
 """
 
 from __future__ import annotations

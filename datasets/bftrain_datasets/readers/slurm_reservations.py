@@ -8,7 +8,7 @@ Get them with ``scontrol show res`` (also ``-o`` or ``--json``), or past ones wi
 | ``Nodes``, ``NodeNames`` | yes | node set |
 | ``StartTime``, ``EndTime`` | yes | also ``TimeStart``, ``Start``, ``TimeEnd``, ``End`` |
 | ``Flags`` | yes | ``MAINT`` means downtime; other reservations are skipped as ``reserved`` |
-| ``Cluster`` | | for ``--cluster`` |
+| ``Cluster`` | | cluster |
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, and optional hosts.
 
-Without hosts, use ``--counts``. Add ``--sharing cores`` where jobs share nodes, or simulate the schedule with
-``bftrain schedule``. Times count from ``UnixStartTime``; the header's ``MaxNodes`` and ``MaxProcs`` give node sizes.
+Without hosts, use ``--counts`` (with ``--sharing cores`` if jobs share nodes), or ``bftrain schedule``. Times count
+from ``UnixStartTime``; ``MaxNodes`` and ``MaxProcs`` give node sizes.
 
 | field | required | meaning |
 |---|---|---|
@@ -9,7 +9,7 @@ Without hosts, use ``--counts``. Add ``--sharing cores`` where jobs share nodes,
 | 2, 3, 4 | yes | submission, wait (-1: unknown, none assumed) and run time |
 | 5, 8 | yes | processors; the requested number if -1 |
 | 11 | | status; 2, 3 and 4 are parts of a job, 5 is cancelled |
-| 15 | | queue, for ``--preemptible`` |
+| 15 | | queue |
 | 19 | | hosts in braces, such as ``{17,17,18}``, or a node set; then the queue |
 """
 

@@ -120,7 +120,7 @@ def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -
     assert "from jobs-4, 1,234 bytes, sha256 ab" in lines
     assert "and 2 more files" in lines
     assert "then kept 2 nodes" in lines
-    option = "--sharing cores, where jobs share nodes, or --nodes N"
+    option = "--nodes, --node-gpus or --node-cores, or --sharing cores"
     assert f"found over_capacity, 1,200 times: cut to the machine; change it with {option}" in lines
 
 

@@ -1,0 +1,89 @@
+"""Writes the generated part of docs/readers.md: all findings, each reader's columns from its docstring, public sets.
+
+``python tools/readers_page.py`` writes it again; a test compares the page with the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from bftrain.registry import BUILT_IN
+from bftrain_datasets.importing.findings import HAZARDS
+from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "readers.md"
+FIRST_HEADING: Final = "## Findings"
+_ABOUT_FINDINGS: Final = """\
+Each row is used or skipped for a reason: *rows read = used + skipped*, always. `--strict` rejects records with findings
+in bold, with exit code 3.
+"""
+_ABOUT_COLUMNS: Final = """\
+Required columns are bold. Case matters in keys, not in column names. Partitions and queues are for `--preemptible`,
+clusters for `--cluster`, GPUs and cores for `--unit`.
+"""
+_ABOUT_SETS: Final = """\
+These tables need no option; `--preset NAME` selects one by hand. Bold sets were tested with rows.
+"""
+_OPTION: Final = re.compile(r"(--[a-z-]+)")
+
+
+def with_generated_part(page: str) -> str:
+    """Return the page with its generated part, which goes from the first generated heading to the end."""
+    hand_written = page.partition(FIRST_HEADING)[0]
+    return hand_written + "\n".join([*_findings(), *_formats(), *_public_sets()]) + "\n"
+
+
+def reader_docs(name: str) -> str:
+    """Return the docstring of a built-in reader, which contains the table of its columns."""
+    return inspect.getdoc(import_module(BUILT_IN["reader"][name])) or ""
+
+
+def columns_of(name: str) -> list[tuple[str, bool, str]]:
+    """Return what a built-in reader reads: names, whether they are required, and their meaning."""
+    lines = [line for line in reader_docs(name).splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return [(names, required == "yes", meaning) for names, required, meaning in rows]
+
+
+def _label(text: str, *, bold: bool) -> str:
+    return f"**{text}**" if bold else text
+
+
+def _findings() -> Iterator[str]:
+    yield from (FIRST_HEADING, "", _ABOUT_FINDINGS)
+    for title, aside in (("Skipped rows:", True), ("Assumptions:", False)):
+        yield from (title, "")
+        for name, hazard in HAZARDS.items():
+            if hazard.aside is not aside:
+                continue
+            done = hazard.done.removeprefix("row skipped").removeprefix(": ")
+            end = "" if hazard.says.endswith("?") or not done else "."
+            treatment = f"{end} {done[0].upper()}{done[1:]}" if done else ""
+            option = f" ({hazard.option})" if hazard.option and hazard.option not in hazard.says else ""
+            words = _OPTION.sub(r"`\1`", f"{hazard.says}{treatment}{option}")
+            yield f"- {_label(f'`{name}`', bold=hazard.doubt)}: {words}"
+        yield ""
+
+
+def _formats() -> Iterator[str]:
+    yield from ("## Formats", "", _ABOUT_COLUMNS)
+    for name in BUILT_IN["reader"]:
+        yield from (f"### {name}", "", reader_docs(name).partition("\n|")[0].replace("``", "`").rstrip(), "")
+        for names, required, meaning in columns_of(name):
+            yield f"- {_label(names, bold=required)}: {meaning}".replace("``", "`")
+        yield ""
+
+
+def _public_sets() -> Iterator[str]:
+    yield from ("## Public sets", "", _ABOUT_SETS)
+    for each in PUBLIC_SETS:
+        yield f"- {_label(f'`{each.name}`', bold=each.tried == REAL)}: {each.about} ({each.source})"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_generated_part(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
