@@ -157,9 +157,9 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "--window A..B or --keep-end",
     ),
     "censored_end": _doubt(
-        "idle after the last job: jobs that started or ended later may be missing",
+        "idle after a node's last job, and no row still runs: jobs that ended later may be missing",
         "counts as idle",
-        "--window A..B, or --until last-submit of a schedule",
+        "--window A..B",
     ),
     "suspected_downtime": _doubt(
         "all nodes idle at once for long: was the machine down?", "counts as idle", "--down suspected, or --down A..B"
@@ -173,6 +173,11 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     # of bftrain schedule and bftrain tasks import
     "derived": _doubt(
         "no record of which nodes were idle: a simulated main scheduler left them so", "the log is labelled derived"
+    ),
+    "drained": _doubt(
+        "idle after the last job was submitted: a real machine would have received more",
+        "counts as idle",
+        "--until last-submit",
     ),
     "does_not_fit": _doubtful_row(
         "jobs that these nodes cannot run: too large, or without a measured speed", option="--nodes or --node-kind"
@@ -208,7 +213,6 @@ _RENAMED: Final = {
         "missing_field": "no_wait no_users",
         "request_differs": "requested_size gang_changed no_limit over_limit",
         "log_trimmed": "censored_start cut_end",
-        "censored_end": "drained",
         "truncated": "more_members",
     }.items()
     for former in formers.split()

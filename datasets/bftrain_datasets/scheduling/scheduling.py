@@ -179,7 +179,7 @@ def _findings(schedule: JobSchedule, places: PlacedJobs) -> list[LogFinding]:
     last_s = min(jobs.submit_s[-1], schedule.end_s)
     drained = places.idle_node_s(last_s)
     if drained > 0:
-        found.append(_finding("censored_end", 1, drained, f"at {time_formats.time_text(last_s + jobs.begin_s)}"))
+        found.append(_finding("drained", 1, drained, f"at {time_formats.time_text(last_s + jobs.begin_s)}"))
     return found
 
 

@@ -230,13 +230,13 @@ def test_the_log_says_that_it_is_derived_and_from_what(log: Path) -> None:
     found = {each.name: each for each in story.findings}
     assert found["derived"].count == 12
     assert (found["does_not_fit"].count, found["does_not_fit"].first) == (1, "job 121")
-    assert found["censored_end"].node_s == result.log.select(window=(DAY + 45_000.0, None)).idle_node_s > 0
+    assert found["drained"].node_s == result.log.select(window=(DAY + 45_000.0, None)).idle_node_s > 0
 
 
 def test_no_time_after_the_last_submission_is_idle_if_it_ends_there(log: Path) -> None:
     result = schedule(log, until="last-submit", first=100)
     assert result.schedule.end_s == result.workload.jobs.submit_s[-1]
-    assert "censored_end" not in {each.name for each in result.log.provenance.findings}
+    assert "drained" not in {each.name for each in result.log.provenance.findings}
     assert result.summary.running + result.summary.waiting > 0
 
 
