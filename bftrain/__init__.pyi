@@ -74,9 +74,9 @@ from bftrain_datasets.log.log_files import save_log as save_log
 from bftrain_datasets.log.log_generator import generate_log as generate_log
 from bftrain_datasets.log.log_generator import sample_log as sample_log
 from bftrain_datasets.scheduling.scheduling import schedule as schedule
+from bftrain_datasets.workloads.job import WorkloadOptions as WorkloadOptions
 from bftrain_datasets.workloads.task_generators import generate_mix as generate_mix
 from bftrain_datasets.workloads.workload import import_workload as import_workload
-from bftrain_datasets.workloads.workload_options import WorkloadOptions as WorkloadOptions
 from bftrain_replay.api import replay as replay
 from bftrain_replay.assessing.assess_api import assess as assess
 from bftrain_replay.comparing.comparison import compare as compare

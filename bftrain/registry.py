@@ -111,9 +111,9 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "fcfs": "bftrain_datasets.scheduling.queue_policies:FirstComePolicy",
         "easy": "bftrain_datasets.scheduling.queue_policies:EasyBackfill",
         "conservative": "bftrain_datasets.scheduling.queue_policies:ConservativeBackfill",
-        "fairshare": "bftrain_datasets.scheduling.ranked_policies:FairSharePolicy",
-        "ostrich": "bftrain_datasets.scheduling.ranked_policies:OStrichPolicy",
-        "ostrich-fifo": "bftrain_datasets.scheduling.ranked_policies:FifoOStrichPolicy",
+        "fairshare": "bftrain_datasets.scheduling.queue_policies:FairSharePolicy",
+        "ostrich": "bftrain_datasets.scheduling.queue_policies:OStrichPolicy",
+        "ostrich-fifo": "bftrain_datasets.scheduling.queue_policies:FifoOStrichPolicy",
     },
     # A factory with the site's settings as argument
     "scheduler": {

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bftrain_datasets.scheduling.cluster import SimulatedCluster
-from bftrain_datasets.scheduling.ranked_policies import OStrichPolicy
+from bftrain_datasets.scheduling.queue_policies import OStrichPolicy
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 from tests.helpers.figures import Figures

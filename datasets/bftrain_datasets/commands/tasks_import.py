@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bftrain_datasets.published.tasks import PublishedTasks
+    from bftrain_datasets.workloads.job import WorkloadOptions
     from bftrain_datasets.workloads.workload import TrainingWorkload
-    from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 PUBLISHED: Final = "published"
 FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
@@ -117,7 +117,7 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
 
     from bftrain_datasets.log import time_formats
     from bftrain_datasets.log.log_files import load_log
-    from bftrain_datasets.workloads.workload_options import WorkloadOptions
+    from bftrain_datasets.workloads.job import WorkloadOptions
 
     zone = time_formats.zone(given["timezone"]) if given["timezone"] else UTC
     begin_s = load_log(log).start_s if log else None

@@ -33,20 +33,18 @@ _UNPACK: Final = "unpack it first, for example into standard input"
 _UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
 _NO_FILE: Final = ("an archive without a file in it", "pass the file that should be read")
 _PAGES: Final = (b"<!doctype html", b"<html")
-_BOOKS: Final = (b"xl/", b"content.xml", b"[Content_Types].xml", b"opendocument")  # in spreadsheet files
-_WORKBOOK: Final = "a workbook of a spreadsheet program", "save its sheet as CSV"
-_ZIPPED: Final = "a zip archive", "unpack it first: unzip -p FILE | bftrain import -"
+_ARCHIVE: Final = ("an archive or a workbook", f"{_UNPACK}; save a sheet as CSV")
+_ZIP: Final = b"PK"
 _UNREADABLE: Final = {
-    b"\x1f\x9d": ("packed with compress", _UNPACK),
-    b"7z\xbc\xaf": ("packed with 7z", _UNPACK),
-    b"PK\x05\x06": _NO_FILE,  # a zip archive without members
+    b"\x1f\x9d": _ARCHIVE,  # of compress
+    b"7z\xbc\xaf": _ARCHIVE,
+    _ZIP: _ARCHIVE,  # also a workbook
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
 }
 _LOOK_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
-_ZIP: Final = b"PK\x03\x04"
 _LOG_MEMBER: Final = b".npy"  # of a bftrain log, which is a zip archive too
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
@@ -288,11 +286,8 @@ def _unpacked(
     """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
     head, stream = _peek(stream, _LOOK_BYTES, check)
     for mark, (what, fix) in _UNREADABLE.items():
-        if head.startswith(mark):
+        if head.startswith(mark) and _LOG_MEMBER not in head:
             raise BadInput(what, where=where, fix=fix)
-    if head.startswith(_ZIP) and _LOG_MEMBER not in head:
-        what, fix = _WORKBOOK if any(member in head for member in _BOOKS) else _ZIPPED
-        raise BadInput(what, where=where, fix=fix)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
         packed = _ResumedStream(b"", opener(stream), check, damage)

@@ -19,10 +19,9 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_datasets.readers import swf as log_format
-from bftrain_datasets.workloads import job_lines, philly
-from bftrain_datasets.workloads.job import RefusedRow, TrainingJob, UnusableJob, WorkloadRowCounts
+from bftrain_datasets.workloads import job_formats
+from bftrain_datasets.workloads.job import RefusedRow, TrainingJob, UnusableJob, WorkloadOptions, WorkloadRowCounts
 from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, TaskSizing, load_speed_table
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 
 class JobFormat(NamedTuple):
@@ -35,10 +34,10 @@ class JobFormat(NamedTuple):
 
 # Blox before Philly, whose tables may have any columns
 _READERS: Final = (
-    JobFormat("gavel", job_lines.is_gavel, job_lines.read_gavel),
-    JobFormat("blox", philly.is_blox, philly.read_arrivals),
-    JobFormat("philly", philly.recognises, philly.read),
-    JobFormat("swf", log_format.recognises, job_lines.read_swf),
+    JobFormat("gavel", job_formats.is_gavel, job_formats.read_gavel),
+    JobFormat("blox", job_formats.is_blox, job_formats.read_arrivals),
+    JobFormat("philly", job_formats.is_philly, job_formats.read_philly),
+    JobFormat("swf", log_format.recognises, job_formats.read_swf),
 )
 FORMATS: Final = tuple(reader.name for reader in _READERS)
 PICKLE: Final = b"\x80"
