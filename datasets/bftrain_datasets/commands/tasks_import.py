@@ -26,22 +26,18 @@ STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes
 _MOST_NAMED: Final = 5  # rows listed one by one
-_WORKLOAD_OPTIONS: Final = (
-    *(
-        "speeds",
-        "node_kind",
-        "kinds",
-        "by_hosts",
-        "reference",
-        "elastic",
-        "per_node",
-        "nodes",
-        "window",
-        "first",
-        "begin",
-    ),
-    *("timezone", "strict"),
+_PLAIN_OPTIONS: Final = (
+    "speeds",
+    "node_kind",
+    "by_hosts",
+    "reference",
+    "elastic",
+    "per_node",
+    "nodes",
+    "first",
+    "strict",
 )
+_WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezone")
 
 
 @click.command(
@@ -130,7 +126,7 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
     kinds = kinds_of(given["kinds"])
     if kinds and given["node_kind"] is not None:
         raise click.UsageError("--kinds and --node-kind contradict each other")
-    plain = {name: given[name] for name in _WORKLOAD_OPTIONS if name not in {"begin", "timezone", "window", "kinds"}}
+    plain = {name: given[name] for name in _PLAIN_OPTIONS}
     return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, window=window, kinds=kinds, **plain)
 
 
