@@ -4,8 +4,8 @@ A name in a pickle becomes a class of its own, whose objects only record their a
 that knows the form (``frame``). Names outside an allowlist are rejected. So are operations that tables do not need, and
 dictionary keys other than text: hashing a deeply nested key would overflow the C stack.
 
-pandas' own unpickler is no alternative: numpy and pyarrow trust the types, flags and offsets in a pickle, so that a
-file with allowed names only can make them read any memory.
+pandas' own unpickler is no alternative: numpy, pandas and pyarrow trust the types, flags, positions and offsets in a
+pickle, so that a file with allowed names only can make them read and write any memory. Tests contain such pickles.
 """
 
 from __future__ import annotations

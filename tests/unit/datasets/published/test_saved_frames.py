@@ -47,6 +47,7 @@ def test_arrays_are_checked_before_they_are_made(values: bytes, says: str) -> No
 
 AB, TWO_ROWS, BOTH = pickles.names("a", "b"), pickles.times(1, 2), pickles.places(0, 2)
 NO_NAME = pickles.labels(array(dtype("O8"), (1,), listed(b"N")))
+FAR_AWAY = array(dtype("i8", "<"), (2,), blob(struct.pack("<2q", 5 << 30, 7 << 30)))  # where pandas would write
 NO_ROW = array(dtype("i1"), (1, 0), blob(b""))
 
 
@@ -63,6 +64,7 @@ NO_ROW = array(dtype("i1"), (1, 0), blob(b""))
         (AB, TWO_ROWS, [(ZEROS, pickles.places(0, 2, 0))], "does not fit 0 columns"),
         (AB, TWO_ROWS, [(ZEROS, called(asked("builtins", "slice"), text("x")))], "no number"),
         (NO_NAME, pickles.times(), [(NO_ROW, pickles.places(0, 1))], "neither text nor a number"),
+        (AB, TWO_ROWS, [(ZEROS, FAR_AWAY)], "does not have each column once"),
     ],
 )
 def test_the_parts_of_a_table_must_fit(
