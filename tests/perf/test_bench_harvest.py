@@ -6,20 +6,17 @@ No clock has a part in it: the figures are the same on any machine. The replays 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from bftrain import EventLog, ReplaySettings, generate_log, load_log, save_log
-from bftrain.deciding.node_stay import AUTO
+import bftrain
+from bftrain import EventLog, ReplaySettings, generate_log, load_log, save_log, save_tasks
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
-from bftrain_replay.forked_pass import usable_cpus
-from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study_passes import StudyPasses
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import save_summit
 
@@ -38,18 +35,18 @@ def loaded(path: Path) -> EventLog:
     return load_log(path)
 
 
-def harvested(settings: ReplaySettings, path: Path) -> float:
-    """Replay a log by these settings against trials that never run out, and give the samples."""
-    log = loaded(path)
-    tasks = SaturatingWorkload.of(log.idle_node_s, COMPETING).tasks
-    done = StudyPasses(log, tasks, check_parts(settings)).replay()
-    assert done is not None
-    return done.harvested_samples
-
-
 def harvests(every: Sequence[ReplaySettings], path: Path) -> list[float]:
-    with ProcessPoolExecutor(usable_cpus()) as workers:
-        return list(workers.map(partial(harvested, path=path), every))
+    """Replay a log by these settings against trials that never run out, and return the samples of each."""
+    with TemporaryDirectory() as folder:
+        save_tasks(SaturatingWorkload.of(loaded(path).idle_node_s, COMPETING).tasks, Path(folder) / "tasks.toml")
+        plain = asdict(ReplaySettings())
+        cases = [
+            {name: value for name, value in asdict(settings).items() if value != plain[name]} for settings in every
+        ]
+        spec = {"log": str(path), "tasks": f"{folder}/tasks.toml", "yardsticks": False, "cases": cases}
+        done = bftrain.sweep(spec, Path(folder) / "out")
+    assert not done.failed
+    return [row.cells["harvested"] for row in done.rows]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +77,7 @@ def test_horizon_auto_beside_the_best_fixed_one(name: str, figures: Figures, req
     for factor, start_s in CASES:
         every = [
             replace(basis, horizon_s=horizon_s, cost_factor=factor, start_cost_s=start_s / factor)
-            for horizon_s in (AUTO, *FIXED_S)
+            for horizon_s in ("auto", *FIXED_S)
         ]
         auto, *fixed = harvests(every, path)
         share = auto / max(fixed)

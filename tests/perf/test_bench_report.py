@@ -11,11 +11,9 @@ from time import perf_counter
 
 import pytest
 
-from bftrain import Settings, sample_log
+import bftrain
+from bftrain import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
-from bftrain_replay import replay_folder
-from bftrain_replay.drawing import vega
-from bftrain_replay.study import study
 from tests.helpers.chromium import Chromium
 from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
@@ -156,14 +154,14 @@ def test_the_assessment_of_it_is_small_and_soon_drawn(figures: Figures, summit: 
 
 
 def test_what_a_page_adds_to_a_small_replay(figures: Figures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = study(sample_log(), sample_tasks(), Settings(), baseline="equal-share")
-    vega.script()
+    done = bftrain.replay(sample_log(), sample_tasks(), baseline="equal-share")
+    done.write(tmp_path)  # puts the script of pages together
 
     def best() -> float:
         times = []
         for _ in range(ROUNDS):
             begin = perf_counter()
-            replay_folder.write(done, tmp_path)
+            done.write(tmp_path, overwrite=True)
             times.append(perf_counter() - begin)
         return min(times)
 

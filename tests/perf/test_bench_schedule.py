@@ -1,4 +1,4 @@
-"""How long schedules of archive logs take, whole commands, and how fast the order of OStrich follows its changes."""
+"""How long schedules of archive logs take, whole commands."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import json
 import resource
 import subprocess
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import pytest
 
-from bftrain_datasets.scheduling.cluster import SimulatedCluster
-from bftrain_datasets.scheduling.queue_policies import OStrichPolicy
-from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
-from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
-from tests.helpers.schedules import Row, jobs_of
 from tests.helpers.site_data import site_data
 
 pytestmark = pytest.mark.bench
@@ -73,40 +67,3 @@ def test_nasa(figures: Figures, tmp_path: Path) -> None:
     ended.show(figures, "NASA-iPSC, 3,000 jobs, ostrich")
     assert (ended.output["nodes"], ended.output["done"], ended.output["beyond_bound"]) == (128, 3000, 0)
     assert ended.core_s < 1.5
-
-
-@pytest.mark.parametrize("together", [1, 10])
-def test_priorities_of_many_waiting_jobs(figures: Figures, together: int) -> None:
-    users, waiting = 200, 50_000
-    campaigns_each = waiting // users // together
-    rows = [
-        Row(700 * number, 500 + (number * 31 + user * 17) % 5000, 1, user=user)
-        for number in range(campaigns_each)
-        for user in range(users)
-        for _ in range(together)
-    ]
-    jobs = jobs_of([*[Row(0, 9000, 1, user=user) for user in range(users)], *rows])
-    campaigns = UserCampaigns(jobs, 1, 600.0)
-    policy, cluster = OStrichPolicy(PolicyOptions(shares=jobs.shares)), SimulatedCluster(jobs, 1, campaigns)
-    for job, run_s in enumerate(jobs.run_s):
-        campaigns.submitted(job, run_s)
-        cluster.planned_s[job] = run_s
-        if job >= users:  # the others run
-            cluster.submitted.append(job)
-    cluster.free = 0
-    policy.starts(cluster)
-    took_s, pass_s = [], []
-    for user in range(20):
-        campaigns.virtual.advance(campaigns.virtual.now_s + 60.0, 1)
-        begin = process_time()
-        campaigns.ended(user, 9000.0 + 10.0 * user)  # its user's campaigns all end earlier now
-        ranked = list(policy.ranked(campaigns))
-        took_s.append(process_time() - begin)
-        begin = process_time()
-        first = list(islice(policy.ranked(campaigns), 51))
-        pass_s.append(process_time() - begin)
-        assert len(set(ranked)) == waiting
-        assert first == ranked[:51]
-    figures.add(f"{waiting:,} jobs in {len(campaigns):,} campaigns, all in order", 1e3 * min(took_s), "ms")
-    figures.add("as many as a pass looks at", 1e3 * min(pass_s), "ms")
-    assert min(took_s) < 0.04

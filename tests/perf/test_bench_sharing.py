@@ -1,11 +1,11 @@
-"""How fast time is shared over node kinds, beside one plain programme of the solver that is used."""
+"""How fast time is shared over node kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
 from runpy import run_path
-from time import perf_counter, process_time
+from time import process_time
 
 import numpy as np
 import pytest
@@ -13,8 +13,6 @@ from msgspec.structs import replace
 
 from bftrain import Entity, SharingProblem, SharingTask, share
 from bftrain.values.sharing import Inside, PairSpeeds
-from bftrain_solvers.sharing import rising
-from bftrain_solvers.sharing.policies import ShareColumns
 from tests.helpers.figures import Figures
 from tests.helpers.pages import ROOT
 
@@ -74,25 +72,6 @@ def test_from_plenty_to_scarce(policy: str, part: int, figures: Figures, *, alik
     words = "kinds nearly alike to all" if alike else "all kinds of speeds"
     figures.add(f"{policy}, 2,048 tasks, n/{part} nodes of each kind, {words}, worst of 3", 1e3 * max(took), "ms")
     assert max(took) < SCARCE_BARS[policy]
-
-
-def test_one_plain_programme(figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
-    share(problem(200, 0), "max-min")  # what is slow to import
-    columns = ShareColumns.of(problem(2048, 0))
-    rate, level = columns.weights * columns.fair, np.zeros(2048)
-    took = {}
-    for what in ("as we do it", "as one plain programme"):
-        if what == "as one plain programme":
-            monkeypatch.setattr("bftrain_solvers.sharing.rising.Rise.try_height", lambda *_: None)
-            monkeypatch.setattr(rising, "_SMALL", 10_000)
-        begun = perf_counter()
-        height = rising.rise(columns.market, level, rate).height
-        took[what] = perf_counter() - begun, height
-        figures.add(f"max-min of 2,048 tasks {what}", 1e3 * took[what][0], "ms")
-    (ours, found), (plain, same) = took.values()
-    figures.add("times as fast", plain / ours)
-    assert found == pytest.approx(same, rel=1e-7)
-    assert ours < plain
 
 
 def packed(count: int, seed: int) -> SharingProblem:

@@ -6,14 +6,13 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bftrain.live.model.callers import ourselves
 from bftrain.live.monitor.history import HistorySample, LiveHistory
-from bftrain.live.monitor.status_stream import StatusStream
 from tests.helpers.figures import Figures
-from tests.helpers.live_inside import decided, in_a_loop, live_inside, submit
+from tests.helpers.live_inside import decided, in_a_loop, live_inside, ourselves, submit
 
 pytestmark = pytest.mark.bench
 
@@ -72,7 +71,7 @@ async def looked_at(folder: Path, figures: Figures) -> None:
         assert share < 3
 
 
-def _fill(watch: StatusStream) -> None:
+def _fill(watch: Any) -> None:  # noqa: ANN401 - what serves the updates
     dice = random.Random(1)  # noqa: S311 - the same past every time
     watch.history = history = LiveHistory()
     numbers = range(1, TASKS + 1)

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+import bftrain
 from bftrain import (
     Action,
     Cause,
@@ -30,9 +32,6 @@ from bftrain import (
     build_harvester,
 )
 from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_replay.results.result import result_of
-from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.rules import semantics_of
 
 NODES = tuple("abcdef")
 LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}
@@ -218,9 +217,15 @@ def test_done_and_lost_are_as_second_by_second(
     kept: str, log: EventLog, specs: list[TaskSpec], period: int, solver: str
 ) -> None:
     how = ReplaySettings(progress=kept if kept == "task" else f"{kept}:{period}", solver=solver, horizon_s=600.0)
-    recorder = Recorder(build_harvester(how))
-    done = run(log, specs, recorder, semantics=semantics_of(how, log.times))
-    result = result_of(done, how)
+    recorders: list[Recorder] = []  # of the replay, and then of those that it is held against
+
+    def recorded(*given: Any, **more: Any) -> Recorder:  # noqa: ANN401 - as build_harvester() takes them
+        recorders.append(Recorder(build_harvester(*given, **more)))
+        return recorders[-1]
+
+    with mock.patch("bftrain_replay.study_passes.build_harvester", recorded):
+        result = bftrain.replay(log, specs, how).result
+    recorder = recorders[0]
     for spec, record in zip(specs, result.tasks, strict=True):
         if record.state == "not_arrived":
             continue

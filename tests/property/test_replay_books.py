@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any, TypeAlias
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from msgspec.structs import replace
 
-from bftrain import (
-    EventLog,
-    NodeState,
-    ReplaySettings,
-    Settings,
-    SpeedCurve,
-    SpreadSpeed,
-    SpreadSpeeds,
-    TaskSpec,
-    build_harvester,
-)
-from bftrain_replay.accounting.allocations import AllocationRecorder
-from bftrain_replay.results.result import ReplayResult, result_of
-from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
+import bftrain
+from bftrain import EventLog, NodeState, ReplaySettings, Settings, SpeedCurve, SpreadSpeed, SpreadSpeeds, TaskSpec
 from tests.helpers.transitions import log_from_transitions
 
 seconds = st.one_of(st.integers(0, 1000), st.floats(0.0, 1000.0)).map(float)
@@ -79,14 +67,14 @@ kept = st.sampled_from(({}, {"progress": "task"})) | st.floats(0.5, 500.0).map(
 keep_for = st.one_of(st.none(), st.integers(0, 20))
 
 
+ReplayResult: TypeAlias = Any  # what bftrain.replay() returns as .result
+
+
 def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_after: int | None) -> ReplayResult:
-    def keep_going(_simulated_s: float, decisions: int) -> bool:
+    def watch(_name: str, _simulated_s: float, decisions: int) -> bool:
         return stop_after is None or decisions < stop_after
 
-    how = ReplaySettings.of(how)
-    semantics, pace = semantics_of(how, log.times - log.start_s), DecisionDelay.of(how)
-    done = run(log, specs, build_harvester(how), semantics=semantics, pace=pace, keep_going=keep_going)
-    return result_of(done, how)
+    return bftrain.replay(log, specs, how, watch=watch).result
 
 
 def idle_until(log: EventLog, time_s: float) -> float:
@@ -167,16 +155,12 @@ def test_every_sample_is_accounted_for(log: EventLog, specs: tuple[TaskSpec, ...
 @given(logs(), task_lists, solvers, st.integers(1, 6))
 def test_the_tables_agree(log: EventLog, specs: tuple[TaskSpec, ...], solver: str, max_tasks: int) -> None:
     how = Settings(solver=solver, max_tasks=max_tasks)
-    taken = AllocationRecorder(log.node_names)
-    result = result_of(run(log, specs, build_harvester(how), allocations=taken), how)
+    result = replayed(log, specs, how, None)
     held: dict[str, list[float]] = {}
-    of_node: dict[int, list[tuple[float, float]]] = {}
-    for block in taken.blocks():
-        for task, node, from_s, to_s in zip(
-            block.task.tolist(), block.node.tolist(), block.from_s.tolist(), block.to_s.tolist(), strict=True
-        ):
-            held.setdefault(taken.tasks[task], []).append(to_s - from_s)
-            of_node.setdefault(node, []).append((from_s, to_s))
+    of_node: dict[str, list[tuple[float, float]]] = {}
+    for row in result.allocations_frame().itertuples(index=False):
+        held.setdefault(row.task, []).append(row.to_s - row.from_s)
+        of_node.setdefault(row.node, []).append((row.from_s, row.to_s))
     for record in result.tasks:
         assert math.isclose(math.fsum(held.get(record.name, ())), record.node_s, rel_tol=1e-9, abs_tol=1e-6)
         lives_s = result.simulated_s if record.finish_s is None else record.finish_s

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain import RoundSettings, TaskSpec, generate_log, registry
+from bftrain import EventLog, TaskSpec, generate_log, registry, rounds
 from bftrain_replay.rounds.round_engine import RoundEngine
-from bftrain_replay.rounds.round_inputs import Places, gangs_of
-from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
-from bftrain_replay.rounds.round_policy import find_policy
-from bftrain_replay.rounds.round_settings import KIND_ORDERS, RoundOptions
 from tests.helpers.round_cases import gang
 
 POLICIES = sorted({*registry.parts("sharing"), *registry.parts("rounds")})
@@ -23,7 +21,7 @@ POOL = {"v": 3, "k": 2}
 class CheckedEngine(RoundEngine):
     """Fails in the first round that leaves a node idle beside a waiting task that fits on it."""
 
-    def _chosen(self) -> tuple[Places, Places]:
+    def _chosen(self) -> tuple[Any, Any]:
         run, kind = super()._chosen()
         gangs, free = self.gangs, self._holders.count.astype(np.int64)
         free -= np.bincount(kind, gangs.nodes[run], free.size).astype(np.int64)
@@ -45,25 +43,24 @@ def task_lists(draw: st.DrawFn, kinds: tuple[str, ...]) -> list[TaskSpec]:
     return tasks
 
 
-def check(supply: NodeSupply, tasks: list[TaskSpec], chosen: RoundSettings) -> None:
-    gangs = gangs_of(tasks, supply.most, chosen)
-    engine = CheckedEngine(gangs, supply, find_policy(chosen), chosen)
-    engine.run()
-    assert engine.ended in {"all_done", "log_end"}
+def check(source: Mapping[str, int] | EventLog, tasks: list[TaskSpec], **chosen: Any) -> None:  # noqa: ANN401 - as rounds() takes them
+    with mock.patch("bftrain_replay.rounds.simulation.RoundEngine", CheckedEngine):
+        done = rounds(source, tasks, round_s=60.0, **chosen)
+    assert done.ended in {"all_done", "log_end"}
 
 
 @settings(max_examples=40)
 @given(
     tasks=task_lists(tuple(POOL)),
     policy=st.sampled_from(POLICIES),
-    kind_order=st.sampled_from(KIND_ORDERS),
+    kind_order=st.sampled_from(["priority", "listed", "drawn"]),
     shares_interval_s=st.sampled_from([0.0, 500.0]),
 )
-def test_on_a_cluster(tasks: list[TaskSpec], **chosen: Unpack[RoundOptions]) -> None:
-    check(cluster(POOL), tasks, RoundSettings(round_s=60.0, **chosen))
+def test_on_a_cluster(tasks: list[TaskSpec], **chosen: Any) -> None:  # noqa: ANN401 - as above
+    check(POOL, tasks, **chosen)
 
 
 @settings(max_examples=50)
 @given(tasks=task_lists(("",)), policy=st.sampled_from(POLICIES), seed=st.integers(0, 3))
 def test_on_a_log(tasks: list[TaskSpec], policy: str, seed: int) -> None:
-    check(idle_nodes(generate_log(20, 0.05, seed)), tasks, RoundSettings(policy=policy, round_s=60.0))
+    check(generate_log(20, 0.05, seed), tasks, policy=policy)

@@ -1,46 +1,30 @@
-"""Small logs and tasks whose replay can be followed by hand; replays of them, and their files and pages.
-
-Tests of replays take names that are not in ``bftrain`` from here, so that only this module follows the source tree.
-"""
+"""Small logs and tasks whose replay can be followed by hand; replays of them, and their files and pages."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import bftrain
 from bftrain import EventLog, ReplaySettings, Settings, SpeedCurve, TaskSpec, generate_mix
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.workloads.task_generators import TaskShape
-from bftrain_replay import replay_folder
-from bftrain_replay.api import ReplayOutcome
-from bftrain_replay.drawing.html_page import HtmlPage
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import ReportData, of_study
-from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.rounds import round_folder
-from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.simulation.task_progress import TaskProgress
-from bftrain_replay.study import ReplayStudy, cluster_study
-from bftrain_replay.tables import TaskRecord
+from bftrain_replay.study import cluster_study
 
-__all__ = [
-    "InputSource",
-    "LogBuilder",
-    "ReplayOutcome",
-    "ReplayResult",
-    "ReplayStudy",
-    "ReportData",
-    "RoundResult",
-    "TaskRecord",
-    "log_from_pool_changes",
-]
+__all__ = ["LogBuilder", "log_from_pool_changes"]
+
+# What bftrain.replay() and bftrain.rounds() return, and parts of it
+ReplayOutcome: TypeAlias = Any
+ReplayResult: TypeAlias = Any
+ReplayStudy: TypeAlias = Any
+RoundResult: TypeAlias = Any
+TaskRecord: TypeAlias = Any
 
 START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
 MEASURED = {"wall_s", "decisions_per_s", "decide_ms", "solve_ms", "decide_ms_bins"}
@@ -87,10 +71,6 @@ def on_cluster(
     return cluster_study(FixedCluster(nodes=nodes, until_s=until_s), tasks, settings or ReplaySettings(), **more)
 
 
-def progress(spec: TaskSpec, now_s: float = 0.0) -> TaskProgress:
-    return TaskProgress(spec, spec.curve.speeds(spec.max_nodes).tolist(), now_s)
-
-
 def rows(path: Path) -> list[dict[str, str]]:
     """Read a CSV table."""
     with path.open(encoding="utf-8", newline="") as file:
@@ -103,37 +83,23 @@ def summary_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def write_replay(
-    done: ReplayOutcome | ReplayStudy, folder: Path, source: InputSource | None = None, *, tables: str = "csv"
-) -> None:
-    """Write the files of a replay into a folder, over those that are there."""
-    study = done.study if isinstance(done, ReplayOutcome) else done
-    replay_folder.write(study, folder, source or InputSource(), tables=tables)
-
-
-def write_rounds(done: RoundResult, folder: Path, *, form: str = "csv", **source: str) -> None:
-    """Write the files of a run in rounds into a folder that is there."""
-    round_folder.write(done, folder, round_folder.RoundSource(**source), form=form)
-
-
-def material_of(done: ReplayOutcome | ReplayStudy) -> ReportData:
-    return of_study(done.study if isinstance(done, ReplayOutcome) else done, InputSource())
-
-
-def laid_out(done: ReplayOutcome | ReplayStudy) -> HtmlPage:
-    """Return the parts of a replay's page."""
-    return report.page(material_of(done))
-
-
-def page_of(done: ReplayOutcome | ReplayStudy, title: str = "") -> str:
+def page_of(done: ReplayOutcome, title: str = "") -> str:
     """Return the page of a replay."""
-    return report.render(material_of(done), title)
+    with tempfile.TemporaryDirectory() as folder:
+        done.report(Path(folder) / "page.html", title=title)
+        return (Path(folder) / "page.html").read_text(encoding="utf-8")
 
 
 def text_of(page: str) -> str:
     """Return the words of a page, without its scripts and tags."""
     bare = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", "", page, flags=re.DOTALL)
     return bare.replace("&nbsp;", " ").replace("\xa0", " ")
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    """Return the data of a page's figures, by name."""
+    found: dict[str, Any] = json.loads(page.split('id="page-data">')[1].split("</script>")[0])["figures"]
+    return found
 
 
 def without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,9 +111,9 @@ def without_times(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def study_files(done: ReplayOutcome | ReplayStudy, folder: Path) -> dict[str, object]:
+def replay_files(done: ReplayOutcome, folder: Path) -> dict[str, object]:
     """Write a replay; return its files that no clock affects, and its summary without measured times."""
-    write_replay(done, folder)
-    clocked = {"summary.json", "report.html"}
+    done.write(folder)
+    clocked = {"summary.json", "report.html", "SHA256SUMS"}
     files: dict[str, object] = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in clocked}
     return {**files, "summary": without_times(summary_of(folder))}

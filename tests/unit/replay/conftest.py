@@ -10,8 +10,6 @@ import pytest
 
 import bftrain
 from bftrain import ReplaySettings, TaskSpec
-from bftrain_replay.provenance import InputSource
-from tests.unit.replay.cases import write_replay
 from tests.unit.replay.compared import LOG, TASKS
 
 
@@ -31,10 +29,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         settings = {"horizon_s": 120.0, "placement": "grouped", **settings}
         done = bftrain.replay(log, tasks, ReplaySettings(**settings), baseline=baseline, watch=watch)
-        folder = tmp_path / name
-        write_replay(
-            done, folder, InputSource(log="log.npz", tasks=f"{len(tasks)}.toml", baseline=baseline), tables=tables
-        )
-        return folder
+        done.write(tmp_path / name, tables=tables, overwrite=True)
+        return tmp_path / name
 
     return replayed

@@ -28,4 +28,4 @@ def test_a_change_that_gains_is_shown_with_the_gain_of_its_replay(few: ReplayOut
     assert row.gain_node_h == pytest.approx(headlines[0]["harvest_node_h"] - headlines[1]["harvest_node_h"])
     assert row.rescales == alone.summary["rescales"] - few.summary["rescales"]
     assert few.summary["advice"][0]["option"] == "--max-tasks 2"
-    assert "<code>--max-tasks 2</code>: <strong>+" in page_of(few.study)
+    assert "<code>--max-tasks 2</code>: <strong>+" in page_of(few)

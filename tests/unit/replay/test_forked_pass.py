@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 import bftrain
-from bftrain import CompetingTask, ReplaySettings
-from bftrain.errors import BadObjective
-from bftrain_replay import forked_pass, study_passes
-from bftrain_replay.accounting.column_file import ColumnFile
+from bftrain import BftrainError, CompetingTask, ReplaySettings
+from bftrain_replay import forked_pass
 from bftrain_replay.forked_pass import ForkedPass
-from bftrain_replay.simulation.engine import KeepGoing
-from bftrain_replay.study import study_of
-from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study_passes import StudyPasses
-from tests.unit.replay.cases import log_of, study_files, task
+from tests.unit.replay.cases import log_of, replay_files, task
+
+KeepGoing = Callable[[float, int], bool]
+PASSES = "bftrain_replay.study_passes"
+COLUMNS = "bftrain_replay.accounting.column_file"
 
 LOG = log_of(
     (0.0, "abcde", ""), (70.0, "fg", "ab"), (140.0, "hi", "c"), (150.0, "", "hf"), (500.0, "ab", "de"), end_s=900.0
@@ -36,9 +35,16 @@ SETTINGS = ReplaySettings(max_tasks=2)
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Let passes on any log run beside the main one, with so many processors."""
-    monkeypatch.setattr(study_passes, "MIN_EVENTS_TO_FORK", 0)
-    monkeypatch.setattr(study_passes, "may_fork", lambda: True)  # the test runner has threads, which do nothing
-    monkeypatch.setattr(study_passes, "usable_cpus", lambda: getattr(request, "param", 2))
+    monkeypatch.setattr(f"{PASSES}.MIN_EVENTS_TO_FORK", 0)
+    monkeypatch.setattr(f"{PASSES}.may_fork", lambda: True)  # the test runner has threads, which do nothing
+    monkeypatch.setattr(f"{PASSES}.usable_cpus", lambda: getattr(request, "param", 2))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """Return the files of a replay that no other process helped with."""
+    done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
+    return replay_files(done, tmp_path_factory.mktemp("alone") / "out")
 
 
 def ended(each: ForkedPass) -> ForkedPass:
@@ -50,7 +56,7 @@ def ended(each: ForkedPass) -> ForkedPass:
 
 @pytest.mark.parametrize("beside", [1, 2, 3], indirect=True)
 @pytest.mark.usefixtures("beside")
-def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
+def test_side_by_side_comes_to_the_same_files(tmp_path: Path, alone: dict[str, object]) -> None:
     shown: list[str] = []
 
     def watch(name: str, _simulated_s: float, _decisions: int) -> bool:
@@ -58,48 +64,50 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path) -> None:
         return True
 
     done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
-    parts = check_parts(SETTINGS, "equal-share")
-    alone = study_of(StudyPasses(LOG, TASKS, parts).main(), LOG, TASKS, parts)
-    assert study_files(done, tmp_path / "beside") == study_files(alone, tmp_path / "alone")
+    assert replay_files(done, tmp_path / "beside") == alone
     assert done.ceiling is not None
     assert done.study.complete
     assert "exact" in shown
 
 
-@pytest.mark.parametrize(("beside", "left"), [(2, 2), (3, 1)], indirect=["beside"])
 @pytest.mark.usefixtures("beside")
-def test_a_pass_that_a_child_completed_is_not_repeated_here(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
-    here = Mock(side_effect=study_passes.run)
-    monkeypatch.setattr(study_passes, "run", here)
+def test_columns_of_many_blocks_come_to_the_same_files(
+    tmp_path: Path, alone: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{COLUMNS}.BLOCK_ROWS", 4)
+    monkeypatch.setattr(f"{COLUMNS}.TURNED_AT_ONCE", 2)
     done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
-    assert done.ceiling is not None
-    assert done.baseline is not None
-    assert here.call_count == left
+    assert replay_files(done, tmp_path / "blocks") == alone
 
 
 @pytest.mark.usefixtures("beside")
-def test_a_pass_whose_process_dies_is_done_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    here, whole = os.getpid(), study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "whole")
-    ceiling = StudyPasses.ceiling
+def test_a_pass_whose_process_dies_is_done_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alone: dict[str, object]
+) -> None:
+    here, run = os.getpid(), forked_pass.ForkedPass.__init__
 
-    def dying(passes: StudyPasses) -> object:
-        if os.getpid() != here:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return ceiling(passes)
+    def dying(each: ForkedPass, work: Callable[[KeepGoing], object]) -> None:
+        def die(keep_going: KeepGoing) -> object:
+            if os.getpid() != here:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return work(keep_going)
 
-    monkeypatch.setattr(StudyPasses, "ceiling", dying)
-    assert study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+        run(each, die)
+
+    monkeypatch.setattr(forked_pass.ForkedPass, "__init__", dying)
+    done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
+    assert replay_files(done, tmp_path / "again") == alone
 
 
 @pytest.mark.parametrize("method", ["__getstate__", "__setstate__"])
 @pytest.mark.usefixtures("beside")
 def test_a_pass_whose_columns_cannot_be_handed_over_is_done_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alone: dict[str, object], method: str
 ) -> None:
     """The disk is full as the child writes, or its files cannot be opened here."""
-    whole = study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "whole")
-    monkeypatch.setattr(ColumnFile, method, Mock(side_effect=OSError(28, "No space left on device")))
-    assert study_files(bftrain.replay(LOG, TASKS, SETTINGS), tmp_path / "again") == whole
+    monkeypatch.setattr(f"{COLUMNS}.ColumnFile.{method}", Mock(side_effect=OSError(28, "No space left on device")))
+    done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
+    assert replay_files(done, tmp_path / "again") == alone
 
 
 @pytest.mark.usefixtures("beside")
@@ -112,7 +120,7 @@ def test_what_fails_in_a_child_is_raised_here() -> None:
                 raise ArithmeticError("no costs")
             return sizes
 
-    with pytest.raises(BadObjective, match="no costs"):
+    with pytest.raises(BftrainError, match="no costs"):
         bftrain.replay(LOG, TASKS[:2], SETTINGS, objective=OnlyHere())  # type: ignore[arg-type]  # as careless people write them
 
 

@@ -9,8 +9,7 @@ import pytest
 import bftrain
 from bftrain import EventLog, ReplaySettings
 from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding, LogProvenance
-from bftrain_replay.results.headline import headline_of
-from tests.unit.replay.cases import START_S, ReplayOutcome, laid_out, log_of, page_of, task
+from tests.unit.replay.cases import START_S, ReplayOutcome, figures_of, log_of, page_of, task, text_of
 
 LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
 
@@ -18,7 +17,7 @@ LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
 def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
     # One task on one node takes 720 s, so 0.2 of 4 idle node-hours are all that it needs
     done = bftrain.replay(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
-    found = headline_of(done.result.summary())
+    found = done.study.headline
     assert (found.tasks_ran_out, found.efficiency) == (True, 1.0)
     assert found.used_share == pytest.approx(0.05)
     assert found.no_task_share == pytest.approx(0.9)  # the second node was left while the task was full
@@ -31,7 +30,7 @@ def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
 
 def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
     done = bftrain.replay(LOG, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
-    found = headline_of(done.result.summary())
+    found = done.study.headline
     assert (found.tasks_ran_out, found.no_task_share, found.used_share) == (False, 0.0, 1.0)
     assert found.harvest_node_h == pytest.approx(3.6)
     assert found.harvest_share == pytest.approx(0.9)
@@ -48,7 +47,7 @@ def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
 def test_the_headline_says_what_u_compares_with_where_rounding_the_pool_moves_it(end_s: float, ending: str) -> None:
     log = log_of((0.0, "ab", ""), (4800.0 if end_s == 6000.0 else 5280.0, "", "b"), end_s=end_s)
     done = bftrain.replay(log, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
-    assert headline_of(done.result.summary()).sentence.endswith(ending)
+    assert done.study.headline.sentence.endswith(ending)
 
 
 def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> None:
@@ -64,8 +63,7 @@ def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> N
         (stopping("without costs", 0.0), "Interrupted before the dedicated pool was replayed, so U is not known. "),
     ):
         assert done.summary["headline"]["sentence"].startswith(f"{begin}Harvest: ")
-        page = laid_out(done)
-        assert page.lead.startswith(f"<strong>{begin.strip()}</strong> The batch queue left ")
+        assert f"{begin}The batch queue left " in text_of(page_of(done))
     whole = bftrain.replay(LOG, [task()], ReplaySettings())
     assert whole.study.headline is not None
     assert whole.study.headline.sentence.startswith("Harvest: ")
@@ -73,12 +71,12 @@ def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> N
 
 def test_tasks_that_come_late_leave_time_without_any() -> None:
     late = bftrain.replay(LOG, [task(rate=(10.0, 20.0), submit_s=3600.0)], ReplaySettings())
-    found = headline_of(late.result.summary())
+    found = late.study.headline
     assert (found.tasks_ran_out, found.no_task_share) == (True, 0.5)
 
 
 def test_nothing_idle_is_no_lack_of_tasks() -> None:
-    found = headline_of(bftrain.replay(log_of(end_s=100.0), [task()], ReplaySettings()).result.summary())
+    found = bftrain.replay(log_of(end_s=100.0), [task()], ReplaySettings()).study.headline
     assert (found.tasks_ran_out, found.harvest_share) == (False, None)
     assert found.sentence == "No node was idle: there was nothing to harvest"
 
@@ -99,14 +97,10 @@ def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page(
         "may be missing"
     )
     assert summary["headline"]["caveats"] == (sentence,)
-    page = laid_out(done)
-    assert page.lead.startswith(
-        f"The batch queue left <strong>4 node-hours</strong> idle, 100.0 % of all{sentence[17:]}."
-    )
-    assert "25.0 % of it doubtful" in page.cards[0].note
-    (nodes,) = [figure for figure in page.figures if figure.name == "nodes"]
-    assert nodes.series[0].columns["doubtful"].tolist() == [0.0, 1.0]
-    assert "Of the idle node-time 25.0 % is doubtful." in nodes.says
+    page = page_of(done)
+    assert f"The batch queue left 4 node-hours idle, 100.0 % of all{sentence[17:]}." in text_of(page)
+    assert "25.0 % of it doubtful" in text_of(page)
+    assert "Of the idle node-time 25.0 % is doubtful." in figures_of(page)["nodes"]["spec"]["description"]
 
 
 def test_doubts_of_an_interrupted_replay_are_those_of_the_time_that_it_covers() -> None:
@@ -123,19 +117,17 @@ def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     done = bftrain.replay(doubtful_log(LogFinding(name="derived", count=2)), [task()], ReplaySettings())
     summary = done.summary
     assert (summary["doubtful"]["source"], summary["doubtful"]["share"]) == ("simulated", 1.0)
-    page = laid_out(done)
-    assert page.lead.startswith(
-        "A simulated schedule left <strong>4 node-hours</strong> idle, 100.0 % of all, of which none is sure: "
-    )
-    assert "no record tells which nodes were idle in a simulated schedule." in page.lead
-    assert page.subtitle.startswith("2 nodes in a simulated schedule for")
-    text = page_of(done)
-    assert text.count("the simulated scheduler") >= 2
-    assert "batch queue" not in text.lower()
+    page = page_of(done)
+    text = text_of(page)
+    assert "A simulated schedule left 4 node-hours idle, 100.0 % of all, of which none is sure: " in text
+    assert "no record tells which nodes were idle in a simulated schedule." in text
+    assert "2 nodes in a simulated schedule for" in text
+    assert page.count("the simulated scheduler") >= 2
+    assert "batch queue" not in page.lower()
     counted = bftrain.replay(doubtful_log(LogFinding(name="which_unknown", count=2)), [task()], ReplaySettings())
-    page = laid_out(counted)
-    assert page.lead.startswith("By counts of busy nodes the batch queue left")
-    assert page.subtitle.startswith("2 nodes derived from counts for")
+    text = text_of(page_of(counted))
+    assert "By counts of busy nodes the batch queue left" in text
+    assert "2 nodes derived from counts for" in text
 
 
 def test_a_log_out_of_records_without_doubts_has_no_caveat() -> None:

@@ -13,10 +13,9 @@ import pytest
 
 import bftrain
 from bftrain import NotAvailable, Settings
-from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
 from tests.helpers.in_process import CommandLine
-from tests.unit.replay.cases import log_of, task, write_replay
+from tests.unit.replay.cases import log_of, task
 
 MADE = "draw('ü');\n"
 
@@ -132,11 +131,11 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_library")
 def test_without_the_library_a_replay_has_all_but_its_page(tmp_path: Path) -> None:
-    (tmp_path / replay_folder.REPORT_FILE).write_text("of an earlier replay")
-    write_replay(bftrain.replay(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings()), tmp_path)
+    done = bftrain.replay(log_of((0.0, "a", ""), end_s=60.0), [task()], Settings())
+    done.write(tmp_path)
     written = {path.name for path in tmp_path.iterdir()}
     assert "summary.json" in written
-    assert replay_folder.REPORT_FILE not in written
+    assert "report.html" not in written
     with pytest.raises(NotAvailable, match="vl-convert-python") as raised:
         vega.script.__wrapped__()
     assert raised.value.fix == "pip install vl-convert-python"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bftrain import ReplaySettings, Settings, build_harvester
-from bftrain_replay.accounting.node_time_ledger import STRETCHES
-from bftrain_replay.results.result import result_of
-from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.rules import semantics_of
+import bftrain
 from tests.unit.replay.cases import log_of, replayed, task
 
+STRETCHES = 1000  # of the harvest over time
 END_S = 1000.0  # so that a stretch is a second long
 COMING_AND_GOING = log_of((0.0, "a", ""), (100.5, "b", ""), (300.0, "", "ab"), (400.0, "ab", ""), end_s=END_S)
 
@@ -37,18 +34,15 @@ def test_it_follows_debts_and_finishes_exactly() -> None:
 
 
 def test_published_rules_count_what_they_notice() -> None:
-    settings = ReplaySettings(semantics="published")
-    harvester = build_harvester(settings)
-    semantics = semantics_of(settings, COMING_AND_GOING.times - COMING_AND_GOING.start_s)
     spec = task(rate=(10.0, 18.0), work_samples=500.0, shrink_cost_s=12.0)
-    done = run(COMING_AND_GOING, [spec], harvester, semantics=semantics).harvest.samples
+    done = replayed(COMING_AND_GOING, [spec], semantics="published").harvest.samples
     assert done[49] == pytest.approx(500.0)
     assert done.max() == 500.0  # it goes on until the next event, which is not counted
 
 
 def test_an_interrupted_replay_has_stretches_up_to_its_end() -> None:
-    done = run(COMING_AND_GOING, [task()], build_harvester(Settings()), keep_going=lambda now_s, _: now_s < 300.0)
-    result = result_of(done, Settings())
+    going = bftrain.replay(COMING_AND_GOING, [task()], watch=lambda _name, now_s, _decisions: now_s < 300.0)
+    result = going.result
     rows = list(result.over_time_rows())
     assert not result.complete
     assert [row[1] for row in rows] == [float(second) for second in range(1, 301)]

@@ -12,7 +12,6 @@ import pytest
 import bftrain
 from bftrain import BadInput, BftrainError, BrokenPlugin, UnknownName, conformance, save_log, save_tasks
 from bftrain.conformance import Nonconformance
-from bftrain_replay.comparing import comparison
 from tests.unit.core.plugins import register
 from tests.unit.replay.cases import ReplayResult, log_of, task
 
@@ -80,7 +79,7 @@ def test_what_is_asked_for_stands_in_the_summary(tmp_path: Path, monkeypatch: py
 def test_they_are_rows_of_a_comparison(tmp_path: Path) -> None:
     for name in ("one", "two"):
         bftrain.replay(LOG, TASKS, metrics="campaigns" if name == "one" else "").write(tmp_path / name)
-    found = comparison.compare(tmp_path / "one", tmp_path / "two")
+    found = bftrain.compare(tmp_path / "one", tmp_path / "two")
     (group,) = (group for group in found.groups if group.title == "Metrics asked for")
     rows = {figure.name: figure.amounts for figure in group.figures}
     assert rows["metrics.campaigns"] == (2, None)

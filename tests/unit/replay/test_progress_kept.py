@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 import bftrain
 from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec, config
-from bftrain_replay.simulation.progress_kept import agreed
 from tests.unit.replay.cases import TaskRecord, log_of, task
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -99,7 +98,7 @@ def test_an_interval_is_another_way_to_say_disk(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match=r"contradicts progress disk:600 \(leave one of them out; progress disk:300"):
         ReplaySettings(progress="disk:600", checkpoint_interval_s=300)
     with pytest.raises(BadValue, match="contradicts progress memory"):
-        agreed({"progress": "memory", "checkpoint_interval_s": 300})
+        bftrain.replay(BOTH, [task()], progress="memory", checkpoint_interval_s=300)
 
 
 def test_published_rules_have_no_such_setting() -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BadInput, Settings, build_harvester
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.results.result import result_of
-from bftrain_replay.simulation.engine import EngineRun, run
-from tests.unit.replay.cases import log_of, replayed, task
+import bftrain
+from bftrain import BadInput
+from tests.unit.replay.cases import ReplayResult, log_of, replayed, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
 COSTLY = task(work_samples=3000.0, start_cost_s=7.0, grow_cost_s=5.0, shrink_cost_s=3.0)
 
 
-def unused(run_or_result: object) -> dict[str, float]:
-    seconds: dict[UnusedReason, float] = run_or_result.unused_node_s  # type: ignore[attr-defined]  # a result
-    return {str(why): value for why, value in seconds.items() if value}
+def unused(result: ReplayResult) -> dict[str, float]:
+    return {str(why): value for why, value in result.unused_node_s.items() if value}
 
 
 def test_one_task_two_nodes_one_preemption() -> None:
@@ -172,15 +169,15 @@ def test_two_tasks_of_one_name_are_refused() -> None:
         replayed(ONE_LOSS, [task("s"), task("t"), task("t")])
 
 
-def stopped_after(decisions: int) -> EngineRun:
-    def keep_going(_simulated_s: float, made: int) -> bool:
+def stopped_after(decisions: int) -> ReplayResult:
+    def watch(_name: str, _simulated_s: float, made: int) -> bool:
         return made < decisions
 
-    return run(ONE_LOSS, [COSTLY], build_harvester(Settings()), keep_going=keep_going)
+    return bftrain.replay(ONE_LOSS, [COSTLY], progress="task", watch=watch).result
 
 
 def test_a_run_that_is_stopped_has_its_books_in_order() -> None:
-    result = result_of(stopped_after(1), Settings())
+    result = stopped_after(1)
     assert not result.complete
     assert (result.simulated_s, result.idle_node_s, result.used_node_s) == (100.0, 200.0, 200.0)
     assert (result.tasks[0].done_samples, result.tasks[0].state) == (1674.0, "running")

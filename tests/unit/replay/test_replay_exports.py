@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import pytest
 
 import bftrain
-from bftrain import BadInput, Settings
-from bftrain_replay.output import perfetto
-from bftrain_replay.output.read_folder import SavedReplay
-from tests.unit.replay.cases import ReplayOutcome, log_of, task, write_replay
+from bftrain import Settings
+from tests.helpers.in_process import CommandLine
+from tests.unit.replay.cases import ReplayOutcome, log_of, task
 
 # n10 comes after n9: numbers are not sorted as text
 LOG = log_of((0.0, ("n9", "n10"), ()), (100.0, (), ("n10",)), (120.0, ("n11", "n12"), ()), end_s=300.0)
@@ -34,20 +32,33 @@ def done() -> ReplayOutcome:
 def folder(request: pytest.FixtureRequest, done: ReplayOutcome, tmp_path: Path) -> Path:
     if request.param == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
-    write_replay(done, tmp_path, tables=request.param)
+    done.write(tmp_path, tables=request.param)
     return tmp_path
 
 
-def trace(folder: Path) -> list[dict[str, Any]]:
-    file = io.BytesIO()
-    count = perfetto.export(SavedReplay(folder), file)
-    events: list[dict[str, Any]] = json.loads(file.getvalue())["traceEvents"]
-    assert len(events) == count
+@pytest.fixture(autouse=True)
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capfd)
+
+
+def trace(command: CommandLine, folder: Path) -> list[dict[str, Any]]:
+    path = folder.with_name(f"{folder.name}.json")
+    ended = command("export", folder, "-o", path)
+    assert ended.code == 0, ended.err
+    events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     return events
 
 
-def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: ReplayOutcome) -> None:
-    events = trace(folder)
+def complaint(command: CommandLine, folder: Path) -> str:
+    ended = command("export", folder, "-o", folder.with_name("trace.json"))
+    assert (ended.code, ended.out) == (3, "")
+    return ended.err
+
+
+def test_a_trace_has_a_track_for_each_task_and_counters(
+    command: CommandLine, folder: Path, done: ReplayOutcome
+) -> None:
+    events = trace(command, folder)
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert list(tracks.values()) == ['a "b", <c>', "u"]
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"nodes", "tasks"}
@@ -65,9 +76,9 @@ def test_a_trace_has_a_track_for_each_task_and_counters(folder: Path, done: Repl
     assert (counters[-1]["ts"], counters[-1]["args"]) == (300_000_000, {"nodes": 0})
 
 
-def test_a_trace_has_nothing_that_a_viewer_could_not_draw(folder: Path) -> None:
+def test_a_trace_has_nothing_that_a_viewer_could_not_draw(command: CommandLine, folder: Path) -> None:
     last: dict[int, int] = {}
-    for event in trace(folder):
+    for event in trace(command, folder):
         assert {"ph", "name", "pid", "tid", "args"} <= set(event)
         if event["ph"] == "X":
             assert isinstance(event["ts"], int)
@@ -78,14 +89,13 @@ def test_a_trace_has_nothing_that_a_viewer_could_not_draw(folder: Path) -> None:
             assert event["ph"] in {"M", "C"}
 
 
-def test_a_replay_in_which_nothing_ran_has_exports_too(tmp_path: Path) -> None:
-    write_replay(bftrain.replay(LOG, [], Settings()), tmp_path)
-    assert {event["ph"] for event in trace(tmp_path)} == {"M", "C"}
+def test_a_replay_in_which_nothing_ran_has_exports_too(command: CommandLine, tmp_path: Path) -> None:
+    bftrain.replay(LOG, [], Settings()).write(tmp_path)
+    assert {event["ph"] for event in trace(command, tmp_path)} == {"M", "C"}
 
 
-def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"holds no summary.json \(name the folder of a replay\)"):
-        SavedReplay(tmp_path)
+def test_a_folder_without_a_replay_is_refused(command: CommandLine, tmp_path: Path) -> None:
+    assert "holds no summary.json (name the folder of a replay)" in complaint(command, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -101,23 +111,24 @@ def test_a_folder_without_a_replay_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_damaged_is_named(
-    name: str, old: str, new: str, said: str, done: ReplayOutcome, tmp_path: Path
+    command: CommandLine, name: str, old: str, new: str, said: str, done: ReplayOutcome, tmp_path: Path
 ) -> None:
-    write_replay(done, tmp_path)
+    done.write(tmp_path)
     path = tmp_path / name
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(BadInput, match=said):
-        trace(tmp_path)
+    assert said in complaint(command, tmp_path)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_results_from_before_a_column_was_added_are_read(form: str, done: ReplayOutcome, tmp_path: Path) -> None:
+def test_results_from_before_a_column_was_added_are_read(
+    command: CommandLine, form: str, done: ReplayOutcome, tmp_path: Path
+) -> None:
     if form == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
-    write_replay(done, tmp_path, tables=form)
-    rows = list(SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))
+    done.write(tmp_path, tables=form)
+    whole = trace(command, tmp_path)
     path = tmp_path / f"tasks.{form}"
     if form == "csv":
         with path.open(encoding="utf-8", newline="") as file:
@@ -129,15 +140,15 @@ def test_results_from_before_a_column_was_added_are_read(form: str, done: Replay
         from pyarrow import parquet  # noqa: PLC0415 - it may not be there
 
         parquet.write_table(parquet.read_table(path).drop_columns(["mean_batch", "mean_goodput"]), path)
-    assert list(map(list, SavedReplay(tmp_path).rows("tasks", "name", "starts", "mean_batch"))) == list(map(list, rows))
+    assert trace(command, tmp_path) == whole
 
 
-def test_a_missing_or_damaged_parquet_table_is_named(done: ReplayOutcome, tmp_path: Path) -> None:
+def test_a_missing_or_damaged_parquet_table_is_named(
+    command: CommandLine, done: ReplayOutcome, tmp_path: Path
+) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
-    write_replay(done, tmp_path, tables="parquet")
+    done.write(tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(BadInput, match=r"tasks.parquet: not the table it should be"):
-        trace(tmp_path)
+    assert "tasks.parquet: not the table it should be" in complaint(command, tmp_path)
     (tmp_path / "tasks.parquet").unlink()
-    with pytest.raises(BadInput, match=r"holds no table of tasks"):
-        trace(tmp_path)
+    assert "holds no table of tasks" in complaint(command, tmp_path)

@@ -24,7 +24,6 @@ from bftrain import (
     config,
 )
 from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.timeline import select
 from tests.unit.replay.cases import START_S, ReplayResult, TaskRecord, log_of, task
 
 ONE_LOSS = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -168,12 +167,14 @@ def test_a_deadline_is_weighed_against_the_work_that_is_really_left() -> None:
 
 
 def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -> None:
-    chosen = select(THREE, ReplaySettings(window=f"{START_S + 10}..", skip_events=1, nodes="n[1-2]"))
-    assert (chosen.log.start_s, chosen.log.end_s, chosen.log.node_names) == (START_S + 40, START_S + 100, ("n1", "n2"))
-    assert chosen.event_times_s.tolist() == [0.0, 30.0]
-    assert select(THREE, ReplaySettings(nodes="1:")).log.node_names == ("n2", "n3")
-    alone = ReplaySettings(nodes="2:3", semantics="published", events="chosen")
-    assert select(THREE, alone).event_times_s.tolist() == [0.0, 40.0]
+    given = {"window": f"{START_S + 10}..", "skip_events": 1, "nodes": "n[1-2]"}
+    part = bftrain.replay(THREE, [task()], **given)  # type: ignore[arg-type]  # the fields' own types
+    assert part.study.part.span_s == 60.0
+    rows = list(zip(part.result.times_s.tolist(), part.result.pool.tolist(), strict=True))
+    assert rows[-2:] == [(0.0, 2), (30.0, 1)]
+    assert set(bftrain.replay(THREE, [task()], nodes="1:").result.allocations_frame()["node"]) == {"n2", "n3"}
+    alone = bftrain.replay(THREE, [task()], nodes="2:3", semantics="published", events="chosen")
+    assert alone.result.times_s.tolist()[-2:] == [0.0, 40.0]
 
 
 def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
@@ -194,7 +195,7 @@ def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
 )
 def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput) as caught:
-        select(THREE, ReplaySettings(**settings))  # type: ignore[arg-type]  # the fields' own types
+        bftrain.replay(THREE, [task()], ReplaySettings(**settings))  # type: ignore[arg-type]  # the fields' own types
     assert words in str(caught.value)
 
 

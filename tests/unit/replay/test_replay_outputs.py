@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 import bftrain
 from bftrain import BadInput, ReplaySettings, Settings, config
-from tests.unit.replay.cases import InputSource, ReplayOutcome, log_of, summary_of, task, without_times, write_replay
+from tests.unit.replay.cases import ReplayOutcome, log_of, summary_of, task, without_times
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
 TASKS = [
@@ -17,7 +16,6 @@ TASKS = [
     task("u", rate=(5.0, 9.0, 12.0), grow_cost_s=2.0, submit_s=50.0),
     task("late", submit_s=1000.0),
 ]
-SOURCE = InputSource(log="a log.npz", tasks="tasks.toml", baseline="equal-share")
 FILES = {
     "summary.json",
     "decisions.csv",
@@ -31,18 +29,25 @@ FILES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bftrain.save_log(LOG, Path("a log.npz"))
+    bftrain.save_tasks(TASKS, Path("tasks.toml"))
+
+
 def made() -> ReplayOutcome:
-    return bftrain.replay(LOG, TASKS, Settings(max_tasks=2), baseline="equal-share")
+    return bftrain.replay("a log.npz", "tasks.toml", Settings(max_tasks=2), baseline="equal-share")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_replay(made(), tmp_path / "deep" / "result", SOURCE)
+    made().write(tmp_path / "deep" / "result")
     return tmp_path / "deep" / "result"
 
 
 def test_the_same_inputs_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    write_replay(made(), tmp_path / "again", SOURCE)
+    made().write(tmp_path / "again")
     for name in FILES - {"summary.json", "report.html"}:
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
     one, two = summary_of(folder), summary_of(tmp_path / "again")
@@ -69,15 +74,15 @@ def test_the_configuration_is_read_back_as_it_was(folder: Path) -> None:
 
 def test_a_partial_result_says_so(tmp_path: Path) -> None:
     part = bftrain.replay(LOG, TASKS, Settings(), watch=lambda _name, _time_s, decisions: decisions < 2)
-    write_replay(part, tmp_path)
-    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    part.write(tmp_path / "out")
+    summary = summary_of(tmp_path / "out")
     assert (summary["complete"], summary["decisions"], summary["efficiency"]) == (False, 2, None)
-    assert "stopped before its end" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "stopped before its end" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_decisions_had_to_say_is_kept(tmp_path: Path) -> None:
-    write_replay(bftrain.replay(LOG, [task(max_nodes=9)], Settings()), tmp_path)
-    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    bftrain.replay(LOG, [task(max_nodes=9)], Settings()).write(tmp_path / "out")
+    summary = summary_of(tmp_path / "out")
     note = "task 't': nothing measured beyond 2 nodes, taken as flat there"
     assert (summary["notes"], summary["first_notes"]) == (1, [{"time_s": 0.0, "note": note}])
 
@@ -85,5 +90,5 @@ def test_what_decisions_had_to_say_is_kept(tmp_path: Path) -> None:
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine", encoding="utf-8")
     with pytest.raises(BadInput, match="is a file, not a folder"):
-        write_replay(made(), tmp_path / "taken")
+        made().write(tmp_path / "taken")
     assert (tmp_path / "taken").read_text(encoding="utf-8") == "mine"

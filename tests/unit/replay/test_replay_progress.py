@@ -7,12 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss
-from tests.unit.replay.cases import progress, task
+from bftrain import TaskSpec
+from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss, TaskProgress
+from tests.unit.replay.cases import task
 
 COSTS = {"start_cost_s": 7.0, "grow_cost_s": 5.0, "shrink_cost_s": 3.0}
 SPEEDS = (10.0, 18.0, 24.0)
 COSTLY = task(rate=SPEEDS, work_samples=3000.0, **COSTS)
+
+
+def progress(spec: TaskSpec, now_s: float = 0.0) -> TaskProgress:
+    return TaskProgress(spec, spec.curve.speeds(spec.max_nodes).tolist(), now_s)
 
 
 def test_a_waiting_task_does_nothing_and_expects_no_end() -> None:

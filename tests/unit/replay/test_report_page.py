@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 
 import bftrain
-from bftrain import BadInput, ReplaySettings, Settings
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report, report_data
-from bftrain_replay.reporting.losses import CAUSES, node_hours
-from bftrain_replay.results.headline import harvest_node_h
-from tests.unit.replay.cases import ReplayOutcome, log_of, material_of, page_of, task, text_of, write_replay
+from bftrain import ReplaySettings, Settings
+from tests.helpers.in_process import CommandLine
+from tests.unit.replay.cases import ReplayOutcome, log_of, page_of, task, text_of
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=7200.0, start_s=1.6e9)
 EVIL = "<script>alert('x')</script>&\"'"
@@ -67,6 +64,11 @@ def data_of(page: str) -> dict[str, Any]:
     return page_data
 
 
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capfd)
+
+
 def test_a_log_that_no_calendar_holds_has_its_page() -> None:
     far = log_of((0.0, "ab", ""), end_s=60.0, start_s=1e13)
     page = page_of(bftrain.replay(far, [task("a")], Settings()))
@@ -104,15 +106,15 @@ def test_every_picture_is_described_in_words_and_figures() -> None:
 def test_the_waterfall_comes_down_from_all_idle_node_time_to_the_work_that_counts() -> None:
     log = log_of((0.0, "abcd", ""), (50.0, "", "b"), (90.0, "ef", "a"), (300.0, "", "cd"), end_s=900.0)
     done = bftrain.replay(log, [task("x", grow_cost_s=5.0, start_cost_s=9.0), task("y", max_nodes=2)], Settings())
-    page_data = material_of(done).summary
+    summary = done.summary
     rows = data_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
-    assert rows[0]["to"] == page_data["idle_node_h"] == pytest.approx(done.study.part.idle_node_s / 3600.0)
+    assert rows[0]["to"] == summary["idle_node_h"] == pytest.approx(done.study.part.idle_node_s / 3600.0)
     useful, steps = rows[-2], rows[1:-2]
     assert [step["to"] for step in steps] == [rows[0]["to"], *(step["from"] for step in steps[:-1])]
     assert useful["to"] == pytest.approx(steps[-1]["from"])
-    assert sum(node_hours(page_data, cause) for cause in CAUSES) + harvest_node_h(page_data) == pytest.approx(
-        page_data["idle_node_h"]
-    )
+    assert useful["to"] == pytest.approx(summary["headline"]["harvest_node_h"])
+    lost = sum(cause["node_h"] for cause in summary["lost"].values()) + sum(summary["unused_node_h"].values())
+    assert lost + useful["to"] == pytest.approx(summary["idle_node_h"])
 
 
 def test_where_the_tasks_ran_out_no_bar_is_shorter_than_the_work_done() -> None:
@@ -149,24 +151,25 @@ def test_an_empty_log_has_a_page_too(end_s: float) -> None:
 
 
 @pytest.mark.parametrize("tables", ["csv", "parquet"])
-def test_a_folder_gives_the_page_that_memory_gave(tmp_path: Path, tables: str) -> None:
+def test_a_folder_gives_the_page_that_memory_gave(command: CommandLine, tmp_path: Path, tables: str) -> None:
     pytest.importorskip("pyarrow", reason="tables as Parquet need pyarrow") if tables == "parquet" else None
     done = bftrain.replay(LOG, [task("one"), task("two", max_nodes=1)], Settings(), baseline="equal-share")
-    source = InputSource(log="log.npz", tasks="tasks.toml", baseline="equal-share")
-    write_replay(done, tmp_path, source, tables=tables)
-    written = (tmp_path / "report.html").read_text()
-    again = report.render(report_data.of_folder(tmp_path))
+    done.write(tmp_path / "out", tables=tables)
+    assert command("report", tmp_path / "out", "-o", tmp_path / "again.html").code == 0
+    again, written = ((tmp_path / name).read_text() for name in ("again.html", "out/report.html"))
     assert data_of(again)["figures"] == data_of(written)["figures"]
     assert read(again).text == read(written).text
 
 
 @pytest.mark.parametrize("row", ["one,stranger,", "stranger,a,"])
-def test_a_node_or_a_task_that_other_files_do_not_know_is_refused(tmp_path: Path, row: str) -> None:
-    write_replay(study_of("one"), tmp_path)
-    table = tmp_path / "allocations.csv"
+def test_a_node_or_a_task_that_other_files_do_not_know_is_refused(
+    command: CommandLine, tmp_path: Path, row: str
+) -> None:
+    study_of("one").write(tmp_path / "out")
+    table = tmp_path / "out" / "allocations.csv"
     table.write_text(table.read_text().replace("one,a,", row))
-    with pytest.raises(BadInput, match="stranger"):
-        report_data.of_folder(tmp_path)
+    ended = command("report", tmp_path / "out", "-o", tmp_path / "again.html")
+    assert (ended.code, "stranger" in ended.err) == (3, True)
 
 
 def test_the_page_tells_how_many_nodes_were_idle_and_worked() -> None:

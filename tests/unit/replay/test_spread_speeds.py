@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 import bftrain
 from bftrain import EventLog, NodeState, ReplaySettings, SpeedCurve, SpreadSpeed, SpreadSpeeds, TaskSpec
 from tests.helpers.transitions import log_from_transitions
-from tests.unit.replay.cases import InputSource, ReplayOutcome, log_of, task, write_replay
+from tests.unit.replay.cases import ReplayOutcome, log_of, task
 
 ONE_EACH = ("a/gpu0", "b/gpu0", "c/gpu0", "d/gpu0")
 
@@ -151,7 +151,7 @@ def test_harvest_equals_a_sum_over_who_held_what(seed: int) -> None:
 
 def test_the_terminal_and_the_page_name_what_was_lost(tmp_path: Path) -> None:
     done = replayed(log_of((0.0, ONE_EACH, ""), end_s=100.0), task(min_nodes=2, spread=spread(0.5)))
-    write_replay(done, tmp_path / "out", InputSource(log="log.npz"))
+    done.write(tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert "tasks ran more slowly where they lay on more hosts or racks than needed" in page
 

@@ -14,7 +14,7 @@ import bftrain
 from bftrain import BadInput, EventLog, NodeState, ReplaySettings
 from tests.helpers.in_process import CommandLine
 from tests.helpers.transitions import log_from_transitions
-from tests.unit.replay.cases import InputSource, ReplayOutcome, task, write_replay
+from tests.unit.replay.cases import ReplayOutcome, task
 
 NODE_WORD = re.compile(r"(?<![\w/.-])[Nn]odes?(?:-hours?|-time)?(?![\w/-])")
 
@@ -36,7 +36,7 @@ def replayed(unit: str = "gpu") -> ReplayOutcome:
 @pytest.mark.parametrize(("unit", "word"), [("gpu", "GPU"), ("core", "core")])
 def test_a_replay_speaks_of_what_is_counted(tmp_path: Path, unit: str, word: str) -> None:
     done = replayed(unit)
-    write_replay(done, tmp_path / "out", InputSource(log="log.npz"))
+    done.write(tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["unit"] == unit
@@ -63,7 +63,7 @@ def test_a_comparison_speaks_of_what_is_counted(
 ) -> None:
     command = CommandLine(monkeypatch, capfd)
     for name in ("a", "b"):
-        write_replay(replayed(), tmp_path / name, InputSource(log="log.npz"))
+        replayed().write(tmp_path / name)
     page = tmp_path / "compared.html"
     ended = command("compare", tmp_path / "a", tmp_path / "b", "-o", page)
     assert ended.code == 0, ended.err
@@ -76,7 +76,7 @@ def test_a_comparison_speaks_of_what_is_counted(
 
 def test_a_summary_of_an_unknown_unit_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_replay(replayed(), tmp_path / name, InputSource(log="log.npz"))
+        replayed().write(tmp_path / name)
     file = tmp_path / "a" / "summary.json"
     file.write_text(file.read_text().replace('"unit": "gpu"', '"unit": "rack"'))
     with pytest.raises(BadInput, match="the unit is none of node, gpu, core: 'rack'"):

@@ -131,4 +131,5 @@ def test_what_the_search_gives_up_highs_looks_at(monkeypatch: pytest.MonkeyPatch
     for table, helped in zip(tables, found, strict=True):
         assert helped.value == pytest.approx(EXACT.solve(table, Limits()).value, rel=1e-9)
         assert (helped.termination, helped.solver) == (Termination.OPTIMAL, "exact")
+        assert table.value_of(helped.sizes, helped.kinds) == helped.value  # the sizes are those of the better plan
         assert table.allowed(helped.sizes, helped.kinds)

@@ -9,7 +9,6 @@ import pytest
 
 import bftrain
 from bftrain import BadInput, UsageError, generate_log
-from bftrain_replay.assessing.worth import NodePrices
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import mix
 
@@ -25,10 +24,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 def test_it_equals_the_command(command: CommandLine, tmp_path: Path) -> None:
     path, out = tmp_path / "log.npz", tmp_path / "out"
     bftrain.save_log(LOG, path)
-    asked = ("--max-tasks", 6, "--progress", "disk:300", "--node-hour-price", 2, "--handback-delay", 30, "--quick")
+    asked = ("--max-tasks", 6, "--progress", "disk:300", "--handback-delay", 30, "--quick")
     printed = json.loads(command("assess", path, "-o", out, *asked, "--json", "-q").out)
     done = bftrain.assess(
-        path, max_tasks=6, progress="disk:300", node_prices=NodePrices(node_hour_price=2.0), handback_delay_s=30.0
+        path, max_tasks=6, progress="disk:300", handback_delay_s=30.0
     )
     found = json.loads(json.dumps(done.summary))
     assert {key: found[key] for key in found if key not in OF_THE_CALL} == {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -14,16 +17,19 @@ import numpy as np
 import pytest
 
 import bftrain
-from bftrain import EventLog, generate_log, import_logs, sample_log
-from bftrain_replay.assessing.worth import NodePrices
-from bftrain_replay.results.harvest_by_block import RESAMPLES
+from bftrain import EventLog, generate_log, import_logs, sample_log, save_log
+from tests.helpers import program
+from tests.helpers.in_process import CommandLine
 from tests.helpers.site_data import site_data
+from tests.unit.replay.cases import log_of
 
 Stays = list[tuple[str, float, float]]  # node, begin and end
 
 FREE: Final[dict[str, Any]] = {"cost_factor": 0.0, "progress": "task", "max_tasks": 8}  # all that is held counts
 ZONE: Final = "Europe/Prague"
-PRICES: Final = NodePrices(idle_watts=100.0, busy_watts=400.0, kwh_price=0.25, co2_g_per_kwh=500.0, node_hour_price=2.0)
+RESAMPLES: Final = 2000
+DAY_S: Final = 86_400.0
+PRICES: Final = ("--node-watts", "idle=100,busy=400", "--price-kwh", 0.25, "--co2", 500, "--node-hour-price", 2)
 LOGS: Final = {
     "days": lambda: import_logs(site_data("sacct/ub-micro-slurm_acct.out")).log,
     "weeks": lambda: generate_log(6, 32.0, 5),
@@ -34,7 +40,12 @@ LOGS: Final = {
 def assessed(name: str) -> tuple[EventLog, dict[str, Any], Stays]:
     """Return a log, its assessment, and which nodes a replay of it held."""
     log = LOGS[name]()
-    found = bftrain.assess(log, most_events=0, node_prices=PRICES, timezone=ZONE, **FREE).summary
+    with TemporaryDirectory() as folder:
+        save_log(log, Path(folder) / "log.npz")
+        settings = ("--cost-factor", 0, "--progress", "task", "--max-tasks", 8, "--events", 0, "--timezone", ZONE)
+        ended = program.bftrain("assess", "log.npz", *settings, *PRICES, "--quick", "--json", "-q", cwd=Path(folder))
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
     held = bftrain.replay(log, **FREE).result.allocations_frame()
     start_s = log.start_s
     columns = (held["node"], held["from_s"] + start_s, held["to_s"] + start_s)
@@ -123,6 +134,16 @@ def quarters(stays: Stays, edges: Sequence[float]) -> Iterator[tuple[int, str, f
             begin_s = until_s
 
 
+@pytest.mark.parametrize(("zone", "hours"), [("Asia/Kolkata", {"08", "09"}), ("UTC", {"02", "03", "04"})])
+def test_hours_are_those_of_the_time_zone(zone: str, hours: set[str]) -> None:
+    """Four nodes are idle from 02:30 to 04:30 UTC on each of three days, which is 08:00 to 10:00 in India."""
+    begins_s = [9000.0 + day * DAY_S for day in range(3)]
+    changes = [change for at_s in begins_s for change in ((at_s, "abcd", ""), (at_s + 7200.0, "", "abcd"))]
+    log = log_of(*changes, end_s=3 * DAY_S, start_s=20_000 * DAY_S)
+    found = bftrain.assess(log, most_events=0, timezone=zone, **FREE).summary
+    assert {part["part"] for part in found["hours"] if part["nodes"]["median"] > 0.0} == hours
+
+
 def test_a_part_that_is_replayed_is_applied_to_all_idle_node_time() -> None:
     log = sample_log()
     found = bftrain.assess(log, most_events=len(log) // 2, **FREE).summary
@@ -132,6 +153,9 @@ def test_a_part_that_is_replayed_is_applied_to_all_idle_node_time() -> None:
     assert any("drawn at random" in text for text in found["assumptions"])
 
 
-def test_prices_that_contradict_are_refused() -> None:
-    with pytest.raises(ValueError, match="busy_watts"):
-        NodePrices(idle_watts=100.0, busy_watts=50.0)
+def test_prices_that_contradict_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    save_log(sample_log(), tmp_path / "log.npz")
+    ended = CommandLine(monkeypatch, capfd)("assess", tmp_path / "log.npz", "--node-watts", "idle=100,busy=50")
+    assert (ended.code, "busy" in ended.err) == (2, True)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from bftrain import BftrainError, BrokenPlugin, Entity, rounds
+from bftrain import BftrainError, BrokenPlugin, Entity, rounds, save_tasks
+from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
-from tests.unit.replay.cases import RoundResult, write_rounds
+from tests.unit.replay.cases import RoundResult
 
 FOUR = {"": 4}
 TASKS = [gang(f"t{number}", 3000.0, 1 + number % 3, 20.0 * number, user=f"u{number % 2}") for number in range(12)]
@@ -146,13 +147,15 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
         run(metrics="none")
 
 
-def test_a_run_whose_metric_raises_is_written_without_its_number(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
+def test_a_run_whose_metric_raises_is_written_without_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mine, tasks, out = tmp_path / "mine.py", tmp_path / "tasks.toml", tmp_path / "out"
     mine.write_text("def odd(run):\n    return 1 / 0\n")
-    done, folder = run(metrics=f"{mine}:odd"), tmp_path / "out"
-    folder.mkdir()
-    write_rounds(done, folder)
-    assert json.loads((folder / "summary.json").read_text())["metrics"] == {"odd": None}
+    save_tasks(TASKS, tasks)
+    command = CommandLine(monkeypatch, capfd)
+    assert command("replay", "--cluster", 4, "--tasks", tasks, "--round", 60, "--metrics", f"{mine}:odd", "-o", out).code
+    assert json.loads((out / "summary.json").read_text())["metrics"] == {"odd": None}
 
 
 def test_remarks_of_an_admission_are_reported_once_and_not_without_end() -> None:

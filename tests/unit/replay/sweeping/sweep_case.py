@@ -1,35 +1,19 @@
-"""A small sweep: nodes and hours so few that a pass takes milliseconds."""
+"""Small sweeps, of nodes and hours so few that a pass takes milliseconds; their passes run in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest import mock
 
-from bftrain import ReplaySettings
-from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed, work
-from bftrain_replay.sweeping.sweep import PreparedSweep, SweepResult
-from bftrain_replay.sweeping.sweep_grid import SweepPoint
-from bftrain_replay.sweeping.sweep_inputs import InputCache
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile, PassOutcome, PassStatus, RunKind, SweepPass, known_in
-from bftrain_replay.sweeping.sweep_table import PointRow, PointState
-
-__all__ = [
-    "OutcomeFile",
-    "PassOutcome",
-    "PassStatus",
-    "PointState",
-    "PreparedSweep",
-    "RunKind",
-    "SweepPass",
-    "SweepPoint",
-    "SweepResult",
-    "WorkerActivity",
-    "failed",
-    "known_in",
-]
+import bftrain
+from bftrain_replay.sweeping import run_point, sweep_inputs
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
+
+SweepResult: TypeAlias = Any  # what bftrain.sweep() returns
 
 
 def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
@@ -37,37 +21,44 @@ def small(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
     return {"log": "small", "tasks": "mix", "logs": LOGS, "task_sets": TASK_SETS, **more}
 
 
-def done_rows(*options: dict[str, Any], **columns: Callable[[dict[str, Any]], float | None]) -> list[PointRow]:
-    """Make rows of points that are done, with these options and with figures that are computed from them."""
-    return [
-        PointRow(
-            SweepPoint(options=one, log="l", tasks="t", baseline="", settings=ReplaySettings()),
-            PointState.DONE,
-            "",
-            {**one, "harvested": 1.0, **{column: value(one) for column, value in columns.items()}},
-        )
-        for one in options
-    ]
-
-
 class Here:
-    """An executor that does all passes in this process, and notes which."""
+    """An executor that runs all passes in this process, and counts them."""
 
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.done: list[SweepPass] = []
-        self._stop_after = stop_after
+    def __init__(self) -> None:
+        self.count = 0
 
-    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        inputs = InputCache()
+    def outcomes(
+        self, jobs: Sequence[Any], tell: Callable[[Any], None], stopping: Callable[[], bool]
+    ) -> Iterator[object]:
+        inputs = sweep_inputs.InputCache()
         for job in jobs:
-            if stopping() or len(self.done) == self._stop_after:
+            if stopping():
                 return
-            tell(WorkerActivity("here", job))
-            self.done.append(job)
-            yield done(job, inputs)
-            tell(WorkerActivity("here", None))
+            tell(run_point.WorkerActivity("here", job))
+            self.count += 1
+            seed = job.seed
+            yield run_point.work(
+                job,
+                lambda job=job, seed=seed: inputs.log(job.log, seed),
+                lambda job=job, seed=seed: inputs.tasks(job.tasks, seed),
+                lambda _: True,
+            )
+            tell(run_point.WorkerActivity("here", None))
 
 
-def done(job: SweepPass, inputs: InputCache | None = None) -> PassOutcome:
-    known, seed = inputs or InputCache(), job.seed
-    return work(job, lambda: known.log(job.log, seed), lambda: known.tasks(job.tasks, seed), lambda _: True)
+def counted(spec: Mapping[str, Any] | Path, folder: Path, **options: Any) -> tuple[int, SweepResult]:  # noqa: ANN401 - as sweep() takes them
+    """Sweep without other processes; return how many passes were run, and the result."""
+    here = Here()
+    with mock.patch("bftrain_replay.sweeping.sweep.LocalExecutor", lambda *_: here):
+        result = bftrain.sweep(spec, folder, **options)
+    return here.count, result
+
+
+def swept(spec: Mapping[str, Any] | Path, folder: Path, **options: Any) -> SweepResult:  # noqa: ANN401 - as above
+    """Sweep without other processes."""
+    return counted(spec, folder, **options)[1]
+
+
+def planned(spec: Mapping[str, Any] | Path, folder: Path) -> SweepResult:
+    """Return the result of a sweep that ends before its first pass."""
+    return swept(spec, folder, stopping=lambda: True)

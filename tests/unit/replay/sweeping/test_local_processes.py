@@ -1,26 +1,17 @@
-"""Workers of this machine: they share what is loaded, and no death among them loses the sweep."""
+"""Worker processes on this machine: they share loaded inputs, and a killed worker costs its own pass only."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bftrain import NotAvailable, save_log, save_tasks, sweep
-from bftrain_replay.sweeping.executors import local_processes
-from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
-from tests.unit.replay.sweeping.sweep_case import (
-    PassOutcome,
-    PassStatus,
-    PreparedSweep,
-    SweepPass,
-    WorkerActivity,
-    done,
-    small,
-)
+from bftrain import NotAvailable, generate_log, generate_mix, save_log, save_tasks, sweep
+from tests.unit.replay.sweeping.sweep_case import SweepResult, small, swept
 
 OBJECTIVES = """\
 import os, signal, sys, time
@@ -36,33 +27,18 @@ def slow(task, sizes):
     Path(__file__).with_name(f"at-work-{os.getpid()}").touch()
     time.sleep(60)
     return sizes
-
-def chatty(task, sizes):
-    print("a word")
-    return sizes
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bad.py").write_text(OBJECTIVES)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def jobs_of(folder: Path, **spec: object) -> list[SweepPass]:
-    return list(PreparedSweep.of(small(yardsticks=False) | spec, folder).plan.passes.values())
-
-
-def outcomes(
-    folder: Path,
-    jobs: list[SweepPass],
-    workers: int = 2,
-    *,
-    tell: Callable[[WorkerActivity], None] = lambda _: None,
-    stopping: Callable[[], bool] = lambda: False,
-) -> dict[str, PassOutcome]:
-    found = LocalExecutor(workers, folder / "workers.log").outcomes(jobs, tell, stopping)
-    return {outcome.id: outcome for outcome in found}
+def worked(folder: Path, workers: int = 2, *, watch: Any = None, **spec: object) -> SweepResult:  # noqa: ANN401 - as sweep() takes it
+    return sweep(small(yardsticks=False) | spec, folder / "out", jobs=workers, watch=watch)
 
 
 def processes_at_work() -> set[str]:
@@ -89,35 +65,30 @@ def ancestors(pid: str, parents: dict[str, str]) -> list[str]:
 
 def test_the_figures_are_those_of_one_process(folder: Path) -> None:
     before = processes_at_work()
-    jobs = jobs_of(folder, grid={"seed": [1, 2], "max_tasks": [1, 2]}, yardsticks=True)
-    found = outcomes(folder, jobs)
-    assert {name: outcome.figures for name, outcome in found.items()} == {job.id: done(job).figures for job in jobs}
-    assert {name: outcome.yardsticks for name, outcome in found.items()} == {
-        job.id: done(job).yardsticks for job in jobs
-    }
+    grid = {"seed": [1, 2], "max_tasks": [1, 2]}
+    found = worked(folder, grid=grid, yardsticks=True)
+    assert found.figures_sha256 == swept(small(grid=grid), folder / "here").figures_sha256
     assert processes_at_work() <= before
-    assert not (folder / "workers.log").exists()
+    assert not (folder / "out" / "workers.log").exists()
 
 
 def test_files_are_read_once_and_not_by_each_worker(folder: Path) -> None:
-    first = PreparedSweep.of(small())
-    save_log(first.spec.log("small").load(0), folder / "log.npz")
-    save_tasks(first.spec.tasks("mix").load(0), folder / "tasks.toml")
-    jobs = jobs_of(folder, log="log.npz", tasks="tasks.toml", grid={"max_tasks": [1, 2, 3]})
+    save_log(generate_log(12, 0.1, seed=3), folder / "log.npz")
+    save_tasks(generate_mix(3, seed=0), folder / "tasks.toml")
 
-    def remove(_: WorkerActivity) -> None:
-        for name in ("log.npz", "tasks.toml"):
+    def remove(status: Any) -> None:  # noqa: ANN401 - the progress of a sweep
+        for name in ("log.npz", "tasks.toml") if status.at_work else ():
             (folder / name).unlink(missing_ok=True)
 
-    found = outcomes(folder, jobs, tell=remove)
-    assert [found[job.id].reason for job in jobs] == ["", "", ""]
+    found = worked(folder, watch=remove, log="log.npz", tasks="tasks.toml", grid={"max_tasks": [1, 2, 3]})
+    assert not (folder / "log.npz").exists()
+    assert [row.error for row in found.rows] == ["", "", ""]
 
 
 def test_a_worker_that_dies_costs_its_pass_alone(folder: Path) -> None:
     grid = {"objective": ["bad.py:killed", "throughput", "bad.py:ends"], "max_tasks": [1, 2]}
-    jobs = jobs_of(folder, grid=grid)
-    found = outcomes(folder, jobs)
-    assert [found[job.id].reason for job in jobs] == [
+    found = worked(folder, grid=grid)
+    assert [row.error for row in found.rows] == [
         "its worker was killed by SIGKILL, as happens when memory runs out",
         "its worker was killed by SIGKILL, as happens when memory runs out",
         "",
@@ -125,7 +96,7 @@ def test_a_worker_that_dies_costs_its_pass_alone(folder: Path) -> None:
         "its worker ended with exit code 7",
         "its worker ended with exit code 7",
     ]
-    assert [found[job.id].status for job in jobs[2:4]] == [PassStatus.DONE] * 2
+    assert [row.state for row in found.rows[2:4]] == ["done"] * 2
 
 
 def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
@@ -137,26 +108,23 @@ def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
 
     killed: list[str] = []
 
-    def kill_once(_: WorkerActivity) -> None:
-        if not killed:
+    def kill_once(status: Any) -> None:  # noqa: ANN401 - the progress of a sweep
+        if status.at_work and not killed:
             killed.extend(filter(is_foreman, processes_at_work()))
             for pid in killed:
                 os.kill(int(pid), signal.SIGKILL)
 
-    jobs = jobs_of(folder, grid={"objective": ["throughput", "bad.py:ends"], "max_tasks": [1, 2, 3]})
-    found = outcomes(folder, jobs, tell=kill_once)
+    found = worked(folder, watch=kill_once, grid={"objective": ["throughput", "bad.py:ends"], "max_tasks": [1, 2, 3]})
     assert killed
-    assert [found[job.id].status for job in jobs[:3]] == [PassStatus.DONE] * 3
-    reasons = {found[job.id].reason for job in jobs[3:]}
-    assert reasons <= {"its worker died", "its worker ended with exit code 7"}
-    assert len(found) == len(jobs)
+    assert [row.state for row in found.rows] == ["done"] * 3 + ["failed"] * 3
+    assert {row.error for row in found.rows[3:]} <= {"its worker died", "its worker ended with exit code 7"}
 
 
 def test_stopping_ends_all_workers_at_once(folder: Path) -> None:
     before = processes_at_work()
-    jobs = jobs_of(folder, grid={"objective": ["bad.py:slow"], "max_tasks": [1, 2, 3]})
-    found = outcomes(folder, jobs, stopping=lambda: len(list(folder.glob("at-work-*"))) == 2)
-    assert found == {}
+    spec = small(yardsticks=False, grid={"objective": ["bad.py:slow"], "max_tasks": [1, 2, 3]})
+    found = sweep(spec, folder / "out", jobs=2, stopping=lambda: len(list(folder.glob("at-work-*"))) == 2)
+    assert {row.state for row in found.rows} == {"open"}
     for path in folder.glob("at-work-*"):
         pid = int(path.name.rpartition("-")[2])
         with pytest.raises(ProcessLookupError):
@@ -165,16 +133,15 @@ def test_stopping_ends_all_workers_at_once(folder: Path) -> None:
 
 
 def test_no_more_workers_than_passes(folder: Path) -> None:
-    names = set()
-    outcomes(folder, jobs_of(folder, grid={"seed": [1, 2]}), 9, tell=lambda what: names.add(what.worker))
+    names: set[str] = set()
+    worked(folder, 9, watch=lambda status: names.update(status.at_work), grid={"seed": [1, 2]})
     assert {"worker 1"} <= names <= {"worker 1", "worker 2"}  # the first may have done both before the other is there
 
 
 def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = jobs_of(folder)
-    monkeypatch.setattr(local_processes.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(NotAvailable, match="no worker can be started here: exit code 1"):
-        outcomes(folder, jobs)
+        worked(folder)
 
 
 def test_from_python(folder: Path) -> None:
@@ -189,19 +156,3 @@ def test_from_python(folder: Path) -> None:
     assert {path.name for path in (folder / "out").iterdir()} >= {"points.jsonl", "sweep.json", "table.csv"}
     stopped = sweep({**small(), "grid": {"seed": [1, 2]}}, folder / "two", stopping=lambda: True)
     assert not stopped.complete
-
-
-def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def hired(_crew: object, name: str, _jobs: object) -> local_processes.WorkerProcess:
-        worker = fork_worker(_crew, name, _jobs)
-        worker.hand = lambda _: False
-        local_processes.WorkerPool.listen(_crew, 60)
-        os.kill(worker.pid, signal.SIGKILL)
-        return worker
-
-    fork_worker = local_processes.WorkerPool.fork_worker
-    monkeypatch.setattr(local_processes.WorkerPool, "fork_worker", hired)
-    with pytest.raises(NotAvailable, match="no worker lives here: its worker was killed by SIGKILL"):
-        outcomes(folder, jobs_of(folder))

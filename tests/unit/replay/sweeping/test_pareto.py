@@ -8,46 +8,54 @@ from typing import Any
 
 import pytest
 
-from bftrain import BadConfig, UsageError
-from bftrain_replay.drawing import vega
-from bftrain_replay.sweeping.pareto_front import ParetoPlane, front, in_summary
-from tests.unit.replay.sweeping.sweep_case import Here, OutcomeFile, PreparedSweep, done_rows, small
+from bftrain import BadConfig
+from tests.unit.replay.sweeping.sweep_case import planned, small, swept
 
-ASKED = ("harvested", "preemptions")
-# harvested (more is better), preemptions (less is better): "d" loses to "b", "e" to "c"
-PLACES: dict[str, tuple[float, float]] = {
-    "a": (1e6, 1.0), "b": (2e6, 4.0), "c": (5e6, 9.0), "d": (2e6, 5.0), "e": (4e6, 9.0),
-}  # fmt: skip
-ROWS = done_rows(
-    *({"solver": name} for name in PLACES),
-    harvested=lambda one: PLACES[one["solver"]][0],
-    preemptions=lambda one: PLACES[one["solver"]][1],
-)
+METRICS = """\
+POINTS = {points}
+
+def x(run):
+    return POINTS[run.settings.max_tasks - 1][0]
+
+def y(run):
+    return POINTS[run.settings.max_tasks - 1][1]
+"""
+
+
+def front(folder: Path, points: list[tuple[float, float]], *asked: str) -> list[int]:
+    """Return which of these points, from 1 on, are on the front of a sweep that has them."""
+    (folder / "mine.py").write_text(METRICS.format(points=points))
+    spec = small(
+        fixed={"metrics": f"{folder}/mine.py:x,{folder}/mine.py:y"},
+        grid={"max_tasks": list(range(1, len(points) + 1))},
+        pareto=list(asked),
+        yardsticks=False,
+    )
+    kept = swept(spec, folder / "out").summary()["pareto"]["front"]
+    return sorted(one["options"]["max_tasks"] for one in kept)
 
 
 @pytest.mark.parametrize(
     ("points", "kept"),
     [
-        ([], []),
-        ([(1, 1)], [True]),
-        ([(1, 2), (2, 1)], [True, True]),
-        ([(1, 1), (2, 2)], [False, True]),
-        ([(1, 2), (2, 2)], [False, True]),  # as good in one is not enough
-        ([(2, 2), (2, 2)], [True, True]),
-        ([(0, 5), (3, 3), (1, 4), (3, 2), (1, 3), (4, 0)], [True, True, True, False, False, True]),
+        ([(1, 1)], [1]),
+        ([(1, 2), (2, 1)], [1, 2]),
+        ([(1, 1), (2, 2)], [2]),
+        ([(1, 2), (2, 2)], [2]),  # as good in one is not enough
+        ([(2, 2), (2, 2)], [1, 2]),
+        ([(0, 5), (3, 3), (1, 4), (3, 2), (1, 3), (4, 0)], [1, 2, 3, 6]),
     ],
 )
-def test_the_front_is_what_no_other_beats(points: list[tuple[float, float]], kept: list[bool]) -> None:
-    assert front(points) == kept
+def test_the_front_is_what_no_other_beats(tmp_path: Path, points: list[tuple[float, float]], kept: list[int]) -> None:
+    assert front(tmp_path, points, "metrics_x:more", "metrics_y:more") == kept
 
 
-def test_less_is_better_where_the_metric_says_so_or_is_asked_to() -> None:
-    def best(*asked: str) -> list[object]:
-        return [point.cells[0] for point in ParetoPlane.of(ROWS, asked, ["solver"]).front]
-
-    assert best(*ASKED) == ["a", "b", "c"]
-    assert best("harvested", "preemptions:more") == ["c"]
-    assert best("harvested:less", "preemptions") == ["a"]
+def test_less_is_better_where_it_is_asked_for(tmp_path: Path) -> None:
+    # Where less of the second is better, 4 loses to 2, and 5 to 3
+    points = [(1.0, 1.0), (2.0, 4.0), (5.0, 9.0), (2.0, 5.0), (4.0, 9.0)]
+    assert front(tmp_path, points, "metrics_x:more", "metrics_y:less") == [1, 2, 3]
+    assert front(tmp_path, points, "metrics_x:more", "metrics_y:more") == [3]
+    assert front(tmp_path, points, "metrics_x:less", "metrics_y:less") == [1]
 
 
 @pytest.mark.parametrize(
@@ -64,28 +72,23 @@ def test_less_is_better_where_the_metric_says_so_or_is_asked_to() -> None:
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(asked: list[str], complaint: str) -> None:
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path, asked: list[str], complaint: str) -> None:
     with pytest.raises(BadConfig, match=f"sweep: pareto: .*{complaint}"):
-        PreparedSweep.of(small(pareto=asked))
-    with pytest.raises(UsageError, match=f"--pareto: .*{complaint}"):
-        PreparedSweep.of(small(), pareto=asked)
+        planned(small(pareto=asked), tmp_path)
 
 
 def test_a_sweep_has_the_front_on_its_page_as_svg_and_in_its_summary(tmp_path: Path) -> None:
-    sweep = PreparedSweep.of(small(grid={"max_tasks": [1, 2, 3]}, pareto=["harvested", "rescales"]), tmp_path)
-    with OutcomeFile(tmp_path) as outcomes:
-        sweep.run(outcomes, Here())
-        found = sweep.swept(outcomes.known)
+    found = swept(small(grid={"max_tasks": [1, 2, 3]}, pareto=["harvested", "rescales"]), tmp_path)
     summary: dict[str, Any] = json.loads(json.dumps(found.summary()))["pareto"]
     assert summary["better"] == {"harvested": "more", "rescales": "less"}
     assert summary["combinations"] == 3
     table = {row.point.options["max_tasks"]: (row.cells["harvested"], row.cells["rescales"]) for row in found.rows}
-    kept = summary["front"]
-    assert {one["options"]["max_tasks"]: (one["harvested"]["mean"], one["rescales"]["mean"]) for one in kept} == {
+    assert {
+        one["options"]["max_tasks"]: (one["harvested"]["mean"], one["rescales"]["mean"]) for one in summary["front"]
+    } == {
         tasks: (more, less)
         for tasks, (more, less) in table.items()
         if not any(a >= more and b <= less and (a, b) != (more, less) for a, b in table.values())
     }
-    assert in_summary(found.rows, PreparedSweep.of(small()).spec) == {}
-    if vega.available():
-        assert "<svg" in found.chart("pareto-harvested-rescales").svg
+    assert "<svg" in found.chart("pareto-harvested-rescales").svg
+    assert "pareto" not in swept(small(), tmp_path / "without").summary()

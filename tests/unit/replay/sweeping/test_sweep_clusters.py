@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bftrain import BadConfig, ReplaySettings, TaskSpec, rounds, save_log
-from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.sweeping.sweep_page import page
-from bftrain_replay.sweeping.sweep_spec import read_spec
-from tests.unit.replay.cases import on_cluster
-from tests.unit.replay.sweeping.sweep_case import (
-    LOGS,
-    Here,
-    OutcomeFile,
-    PointState,
-    PreparedSweep,
-    RunKind,
-    SweepResult,
-)
+from bftrain import BadConfig, load_tasks, rounds, save_log
+from tests.helpers.in_process import CommandLine
+from tests.unit.replay.cases import log_of
+from tests.unit.replay.sweeping.sweep_case import LOGS, SweepResult, counted, planned
+from tests.unit.replay.sweeping.sweep_case import swept as sweep_here
 
 GANGS = {"kind": "cluster", "count": 8, "gangs": "1:0.7,2:0.3", "long_share": 0.0, "users": 2}
 ROUNDS = {"round_s": 360}
@@ -32,66 +24,73 @@ def given(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
 
 
 def swept(folder: Path, sweep_file: dict[str, Any]) -> SweepResult:
-    sweep = PreparedSweep.of(sweep_file, folder)
-    with OutcomeFile(folder) as outcomes:
-        sweep.run(outcomes, Here())
-        return sweep.swept(outcomes.known)
+    return sweep_here(sweep_file, folder)
 
 
-def jobs(seed: int, **changes: Any) -> tuple[TaskSpec, ...]:  # noqa: ANN401 - the fields' own types
-    return read_spec(given()).tasks("jobs", {f"tasks.{name}": value for name, value in changes.items()}).load(seed)
+@pytest.fixture(autouse=True)
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(monkeypatch, capfd)
 
 
-def test_rounds_come_to_the_figures_of_the_command(tmp_path: Path) -> None:
+def jobs(command: CommandLine, seed: int, *options: object) -> Path:
+    """Let the command generate the same tasks as the sweep; return their file."""
+    asked = ("--kind", "cluster", "--count", 8, "--gangs", "1:0.7,2:0.3", "--long-share", 0, "--users", 2)
+    ended = command("tasks", "generate", "-o", f"{seed}{options}.toml", "--seed", seed, *asked, *options)
+    assert ended.code == 0, ended.err
+    return Path(f"{seed}{options}.toml")
+
+
+def test_rounds_come_to_the_figures_of_the_command(command: CommandLine, tmp_path: Path) -> None:
     grid = {"policy": ["fifo", "max-min"], "tasks.arrivals_per_hour": [1, 40], "seed": [1, 2]}
     done = swept(tmp_path, given(fixed=ROUNDS, grid=grid))
-    assert [row.state for row in done.rows] == [PointState.DONE] * 8
+    assert [row.state for row in done.rows] == ["done"] * 8
     for row in done.rows:
         options = row.point.options
-        seed, policy = int(options["seed"]), str(options["policy"])
-        one = rounds(
-            FOUR, jobs(seed, arrivals_per_hour=options["tasks.arrivals_per_hour"]), round_s=360.0, policy=policy
-        )
+        tasks = load_tasks(jobs(command, options["seed"], "--arrivals-per-hour", options["tasks.arrivals_per_hour"]))
+        one = rounds(FOUR, tasks, round_s=360.0, policy=options["policy"])
         assert one.task_figures.completion_s is not None
         assert row.cells["completion_s_mean"] == one.task_figures.completion_s.mean
         assert row.cells["preemptions"] == one.summary.preemptions
-        assert (row.cells["policy"], row.cells["ended"], row.cells["task_count"]) == (policy, "all_done", 8)
+        cells = (row.cells["policy"], row.cells["ended"], row.cells["task_count"])
+        assert cells == (options["policy"], "all_done", 8)
     names = [column.name for column in done.columns]
     assert len(set(names)) == len(names)
     assert {"responsiveness_s_mean", "rho_p95", "rounds", "wall_s", "shares_wall_s"} < set(names)
     assert not {"solver", "efficiency", "solve_ms_p50", "kinds", "users"} & set(names)
 
 
-def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(tmp_path: Path) -> None:
+def test_a_cluster_without_rounds_comes_to_the_figures_of_the_command(command: CommandLine, tmp_path: Path) -> None:
     grid = {"cluster": [2, "v100=2,k80=2"], "seed": [1]}
     sweep_file = {**given(baseline="equal-share", grid=grid)}
     del sweep_file["cluster"]
     done = swept(tmp_path, sweep_file)
-    assert [row.state for row in done.rows] == [PointState.DONE] * 2
-    for row, nodes in zip(done.rows, ({"": 2}, FOUR), strict=True):
-        study = on_cluster(nodes, jobs(1), ReplaySettings(seed=1), baseline="equal-share")
-        figures = study.result.summary()
-        assert figures.completion_s is not None
-        assert row.cells["completion_s_mean"] == figures.completion_s.mean
-        assert row.cells["harvested"] == figures.harvested
+    assert [row.state for row in done.rows] == ["done"] * 2
+    tasks = jobs(command, 1)
+    for row, nodes in zip(done.rows, ("2", "v100=2,k80=2"), strict=True):
+        asked = ("--cluster", nodes, "--tasks", tasks, "--baseline", "equal-share", "-o", f"of {nodes}")
+        ended = command("replay", *asked, "--json", "-q")
+        assert ended.code == 0, ended.err
+        figures = json.loads(ended.out)
+        assert row.cells["completion_s_mean"] == figures["completion_s"]["mean"]
+        assert row.cells["harvested"] == figures["harvested"]
         assert row.cells["ended"] == "all_done"
-        assert study.baseline is not None
-        assert row.cells["baseline_makespan_s"] == study.baseline.summary().makespan_s
-    assert {job.kind for job in done.sweep.plan.passes.values()} == {RunKind.REPLAY}  # no yardsticks
-    assert page(done).subtitle.startswith("2 replays of 2 nodes, v100=2,k80=2 with jobs")
+        assert row.cells["baseline_makespan_s"] == figures["baseline"]["makespan_s"]
+    assert done.summary()["passes"] == 4  # and no yardsticks
+    assert "2 replays of 2 nodes, v100=2,k80=2 with jobs" in (tmp_path / "report.html").read_text()
 
 
 def test_rounds_share_the_idle_nodes_of_a_log_too(tmp_path: Path) -> None:
     sweep_file = given(log="small", logs=LOGS, fixed=ROUNDS, grid={"policy": ["fifo", "las"], "nodes": ["0:8"]})
     del sweep_file["cluster"]
     done = swept(tmp_path, sweep_file)
-    assert [(row.state, row.cells["ended"]) for row in done.rows] == [(PointState.DONE, "log_end")] * 2
+    assert [(row.state, row.cells["ended"]) for row in done.rows] == [("done", "log_end")] * 2
 
 
 def test_until_ends_both(tmp_path: Path) -> None:
     done = swept(tmp_path, given(grid={"until_s": [600, 1e7]}))
     assert [(row.cells["until_s"], row.cells["ended"]) for row in done.rows] == [(600, "until"), (1e7, "all_done")]
-    done = swept(tmp_path, given(fixed=ROUNDS, grid={"until_s": [720, 1e7]}))
+    done = swept(tmp_path / "rounds", given(fixed=ROUNDS, grid={"until_s": [720, 1e7]}))
     assert (done.rows[0].cells["until_s"], done.rows[0].cells["simulated_s"]) == (720, 720.0)
 
 
@@ -102,23 +101,21 @@ def test_an_early_end_is_reported(tmp_path: Path) -> None:
     assert [row.cells["ended"] for row in done.rows] == ["overload"] * 2
     (warning,) = done.warnings
     assert warning.startswith("ended early: the queue grows without bound")
-    assert any("Ended early: the queue grows" in said for said in page(done).warnings)
+    assert "Ended early: the queue grows" in (tmp_path / "report.html").read_text()
 
 
 def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
+    mine, out = tmp_path / "mine.py", tmp_path / "out"
     mine.write_text("class Mine:\n    name = 'mine'\n\n    def priorities(self, now):\n        return -now.submit_s\n")
     sweep_file = given(fixed=ROUNDS, grid={"policy": ["mine.py:Mine", "fifo"]})
-    before = PreparedSweep.of(sweep_file, tmp_path)
-    done = swept(tmp_path, sweep_file)
+    count, done = counted(sweep_file, out)
     assert done.rows[0].cells["policy"] == "mine.py:Mine"
     assert done.rows[0].cells["completion_s_mean"] == pytest.approx(done.rows[1].cells["completion_s_mean"])
     mine.write_text(mine.read_text().replace("-now", "+now"))
-    after = PreparedSweep.of(sweep_file, tmp_path)
-    assert [one == other for one, other in zip(before.plan.passes, after.plan.passes, strict=True)] == [False, True]
+    assert (count, counted(sweep_file, out)[0]) == (2, 1)
     mine.unlink()
-    failed = swept(tmp_path, sweep_file).rows[0]
-    assert failed.state is PointState.FAILED
+    failed = swept(tmp_path / "without", sweep_file).rows[0]
+    assert failed.state == "failed"
     assert str(tmp_path) not in failed.error.partition("no such file")[0]
 
 
@@ -126,7 +123,7 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
     (tmp_path / "mine.py").write_text("def longest(run):\n    return max(task.waited_s for task in run.tasks)\n")
     fixed = {**ROUNDS, "policy": "las", "metrics": "mine.py:longest,campaigns"}
     done = swept(tmp_path, given(fixed=fixed, grid={"admission": ["all", "load=1"]}))
-    assert [row.state for row in done.rows] == [PointState.DONE] * 2, [row.error for row in done.rows]
+    assert [row.state for row in done.rows] == ["done"] * 2, [row.error for row in done.rows]
     assert [row.cells["metrics_campaigns"] for row in done.rows] == [2, 2]  # one of each user: all come at once
     assert all(row.cells["metrics_longest"] == row.cells["waited_s_max"] for row in done.rows)
     assert [column.name for column in done.columns].count("metrics_longest") == 1
@@ -164,36 +161,37 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
         f'cluster = 4\ntasks = "jobs"\ntask_sets = {{ jobs = {{ kind = "cluster", count = 2 }} }}\n{text}\n'
     )
     with pytest.raises(BadConfig, match=complaint):
-        PreparedSweep.of(path)
+        planned(path, tmp_path / "out")
 
 
 def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
     sweep_file = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0..3", "2..5"]})
     with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(there are 4 tasks, the last is 3\)"):
-        PreparedSweep.of(sweep_file, tmp_path)
+        planned(sweep_file, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("nodes", "complaint"), [("v100=0", "0 nodes of 'v100' are none"), (0, "0 nodes are none"), (1.5, "must be text")]
 )
-def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str) -> None:
+def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=complaint):
-        PreparedSweep.of(given(cluster=nodes))
+        planned(given(cluster=nodes), tmp_path)
 
 
 def test_a_log_has_an_end_and_a_point_needs_nodes(tmp_path: Path) -> None:
     sweep_file = {"tasks": "jobs", "task_sets": {"jobs": GANGS}, "logs": LOGS}
     with pytest.raises(BadConfig, match=r"until_s: is for clusters: a log has an end"):
-        PreparedSweep.of({**sweep_file, "log": "small", "fixed": {"until_s": 60}})
+        planned({**sweep_file, "log": "small", "fixed": {"until_s": 60}}, tmp_path)
     with pytest.raises(BadConfig, match=r"names no log \(write log = .*, or cluster = "):
-        read_spec(sweep_file)
-    save_log(FixedCluster(nodes={"": 2}).log(100.0), tmp_path / "log.npz")
-    assert len(PreparedSweep.of({**sweep_file, "cases": [{"cluster": 3}, {"log": "log.npz"}]}, tmp_path).points) == 2
+        planned(sweep_file, tmp_path)
+    save_log(log_of((0.0, "ab", ""), end_s=100.0), tmp_path / "log.npz")
+    cases = [{"cluster": 3}, {"log": "log.npz"}]
+    assert len(planned({**sweep_file, "cases": cases}, tmp_path / "out").rows) == 2
 
 
 def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -> None:
     wide = {**GANGS, "gangs": "4:1"}
     done = swept(tmp_path, given(task_sets={"jobs": wide}, cases=[{"max_tasks": 4}, {"round_s": 360}]))
-    assert [row.state for row in done.rows] == [PointState.FAILED] * 2
+    assert [row.state for row in done.rows] == ["failed"] * 2
     assert "this cluster can never hold task" in done.rows[0].error
     assert "can never run: it needs 4 nodes of one kind" in done.rows[1].error

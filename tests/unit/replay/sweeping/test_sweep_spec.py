@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bftrain import BadConfig
-from tests.unit.replay.sweeping.sweep_case import PreparedSweep, SweepPoint
+from tests.unit.replay.sweeping.sweep_case import planned
 
 INPUTS = """\
 log = "small"
@@ -21,10 +22,10 @@ mix = { count = 2, max_nodes = 4 }
 """
 
 
-def points(folder: Path, text: str, inputs: str = INPUTS) -> tuple[SweepPoint, ...]:
+def points(folder: Path, text: str, inputs: str = INPUTS) -> list[Any]:
     path = folder / "sweep.toml"
     path.write_text(inputs + text)
-    return PreparedSweep.of(path).points
+    return [row.point for row in planned(path, folder / "out").rows]
 
 
 def values(folder: Path, text: str, option: str = "horizon_s") -> list[object]:
@@ -111,7 +112,7 @@ def test_inputs_and_the_baseline_can_be_swept_too(tmp_path: Path) -> None:
 
 def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
     (point,) = points(tmp_path, "")
-    assert (point.options, point.words) == ({}, "all as fixed")
+    assert point.options == {}
 
 
 @pytest.mark.parametrize(
@@ -183,6 +184,6 @@ def test_what_a_sweep_needs(tmp_path: Path, inputs: str, complaint: str) -> None
     assert complaint in str(refused.value)
 
 
-def test_a_mapping_says_the_same_as_a_file() -> None:
+def test_a_mapping_says_the_same_as_a_file(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=r"^sweep: grid\.sede: there is no such option"):
-        PreparedSweep.of({"log": "l", "tasks": "t", "grid": {"sede": [1]}})
+        planned({"log": "l", "tasks": "t", "grid": {"sede": [1]}}, tmp_path)
