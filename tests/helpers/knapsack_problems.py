@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bftrain_solvers.arrays import Floats
+Floats = NDArray[np.float64]
 
 
 class KnapsackProblem(NamedTuple):

@@ -1,28 +1,69 @@
-"""The page of a replay's report, and what it was made of."""
+"""The page of a replay's report, and the figures that it shows."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
 
-from bftrain import EventLog, Settings, TaskSpec
-from bftrain_replay.drawing.theme import DARK, LIGHT
-from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report
-from bftrain_replay.reporting.losses import CAUSES
-from bftrain_replay.reporting.report_data import ReportData, of_study
-from bftrain_replay.study import study
+import bftrain
+from bftrain import EventLog, TaskSpec
+from bftrain_replay.drawing.theme import LIGHT
 
-LOSSES: Final = tuple(cause.name for cause in CAUSES)
+# Causes of losses, in the order of the waterfall
+LOSSES: Final = (
+    "No task left",
+    "Too few compete",
+    "Tasks are full",
+    "Too few nodes",
+    "Too short to be worth it",
+    "Not yet decided",
+    "Of the other kind",
+    "Start-up",
+    "Rescaling",
+    "Preemption",
+    "Finished unnoticed",
+    "Spreading",
+)
 
-__all__ = ["DARK", "LIGHT", "LOSSES", "ReportData", "material_of", "rendered"]
+__all__ = ["LIGHT", "LOSSES", "ReportData", "material_of", "rendered"]
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """A replay of a log."""
+
+    log: EventLog
+    done: Any  # what bftrain.replay() returns
+
+    @property
+    def holdings(self) -> Any:  # noqa: ANN401 - of the result
+        """Who held which node; it has ``table()``."""
+        return self.done.result.allocations
+
+    @property
+    def nodes_over_time(self) -> Any:  # noqa: ANN401 - as below
+        """How many nodes were idle and used, from each time on."""
+        result = self.done.result
+        return SimpleNamespace(times_s=result.times_s, columns={"idle": result.pool, "used": result.used})
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        """The rows of the table of tasks."""
+        frame = self.done.result.tasks_frame().astype(object)
+        return list(frame.where(frame.notna(), None).to_dict("records"))
 
 
 def material_of(log: EventLog, tasks: Sequence[TaskSpec], *, baseline: str = "") -> ReportData:
     """Replay a log, and return what its report shows."""
-    return of_study(study(log, tasks, Settings(), baseline=baseline), InputSource(log="a.npz", tasks="b.toml"))
+    return ReportData(log, bftrain.replay(log, tasks, baseline=baseline))
 
 
 def rendered(material: ReportData) -> str:
     """Return the page."""
-    return report.render(material)
+    with tempfile.TemporaryDirectory() as folder:
+        material.done.report(Path(folder) / "page.html")
+        return (Path(folder) / "page.html").read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from bftrain import EventLog
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling import schedule_figures, schedule_folder
-from bftrain_datasets.scheduling.cluster import QueuePolicy
 from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
 from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine
@@ -53,7 +52,7 @@ def jobs_of(rows: Sequence[Row], shares: Sequence[float] = ()) -> JobTable:
 def scheduled(  # noqa: PLR0913 - one option each
     rows: Sequence[Row],
     nodes: int,
-    policy: str | QueuePolicy,
+    policy: Any,  # noqa: ANN401 - a name, or a policy
     estimates: str = "limit",
     *,
     shares: Sequence[float] = (),

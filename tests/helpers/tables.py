@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bftrain import AllocationProblem, CompetingTask, SpeedCurve, ValueTable
-from bftrain.deciding.objectives import throughput
-from bftrain.deciding.value_table_builder import ValueTableBuilder
+from tests.helpers.named_parts import THROUGHPUT, table_for
 
 _CURVE = SpeedCurve(nodes=(1,), rate=(1.0,))
 
@@ -29,7 +28,7 @@ def table_of(values: ArrayLike, pool: int, present: Sequence[int] | None = None)
 
 def table_of_problem(problem: AllocationProblem) -> ValueTable:
     """Return the table by which solvers decide, for the usual objective."""
-    return ValueTableBuilder(throughput).table(problem)
+    return table_for(THROUGHPUT, problem)
 
 
 def best_sizes_by_trying_all(table: ValueTable) -> list[int]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import threading
 import time
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -16,10 +13,6 @@ import pytest
 from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
-from bftrain_elastic.worker.agent_channel import AgentChannel
-from bftrain_elastic.worker.process_groups import GroupRank
-from bftrain_elastic.worker.progress_report import GroupReport
-from bftrain_elastic.worker.state import State
 from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]
@@ -91,28 +84,6 @@ def test_a_killed_worker_costs(figures: Figures) -> None:
     figures.add("native: kill -9 of one of three until the next step, median", median(took), "s")
     figures.add("native: kill -9 of one of three until the next step, worst", max(took), "s")
     assert max(took) < 2.0
-
-
-def test_a_report_costs(tmp_path: Path, figures: Figures) -> None:
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    door.bind(str(tmp_path / "agent"))
-    door.listen(1)
-    channel = AgentChannel(str(tmp_path / "agent"), "w")
-    agent, _ = door.accept()
-    reading = threading.Thread(target=lambda: [None for _ in iter(lambda: agent.recv(65536), b"")], daemon=True)
-    reading.start()
-    say = GroupReport(channel, State(position=0), GroupRank())
-    took = []
-    for _ in range(REPORTS):
-        begun = time.perf_counter()
-        say(32, 0.5, None)
-        took.append(time.perf_counter() - begun)
-    channel.close()
-    reading.join()
-    agent.close()
-    door.close()
-    figures.add("a report, median", 1e6 * median(took), "us")
-    assert median(took) < 50e-6
 
 
 def test_an_agent_is_there_and_gone(figures: Figures) -> None:

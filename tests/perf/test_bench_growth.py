@@ -15,7 +15,6 @@ from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.tryout.wire_speed import broadcast_s
-from bftrain_elastic.worker.background_save import free_memory
 from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]
@@ -59,6 +58,11 @@ run(State(model=model, optimizer=optimizer, position=0), train)
 """
 
 
+def free_memory_mb() -> float:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("MemAvailable:"))
+
+
 def changed(mb: float, folder: Path, size: int = 2) -> tuple[SpeedMeasurement, float]:
     """Grow by one node to ``size`` and shrink again several times; return the costs, and the longest step."""
     nodes = [f"n{number}" for number in range(1, size + 1)]
@@ -92,7 +96,7 @@ def rounds_of(mb: float) -> int:
 
 def need_memory(mb: float, size: int) -> None:
     """Skip the test if the machine has not the memory for it."""
-    needed, free = MEMORY_MB + mb * (MEMORY + (size - 2) * MEMORY_EACH), free_memory() / 1e6
+    needed, free = MEMORY_MB + mb * (MEMORY + (size - 2) * MEMORY_EACH), free_memory_mb()
     if free < needed:
         pytest.skip(f"{needed:,.0f} MB of memory are needed, and {free:,.0f} MB are free")
 

@@ -15,9 +15,7 @@ import pytest
 
 from bftrain import BadInput, NotAvailable, UsageError, __version__, errors
 from bftrain.cli import main as program
-from bftrain.cli.output import Output, prints_results, show, table
 from tests.helpers.in_process import CommandLine
-from tests.helpers.program import ANSI
 
 FAILURES: list[tuple[BaseException, int, str]] = [
     (click.UsageError("no such option"), 2, "Error: no such option\n"),
@@ -83,69 +81,23 @@ def test_closed_streams_are_replaced(bftrain: CommandLine, monkeypatch: pytest.M
     assert (ended.code, ended.err) == (2, "")
 
 
-@click.command()
-@prints_results
-def speaking(out: Output) -> None:
-    out.say("said")
-    out.detail("detailed")
-    out.warn("warned")
-    out.result({"level": out.level}, lambda: f"level {out.level}")
-
-
-@pytest.mark.parametrize(
-    ("options", "printed", "heard"),
-    [
-        ([], "level 0\n", "said\nwarning: warned\n"),
-        (["-q"], "level -1\n", "warning: warned\n"),
-        (["-v"], "level 1\n", "said\ndetailed\nwarning: warned\n"),
-        (["--json"], '{"level":0}\n', "said\nwarning: warned\n"),
-        (["--json", "--quiet"], '{"level":-1}\n', "warning: warned\n"),
-    ],
-)
+@pytest.mark.parametrize(("options", "heard"), [([], "no --tasks: "), (["--json", "-q"], "")])
 def test_results_go_to_stdout_and_all_else_to_stderr(
-    options: list[str], printed: str, heard: str, capfd: pytest.CaptureFixture[str]
+    bftrain: CommandLine, tmp_path: Path, options: list[str], heard: str
 ) -> None:
-    speaking.main(options, standalone_mode=False)
-    assert capfd.readouterr() == (printed, heard)
+    assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", 4, "--days", 0.1).code == 0
+    ended = bftrain("replay", tmp_path / "log.npz", "--max-tasks", 1, "-o", tmp_path / "out", *options)
+    assert (ended.code, ended.out.startswith("{")) == (0, "--json" in options), ended.err
+    assert heard in ended.err if heard else ended.err == ""
 
 
-def test_a_table_in_a_pipe_is_plain_and_wide_and_names_are_never_markup(capfd: pytest.CaptureFixture[str]) -> None:
-    rows = [("x" * 60, "y" * 60), (":bug:" * 20, 12345), ("[bold]a[/bold]", 1)]
-    show(table("log [red].csv :bug:", ("name", "what"), rows))
-    printed = capfd.readouterr().out
-    lines = printed.splitlines()
-    assert lines[0] == "log [red].csv :bug:"
-    assert [str(cell) for row in rows for cell in row] == [word for line in lines[4:] for word in line.split()]
-    assert not re.search(r"\x1b|[ \t]$", printed, re.MULTILINE)
-    assert lines[-1].rstrip().endswith("    1") or lines[-2].rstrip().endswith("    1")  # figures stand to the right
-
-
-def test_on_a_terminal_words_are_folded_not_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "30")
-    show(table("", ("name", "what"), [("x" * 30, "y" * 30)]))
-    seen = ANSI.sub("", capsys.readouterr().out)
-    assert (max(map(len, seen.splitlines())) <= 30, seen.count("x"), seen.count("y")) == (True, 30, 30)
-
-
-@pytest.mark.parametrize("width", [30, 59, 60, 109, 110, 200])
-def test_progress_is_shown_to_people_only_and_cuts_words_and_no_figures(
-    width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert Output(json=False, level=0).progress().disable
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", str(width))
-    assert Output(json=False, level=-1).progress().disable
-    bars = Output(json=False, level=0).progress()
-    bars.add_task("equal-share, hours replayed, 1,151 decisions/s", total=360, completed=311)
-    with bars.console.capture() as capture:
-        bars.console.print(bars.get_renderable())
-    (line,) = ANSI.sub("", capture.get()).splitlines()
-    assert (bars.disable, len(line.rstrip()) <= width) == (False, True)
-    assert "311/360 -:--:--" in line
-    assert line.startswith("equal-sh")
+def test_a_table_in_a_pipe_is_plain_and_wide_and_names_are_never_markup(bftrain: CommandLine, tmp_path: Path) -> None:
+    names = ["x" * 60, ":bug:" * 20, "[bold]a[/bold]"]
+    own = tmp_path / "own.toml"
+    own.write_text("".join(f"[[profile]]\nname = '{name}'\nnodes = [1]\nrate = [7.0]\n" for name in names))
+    ended = bftrain("tasks", "profiles", own)
+    assert all(name in ended.out for name in names)
+    assert not re.search(r"\x1b|[ \t]$", ended.out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -98,7 +98,7 @@ def text_of(page: str) -> str:
 
 def figures_of(page: str) -> dict[str, Any]:
     """Return the data of a page's figures, by name."""
-    found: dict[str, Any] = json.loads(page.split('id="page-data">')[1].split("</script>")[0])["figures"]
+    found: dict[str, Any] = json.loads(page.split('id="page-data">')[1].split("</script>", maxsplit=1)[0])["figures"]
     return found
 
 

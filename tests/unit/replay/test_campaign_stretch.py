@@ -24,7 +24,9 @@ def campaigns_of(done: ReplayResult) -> list[Any]:
 
 
 def metrics_of(log: EventLog, tasks: Sequence[TaskSpec], **settings: Any) -> dict[str, Any]:  # noqa: ANN401 - settings of any kind
-    found: dict[str, Any] = bftrain.replay(log, tasks, progress="task", metrics="campaigns", **settings).summary["metrics"]
+    found: dict[str, Any] = bftrain.replay(log, tasks, progress="task", metrics="campaigns", **settings).summary[
+        "metrics"
+    ]
     return found
 
 

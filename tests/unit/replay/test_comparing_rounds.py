@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BadInput, EventLog, TaskSpec, compare, save_log, save_tasks, text_formats
+from bftrain import BadInput, EventLog, TaskSpec, compare, save_log, save_tasks
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import figures_of, log_of, summary_of
@@ -125,12 +125,12 @@ def test_who_was_cut_off_earlier_is_not_held_against_the_others(
 ) -> None:
     replays = [replayed("all"), replayed("cut", "--until", 4000)]
     shared = [in_rounds("all rounds"), in_rounds("cut rounds", "--until", 4020)]
-    for folders, until_s in ((replays, 4000.0), (shared, 4020.0)):
+    for folders, until_s, words in ((replays, 4000.0, "66.7 min"), (shared, 4020.0, "67 min")):
         found = compare(*folders)
         assert found.making.differs == {"settings.until_s": (None, until_s)}
         assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide"))
         (said,) = (note for note in found.notes if note.endswith("none is marked as best"))
-        assert f"({found.labels[0]}: no bound, {found.labels[1]}: {text_formats.duration(until_s)})" in said
+        assert f"({found.labels[0]}: no bound, {found.labels[1]}: {words})" in said
     assert any("none is marked as best" in note for note in compare(shared[0], replays[1]).notes)
 
 

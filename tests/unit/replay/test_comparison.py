@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import bftrain
-from bftrain import BadInput, UsageError, compare, text_formats
+from bftrain import BadInput, UsageError, compare
 from tests.unit.replay.cases import log_of, summary_of, task, text_of
 from tests.unit.replay.compared import LOG, TASKS
 
 Comparison: TypeAlias = Any  # what bftrain.compare() returns
 
+UNKNOWN = "-"
 EQUAL = "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
 
 
@@ -79,7 +80,7 @@ def test_u_is_not_ranked_across_objectives(make: Callable[..., Path]) -> None:
     found = compare(make("most", tasks=tasks), make("fair", tasks=tasks, objective="max-min"))
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         (shown,) = [figure for figure in found.figures if figure.name == name]
-        assert (best(found, name), shown.change(1)) == ([], text_formats.UNKNOWN)
+        assert (best(found, name), shown.change(1)) == ([], UNKNOWN)
     assert best(found, "harvested") == ["most"]
     assert any("objective" in note and "U" in note for note in found.notes)
 
@@ -148,7 +149,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
     assert (row.label, row.texts) == ("efficiency U (no bound)", ("100.0 % (tasks ran out)", "100.2 %"))
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
         (row,) = [figure for figure in found.figures if figure.name == name]
-        assert (best(found, name), row.change(1)) == ([], text_formats.UNKNOWN)
+        assert (best(found, name), row.change(1)) == ([], UNKNOWN)
     (harvest,) = [figure for figure in found.figures if figure.name == "harvested"]
     assert "times" in harvest.change(1)
     found.write(tmp_path / "page.html")

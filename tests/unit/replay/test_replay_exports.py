@@ -143,9 +143,7 @@ def test_results_from_before_a_column_was_added_are_read(
     assert trace(command, tmp_path) == whole
 
 
-def test_a_missing_or_damaged_parquet_table_is_named(
-    command: CommandLine, done: ReplayOutcome, tmp_path: Path
-) -> None:
+def test_a_missing_or_damaged_parquet_table_is_named(command: CommandLine, done: ReplayOutcome, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     done.write(tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 import bftrain
 from bftrain import generate_log, load_tasks
 from tests.helpers.in_process import CommandLine

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 import bftrain
-from bftrain import Settings, load_tasks, sample_log
-from tests.helpers.in_process import CommandLine
+from bftrain import Settings, sample_log
 from tests.unit.replay.cases import ReplayOutcome, figures_of, log_of, page_of, task
 
 
@@ -19,12 +18,19 @@ def done() -> ReplayOutcome:
 
 
 def pictures_of(page: str) -> dict[str, str]:
-    """Return the SVG that stands in a page for each figure."""
+    """Return the SVG that stands in a page for each figure; a picture may have several parts, and others inside."""
     found = {}
     for name in figures_of(page):
         place = page.index(f'id="draw-{name}"')
-        svg = re.search(r"<svg.*</svg>", page[place : page.find("</figure>", place)], flags=re.DOTALL)
-        found[name] = f"<div>{svg[0]}</div>" if svg else ""  # a key may stand beside it
+        text, parts, depth, begin = page[place : page.find("</figure>", place)], [], 0, 0
+        for tag in re.finditer(r"<svg\b|</svg>", text):
+            if tag[0] == "</svg>":
+                depth -= 1
+                parts += [text[begin : tag.end()]] if depth == 0 else []
+            else:
+                begin = tag.start() if depth == 0 else begin
+                depth += 1
+        found[name] = f"<div>{''.join(parts)}</div>"
     return found
 
 
@@ -47,7 +53,9 @@ def test_bars_are_as_long_as_their_numbers() -> None:
     page = page_of(bftrain.replay(log, [task("one", rate=(10.0,)), task("two", rate=(1.0,), start_cost_s=900.0)]))
     rows = figures_of(page)["waterfall"]["spec"]["data"]["values"]
     picture = ET.fromstring(pictures_of(page)["waterfall"])  # noqa: S314 - our own
-    widths = [float(each.attrib["width"].rstrip("%")) for each in picture.iter() if each.attrib.get("width", "").endswith("%")]
+    widths = [
+        float(each.attrib["width"].rstrip("%")) for each in picture.iter() if each.attrib.get("width", "").endswith("%")
+    ]
     whole = rows[0]["to"] - rows[0]["from"]
     expected = [100.0 * abs(row["to"] - row["from"]) / whole for row in rows]
     assert any(width == pytest.approx(expected[0], abs=0.1) for width in widths)

@@ -68,7 +68,7 @@ def test_words_can_be_read(theme: Mapping[str, str], text: str, ground: str) -> 
 
 
 @THEMES
-@pytest.mark.parametrize("role", ("used", *CAUSES))
+@pytest.mark.parametrize("role", ["used", *CAUSES])
 def test_parts_of_pictures_can_be_seen(theme: Mapping[str, str], role: str) -> None:
     least = (
         VISIBLE if theme is DARK or role not in {"rescaling", "start", "unused"} else 2.0

@@ -26,7 +26,9 @@ def a_study(*users: str, work: float = 2000.0) -> ReplayOutcome:
 def colours(figure: dict[str, Any]) -> dict[str, str]:
     """Return the colour of each line or area of a figure, by its name."""
     layers = figure["spec"].get("layer", [figure["spec"]])
-    (scale,) = [layer["encoding"]["color"]["scale"] for layer in layers if "scale" in layer["encoding"].get("color", {})]
+    (scale,) = [
+        layer["encoding"]["color"]["scale"] for layer in layers if "scale" in layer["encoding"].get("color", {})
+    ]
     return dict(zip(scale["domain"], scale["range"], strict=True))
 
 

@@ -11,8 +11,7 @@ from typing import Never
 import numpy as np
 import pytest
 
-from bftrain import Limits, Quality, Termination, ValueTable
-from bftrain_solvers import cbc, gurobi
+from bftrain import Limits, Quality, Termination, ValueTable, registry
 from tests.helpers.tables import table_of
 
 SMALL = table_of([[0, 5, 6, 7], [0, 4, 9, 9]], pool=3)
@@ -29,8 +28,8 @@ def not_installed(_: str) -> Never:
 
 
 def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cbc, "version", not_installed)
-    solver = cbc.CbcSolver()
+    monkeypatch.setattr("bftrain_solvers.cbc.version", not_installed)
+    solver = type(registry.load("solver", "cbc"))()
     state = solver.available()
     assert (state.ok, "[cbc]" in state.fix) == (False, True)
     solution = solver.solve(SMALL, Limits())
@@ -41,9 +40,11 @@ def test_python_mip_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gurobipy_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    state = gurobi.solver.available()
+    state = registry.load("solver", "gurobi").available()
     assert (state.ok, "[gurobi]" in state.fix) == (False, True)
-    assert gurobi.solver.solve(SMALL, Limits()).solver_words == "the package gurobipy is not installed"
+    assert (
+        registry.load("solver", "gurobi").solve(SMALL, Limits()).solver_words == "the package gurobipy is not installed"
+    )
 
 
 def test_gurobi_has_no_licence() -> None:
@@ -66,7 +67,7 @@ def test_gurobi_has_no_licence() -> None:
 
 def test_a_problem_too_large_for_the_licence_is_a_failure_with_its_size() -> None:
     pytest.importorskip("gurobipy", reason="needs: pip install '.[gurobi]'")
-    solution = gurobi.solver.solve(rough(60), Limits())
+    solution = registry.load("solver", "gurobi").solve(rough(60), Limits())
     if solution.termination is Termination.OPTIMAL:
         pytest.skip("the licence here has no limit")
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)

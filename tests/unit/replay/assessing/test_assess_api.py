@@ -26,9 +26,7 @@ def test_it_equals_the_command(command: CommandLine, tmp_path: Path) -> None:
     bftrain.save_log(LOG, path)
     asked = ("--max-tasks", 6, "--progress", "disk:300", "--handback-delay", 30, "--quick")
     printed = json.loads(command("assess", path, "-o", out, *asked, "--json", "-q").out)
-    done = bftrain.assess(
-        path, max_tasks=6, progress="disk:300", handback_delay_s=30.0
-    )
+    done = bftrain.assess(path, max_tasks=6, progress="disk:300", handback_delay_s=30.0)
     found = json.loads(json.dumps(done.summary))
     assert {key: found[key] for key in found if key not in OF_THE_CALL} == {
         key: printed[key] for key in printed if key not in OF_THE_CALL

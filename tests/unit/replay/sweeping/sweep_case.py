@@ -49,7 +49,7 @@ class Here:
 def counted(spec: Mapping[str, Any] | Path, folder: Path, **options: Any) -> tuple[int, SweepResult]:  # noqa: ANN401 - as sweep() takes them
     """Sweep without other processes; return how many passes were run, and the result."""
     here = Here()
-    with mock.patch("bftrain_replay.sweeping.sweep.LocalExecutor", lambda *_: here):
+    with mock.patch("bftrain_replay.sweeping.sweep.LocalExecutor", return_value=here):
         result = bftrain.sweep(spec, folder, **options)
     return here.count, result
 

@@ -110,7 +110,7 @@ def test_what_changed_since_the_sweep_began_is_not_replayed(tmp_path: Path) -> N
     mine = tmp_path / "mine.py"
     mine.write_text("def mine(task, sizes):\n    return sizes\n")
 
-    def edit(status: object) -> None:
+    def edit(_: object) -> None:
         mine.write_text("def mine(task, sizes):\n    return 2 * sizes\n")
 
     spec = small(fixed={"objective": f"{mine}:mine"}, yardsticks=False)
