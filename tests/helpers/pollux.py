@@ -32,9 +32,9 @@ from bftrain import (
 from bftrain.deciding.goodput import by_progress
 from bftrain.taskfiles.records import Profile
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
-from bftrain_replay.results.result import ReplayResult, result_of
 from bftrain_replay.simulation.engine import QueueWatcher, run
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
+from bftrain_replay.simulation.task_progress import TaskProgress
 
 DELAY_S: Final = 30.0  # to change the GPUs of a job
 _LEAST: Final = 1e-3  # the speedup of a job without a GPU
@@ -129,13 +129,9 @@ def tasks_of(
     return found
 
 
-def replayed(tasks: Sequence[TaskSpec], gpus: int, *, objective: str, solver: Solver | None = None) -> ReplayResult:
-    """Replay on GPUs that never leave; all tasks compete."""
-    settings = Settings(objective=objective, max_tasks=len(tasks))
-    decider = build_harvester(settings, solver=solver)
-    return result_of(run(FixedCluster(nodes={"": gpus}).log(), tasks, decider, fixed=QueueWatcher()), settings)
-
-
-def mean_completion_h(result: ReplayResult) -> float:
-    """Return the mean time from the submission to the end, hours."""
-    return float(np.mean([(task.finish_s or np.inf) - task.submit_s for task in result.tasks])) / 3600.0
+def mean_completion_h(tasks: Sequence[TaskSpec], gpus: int, *, objective: str, solver: Solver | None = None) -> float:
+    """Replay on GPUs that never leave, where all compete; return the mean time from submission to the end, hours."""
+    decider = build_harvester(Settings(objective=objective, max_tasks=len(tasks)), solver=solver)
+    done = run(FixedCluster(nodes={"": gpus}).log(), tasks, decider, fixed=QueueWatcher())
+    ends = {each.spec.name: each.finish_s for each in done.tasks if isinstance(each, TaskProgress)}
+    return float(np.mean([(ends.get(task.name) or np.inf) - task.submit_s for task in tasks])) / 3600.0

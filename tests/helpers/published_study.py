@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from bftrain import EventLog, ReplaySettings, TaskSpec, build_harvester, import_logs, save_log, save_tasks
+import bftrain
+from bftrain import EventLog, ReplaySettings, TaskSpec, import_logs, save_log, save_tasks
 from bftrain_datasets.published.tasks import import_tasks
-from bftrain_replay.results.result import ReplayResult, result_of
-from bftrain_replay.simulation.engine import run
-from bftrain_replay.simulation.rules import as_replayed, semantics_of
-from bftrain_replay.simulation.task_progress import SampleLoss
-from bftrain_replay.simulation.timeline import select
-from bftrain_replay.study import study
 from tests.helpers.site_data import site_data
 
 __all__ = ["MIX", "TRIALS", "SampleLoss", "save_published_tasks", "save_summit", "settings", "study", "to_the_end"]
+
+
+class SampleLoss(StrEnum):
+    """Causes of lost samples, as results name them."""
+
+    PREEMPTION = "preemption"
+    RESCALING = "rescaling"
+
+
 TRIALS: Final = "hps-shufflenet-{}-1000J"
 MIX: Final = "ImageNet-imgps-{}-1001J"
 
@@ -35,8 +41,9 @@ def settings(max_tasks: int, **more: object) -> ReplaySettings:
     return ReplaySettings(semantics="published", nodes="0:1024", skip_events=1000, max_tasks=max_tasks, **more)  # type: ignore[arg-type]  # the fields' own types
 
 
-def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> ReplayResult:
-    how = settings(max_tasks, events="chosen")
-    part = select(log, how)
-    semantics = semantics_of(how, part.event_times_s)
-    return result_of(run(part.log, as_replayed(trials, how), build_harvester(how), semantics=semantics), how)
+def study(log: EventLog, tasks: Sequence[TaskSpec], how: ReplaySettings, *, baseline: str = "") -> Any:  # noqa: ANN401 - of a replay
+    return bftrain.replay(log, tasks, how, baseline=baseline).study
+
+
+def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> Any:  # noqa: ANN401 - of a replay
+    return bftrain.replay(log, trials, settings(max_tasks, events="chosen")).result

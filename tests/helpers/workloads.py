@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import WorkloadOptions, import_workload
-from bftrain_datasets.workloads.workload import TrainingWorkload
 from tests.helpers.samples import swf_job
 
 TABLE: Final = {
@@ -90,7 +89,7 @@ def table(folder: Path, content: object = TABLE) -> Path:
     return path
 
 
-def read(folder: Path, text: str | bytes, *, speeds: object = None, **options: Any) -> TrainingWorkload:  # noqa: ANN401 - options
+def read(folder: Path, text: str | bytes, *, speeds: object = None, **options: Any) -> Any:  # noqa: ANN401 - options, and a workload
     path = folder / "jobs"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     if speeds is not None:

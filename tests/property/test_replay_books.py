@@ -71,8 +71,8 @@ ReplayResult: TypeAlias = Any  # what bftrain.replay() returns as .result
 
 
 def replayed(log: EventLog, specs: tuple[TaskSpec, ...], how: Settings, stop_after: int | None) -> ReplayResult:
-    def watch(_name: str, _simulated_s: float, decisions: int) -> bool:
-        return stop_after is None or decisions < stop_after
+    def watch(name: str, _simulated_s: float, decisions: int) -> bool:
+        return name == how.solver and (stop_after is None or decisions < stop_after)  # and no replay for comparison
 
     return bftrain.replay(log, specs, how, watch=watch).result
 

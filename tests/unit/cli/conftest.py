@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bftrain.live.commands import submit
 from bftrain.live.model.site_config import Api
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_thread import LiveThread, live_thread
@@ -45,7 +44,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveThread]:
     """Yield a live run without nodes, which commands find by themselves, in a folder with two scripts."""
-    monkeypatch.setattr(submit, "_ASK_S", 0.01)
     with live_thread(tmp_path / "run", api=Api(tcp="127.0.0.1:0")) as found:
         monkeypatch.setenv("BFTRAIN_LIVE", found.socket)
         monkeypatch.chdir(tmp_path)

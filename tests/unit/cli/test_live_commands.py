@@ -143,9 +143,9 @@ def test_logs_are_printed_line_by_line_with_their_worker(bftrain: CommandLine, r
 def test_of_a_log_of_many_megabytes_only_the_end_is_read(
     bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bftrain.live.commands.tasks._LAST_BYTES", 35)
     hand_in(run, "a")
-    text = "".join(f"line {number:06}\n" for number in range(20_000))
+    last, line = 1024 * 1024, len("line 000000\n")
+    text = "".join(f"line {number:06}\n" for number in range(100_000))
     write_logs(run, n1=text, n2="short\n")
     offsets: list[int] = []
     read = Client.log
@@ -156,11 +156,13 @@ def test_of_a_log_of_many_megabytes_only_the_end_is_read(
 
     monkeypatch.setattr(Client, "log", noted)
     ended = bftrain("logs", "a")
-    assert ended.out == "n1: line 019998\nn1: line 019999\nn2: short\n", "in whole lines"
-    assert ended.err == "warning: n1.log: the last of 0.2 MB; --all prints all of it\n"
-    assert offsets == [len(text) - 35, 0]
+    shown = ended.out.splitlines()
+    assert len(shown) == last // line + 1, "in whole lines"
+    assert (shown[0], shown[-2:]) == (f"n1: line {100_001 - len(shown):06}", ["n1: line 099999", "n2: short"])
+    assert ended.err == "warning: n1.log: the last of 1.2 MB; --all prints all of it\n"
+    assert (min(offsets[:-1]), offsets[-1]) == (len(text) - last, 0)
     whole = bftrain("logs", "a", "--all")
-    assert (whole.out.count("\n"), whole.err) == (20_001, "")
+    assert (whole.out.count("\n"), whole.err) == (100_001, "")
 
 
 def test_following_goes_on_when_the_middle_of_a_log_was_cut_out(
@@ -248,19 +250,15 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
     assert str(tmp_path / "system.sock") in bftrain("queue").err
 
 
-def test_hooks_are_checked_by_a_message_that_comes_back(
-    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hooks_are_checked_by_a_message_that_comes_back(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
     refused = bftrain("hooks", "check")
     assert (refused.code, "reads no spool" in refused.err) == (4, True)
     spool = tmp_path / "spool"
     spool.mkdir(mode=0o700)
     tally = HookTally(str(spool), "start", "end")
     run.inside.world.hooks = tally  # type: ignore[attr-defined]  # as schedulers that read a spool have one
-    monkeypatch.setattr("bftrain.live.commands.live._CHECK_S", 0.1)
     deaf = bftrain("hooks", "check")
     assert (deaf.code, "not heard within" in deaf.err) == (4, True)
-    monkeypatch.setattr("bftrain.live.commands.live._CHECK_S", 30.0)
     listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
     listener.start()
     try:

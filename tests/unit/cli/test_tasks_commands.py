@@ -11,7 +11,7 @@ import pytest
 
 from bftrain import WorkloadOptions, generate_log, import_workload, load_log, load_tasks, save_log
 from tests.helpers.in_process import CommandLine, Ended
-from tests.helpers.pollux import PolluxRule, mean_completion_h, models, replayed, tasks_of
+from tests.helpers.pollux import PolluxRule, mean_completion_h, models, tasks_of
 from tests.helpers.samples import PICKLES
 from tests.helpers.site_data import site_data
 from tests.helpers.workloads import ARRIVALS, BLOX, GAVEL, PHILLY, SAMPLES, gavel_line, table
@@ -209,5 +209,5 @@ def test_two_commands_from_a_set_of_adaptdl_to_a_replay_by_goodput(bftrain: Comm
 def test_goodput_is_no_slower_than_polluxs_published_rule() -> None:
     known = models(site_data("profiles"))
     tasks = tasks_of(known, 0, 16, hours=0.0)
-    ours, rule = (replayed(tasks, 16, objective="goodput", solver=solver) for solver in (None, PolluxRule()))
-    assert mean_completion_h(ours) < mean_completion_h(rule)
+    ours, rule = (mean_completion_h(tasks, 16, objective="goodput", solver=solver) for solver in (None, PolluxRule()))
+    assert ours < rule

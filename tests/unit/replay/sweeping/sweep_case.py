@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 import bftrain
-from bftrain_replay.sweeping import run_point, sweep_inputs
+from bftrain_replay.sweeping import run_point
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
@@ -30,19 +30,13 @@ class Here:
     def outcomes(
         self, jobs: Sequence[Any], tell: Callable[[Any], None], stopping: Callable[[], bool]
     ) -> Iterator[object]:
-        inputs = sweep_inputs.InputCache()
         for job in jobs:
             if stopping():
                 return
             tell(run_point.WorkerActivity("here", job))
             self.count += 1
-            seed = job.seed
-            yield run_point.work(
-                job,
-                lambda job=job, seed=seed: inputs.log(job.log, seed),
-                lambda job=job, seed=seed: inputs.tasks(job.tasks, seed),
-                lambda _: True,
-            )
+            log, tasks = (lambda made=made, seed=job.seed: made.load(seed) for made in (job.log, job.tasks))
+            yield run_point.work(job, log, tasks, lambda _: True)
             tell(run_point.WorkerActivity("here", None))
 
 
