@@ -16,7 +16,6 @@ from msgspec.structs import asdict, replace
 
 import bftrain
 from bftrain import EventLog, ReplaySettings, generate_log, load_log, save_log, save_tasks
-from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import save_summit
 
@@ -38,7 +37,8 @@ def loaded(path: Path) -> EventLog:
 def harvests(every: Sequence[ReplaySettings], path: Path) -> list[float]:
     """Replay a log by these settings against trials that never run out, and return the samples of each."""
     with TemporaryDirectory() as folder:
-        save_tasks(SaturatingWorkload.of(loaded(path).idle_node_s, COMPETING).tasks, Path(folder) / "tasks.toml")
+        trials = bftrain.replay(path, settings=replace(every[0], solver="greedy")).study.tasks
+        save_tasks(trials, Path(folder) / "tasks.toml")
         plain = asdict(ReplaySettings())
         cases = [
             {name: value for name, value in asdict(settings).items() if value != plain[name]} for settings in every

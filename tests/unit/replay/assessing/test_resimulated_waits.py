@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
-from bftrain_datasets.scheduling.scheduling import read, simulate
+from bftrain import schedule
 from bftrain_replay.assessing.batch_jobs import BatchJobs
 from bftrain_replay.assessing.resimulated_waits import obstacle, resimulate, shared_share
 
@@ -74,8 +73,7 @@ def test_it_equals_the_schedule_of_the_same_jobs_as_a_file(policy: str, tmp_path
         ]
         path = tmp_path / "jobs.swf"
         path.write_text(f"; MaxNodes: {NODES}\n; MaxProcs: {NODES}\n" + "\n".join(rows) + "\n", encoding="utf-8")
-        settings = ScheduleSettings(policy=policy)
-        means.append(simulate(read(path, settings), settings).summary.wait_s.mean)
+        means.append(schedule(path, policy=policy).summary.wait_s.mean)
     assert found.wait_mean_s == pytest.approx(means[0])
     assert found.delayed_wait_mean_s == pytest.approx(means[1] + DELAY_S)
 
