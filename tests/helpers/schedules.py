@@ -1,21 +1,18 @@
-"""Jobs to schedule, without a file; and schedules made of them."""
+"""Jobs to schedule, the SWF log that holds them, and schedules made of them by ``bftrain.schedule``."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
-from bftrain import EventLog
-from bftrain_datasets.log.provenance import LogProvenance
-from bftrain_datasets.scheduling import schedule_figures, schedule_folder
-from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
-from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
-from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine
-from bftrain_datasets.scheduling.schedule_settings import OLDEST_FIRST, PolicyOptions
-from bftrain_datasets.scheduling.scheduling import find_policy
+from bftrain import EventLog, schedule
+from bftrain_datasets.scheduling import schedule_folder
 
 NEVER = float("inf")
+LONGEST_S = 1e15
 
 
 class Row(NamedTuple):
@@ -28,25 +25,14 @@ class Row(NamedTuple):
     user: int = 1
 
 
-def jobs_of(rows: Sequence[Row], shares: Sequence[float] = ()) -> JobTable:
-    """Make jobs out of rows, which must be in order of submission."""
-    users = sorted({row.user for row in rows})
-    fields = [
-        [str(number), f"{row.submit}", "-1", f"{row.run}", str(row.size), *["-1"] * 6, str(row.user), *["-1"] * 6]
-        for number, row in enumerate(rows, start=1)
-    ]
-    return JobTable(
-        begin_s=0.0,
-        submit_s=[float(row.submit) for row in rows],
-        run_s=[float(row.run) for row in rows],
-        limit_s=[float(row.limit) or UNLIMITED for row in rows],
-        size=[row.size for row in rows],
-        procs=[row.size for row in rows],
-        user=[users.index(row.user) for row in rows],
-        users=tuple(map(str, users)),
-        shares=tuple(shares) or (1.0,) * len(users),
-        fields=fields,
-    )
+class Made:
+    """A schedule; ``result`` is all that ``bftrain.schedule`` returned."""
+
+    def __init__(self, result: Any) -> None:  # noqa: ANN401 - of bftrain.schedule()
+        self.result = result
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the schedule
+        return getattr(self.result.schedule, name)
 
 
 def scheduled(  # noqa: PLR0913 - one option each
@@ -60,16 +46,24 @@ def scheduled(  # noqa: PLR0913 - one option each
     half_life_s: float = 0.0,
     gap_s: float = 600.0,
     until_s: float = NEVER,
-    max_backlog_s: float = NEVER,
-    **more: Any,  # noqa: ANN401 - further options of the policy
-) -> JobSchedule:
-    jobs = jobs_of(rows, shares)
-    if isinstance(policy, str):
-        options = PolicyOptions(backfill_depth=depth, half_life_s=half_life_s, shares=jobs.shares, **more)
-        policy = find_policy(policy, options)
-    whole = more.get("done_campaigns") == OLDEST_FIRST
-    engine = ScheduleEngine(jobs, nodes, policy, RuntimeEstimator(estimates, jobs), gap_s, whole_seconds=whole)
-    return engine.run(until_s, max_backlog_s)
+    max_backlog_s: float = LONGEST_S,
+    **more: Any,  # noqa: ANN401 - further options
+) -> Made:
+    """Schedule jobs; times count from the first submission, and ``shares`` are those of the users in order."""
+    given = {"backfill_depth": depth, "half_life_s": half_life_s, "campaign_gap_s": gap_s, **more}
+    with tempfile.TemporaryDirectory() as folder:
+        log, users = swf(Path(folder) / "log.swf", rows), Path(folder) / "shares"
+        if shares:
+            names = sorted({row.user for row in rows})
+            users.write_text("".join(f"{name} {share}\n" for name, share in zip(names, shares, strict=True)))
+            given["shares"] = str(users)
+        if until_s < NEVER:
+            given["until"] = repr(until_s)
+        given |= {"nodes": nodes, "estimates": estimates, "max_backlog_s": max_backlog_s}
+        if isinstance(policy, str):
+            return Made(schedule(log, policy=policy, **given))
+        with mock.patch("bftrain_datasets.scheduling.scheduling.find_policy", return_value=policy):
+            return Made(schedule(log, **given))
 
 
 def starts(rows: Sequence[Row], nodes: int, policy: str, estimates: str = "limit", **options: object) -> list[float]:
@@ -79,27 +73,28 @@ def starts(rows: Sequence[Row], nodes: int, policy: str, estimates: str = "limit
 def swf(path: Path, rows: Sequence[Row], *header: str) -> Path:
     lines = [f"; {line}" for line in header]
     for number, row in enumerate(rows, start=1):
-        head = f"{number} {row.submit:.15g} -1 {row.run:g} {row.size} -1 -1 {row.size} {row.limit or -1:g}"
+        head = f"{number} {row.submit:.15g} -1 {row.run:.15g} {row.size} -1 -1 {row.size} {row.limit or -1:.15g}"
         lines.append(f"{head} -1 1 {row.user} 1 -1 1 -1 -1 -1")
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def figures(made: JobSchedule) -> schedule_figures.CampaignFigures:
+def figures(made: Made) -> Any:  # noqa: ANN401 - as schedules have them
     """Return the figures of each campaign."""
-    return schedule_figures.figures(made)
+    return made.result.campaigns
 
 
-def job_states(made: JobSchedule) -> list[str]:
-    return list(schedule_figures.job_figures(made).state)
+def job_states(made: Made) -> list[str]:
+    return list(made.result.jobs.state)
 
 
 def placed(
     rows: Sequence[Row], nodes: int, placement: str, *, per_node: int = 1, until_s: float = NEVER
-) -> tuple[PlacedJobs, EventLog]:
+) -> tuple[Any, EventLog]:
     """Schedule jobs by the policy easy; return their nodes, and the log that follows."""
-    places = place(scheduled(rows, nodes, "easy", until_s=until_s), placement, per_node=per_node)
-    return places, places.log(0.0, LogProvenance())
+    shared = {"sharing": "cores", "cores_per_node": per_node} if per_node > 1 else {}
+    result = scheduled(rows, nodes // per_node, "easy", until_s=until_s, placement=placement, **shared).result
+    return result.places, result.log
 
 
 def written(result: Any, folder: Path, **options: str) -> Path:  # noqa: ANN401 - a result of schedule()

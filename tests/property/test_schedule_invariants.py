@@ -13,28 +13,37 @@ from hypothesis import strategies as st
 
 from bftrain import registry
 from bftrain.nodesets import expand
-from bftrain_datasets.log.provenance import LogProvenance
-from bftrain_datasets.scheduling.job_placement import place
-from bftrain_datasets.scheduling.schedule_figures import held_s, job_figures
-from tests.helpers.schedules import Row, jobs_of, scheduled
+from tests.helpers.schedules import Row, job_states, scheduled
 
 NODES = 7
 EasyBackfill: Any = registry.load("queue_policy", "easy")
 POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich", "ostrich-fifo")
 
 seconds = st.one_of(st.integers(0, 300), st.integers(0, 8000).map(lambda eighths: eighths / 8))
-rows = st.lists(
-    st.builds(
-        Row,
-        submit=seconds,
-        run=seconds,
-        size=st.integers(1, NODES + 1),
-        limit=st.one_of(st.just(0), st.integers(1, 900)),
-        user=st.integers(1, 4),
-    ),
-    min_size=1,
-    max_size=30,
-).map(lambda found: sorted(found, key=lambda row: row.submit))
+
+
+def from_zero(found: list[Row]) -> list[Row]:
+    """Sort jobs by their submission, the first of which is the begin of the log."""
+    begin = min(row.submit for row in found)
+    return sorted((row._replace(submit=row.submit - begin) for row in found), key=lambda row: row.submit)
+
+
+rows = (
+    st.lists(
+        st.builds(
+            Row,
+            submit=seconds,
+            run=seconds,
+            size=st.integers(1, NODES + 1),
+            limit=st.one_of(st.just(0), st.integers(1, 900)),
+            user=st.integers(1, 4),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+    .map(from_zero)
+    .filter(lambda found: any(row.size <= NODES for row in found))
+)
 
 
 def most_in_use(made: Any) -> int:  # noqa: ANN401 - a schedule
@@ -48,17 +57,26 @@ def most_in_use(made: Any) -> int:  # noqa: ANN401 - a schedule
     return max(accumulate((by for _, by in sorted(changes)), initial=0))
 
 
+def held_s(made: Any) -> float:  # noqa: ANN401 - a schedule
+    """Return the node-seconds that jobs held."""
+    return math.fsum(
+        made.jobs.size[job] * (min(made.stop_s(job), made.end_s) - start_s)
+        for job, start_s in enumerate(made.start_s)
+        if start_s < math.inf
+    )
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=30)
 @given(found=rows, estimates=st.sampled_from(("limit", "actual", "last2")), contiguous=st.booleans())
 def test_nodes_and_times(policy: str, found: list[Row], estimates: str, contiguous: bool) -> None:  # noqa: FBT001 - drawn
-    made = scheduled(found, NODES, policy, estimates, half_life_s=100.0)
+    placement = "contiguous" if contiguous else "first-fit"
+    made = scheduled(found, NODES, policy, estimates, half_life_s=100.0, placement=placement)
     assert most_in_use(made) <= NODES
     for job, row in enumerate(found):
         assert (made.start_s[job] == math.inf) == (row.size > NODES)
         assert made.start_s[job] >= row.submit
-    placed = place(made, "contiguous" if contiguous else "first-fit")
-    log = placed.log(0.0, LogProvenance())
+    placed, log = made.result.places, made.result.log
     assert log.idle_node_s + held_s(made) == pytest.approx(NODES * made.end_s, abs=1e-6)
     assert held_s(made) == pytest.approx(sum(row.size * row.run for row in found if row.size <= NODES))
     for at_s in (0.0, made.end_s / 3, found[-1].submit):
@@ -121,9 +139,9 @@ def test_an_end_in_the_middle_changes_nothing_before_it(found: list[Row], until_
     part = scheduled(found, NODES, policy, until_s=float(until_s))
     assert part.end_s == min(until_s, whole.end_s)
     assert [min(at_s, part.end_s + 1) for at_s in whole.start_s] == [min(at_s, part.end_s + 1) for at_s in part.start_s]
-    states = job_figures(part).state
+    states = job_states(part)
     assert states.count("done") + states.count("running") == sum(at_s < math.inf for at_s in part.start_s)
-    log = place(part, "first-fit").log(0.0, LogProvenance())
+    log = part.result.log
     assert log.idle_node_s + held_s(part) == pytest.approx(NODES * part.end_s, abs=1e-6)
 
 
@@ -135,4 +153,3 @@ def test_time_has_no_unit(found: list[Row], factor: float) -> None:
         one, two = (scheduled(each, NODES, policy, "actual") for each in (found, longer))
         if min(row.run for row in found) > 0:  # a job of no time is planned with one second
             assert [at_s * factor for at_s in one.start_s] == list(two.start_s)
-    assert jobs_of(longer).submit_s[-1] == found[-1].submit * factor

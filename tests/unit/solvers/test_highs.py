@@ -12,7 +12,6 @@ import pytest
 from bftrain import Limits, Quality, Termination, ValueTable
 from bftrain_solvers.highs import HighsSolver
 from bftrain_solvers.highs import maximised as maximised_with_highs
-from bftrain_solvers.library_process import LibraryProcess
 from tests.helpers.named_parts import EXACT
 from tests.helpers.tables import table_of
 
@@ -53,7 +52,7 @@ def maximised(matrix: Any, limits: Limits) -> Any:  # noqa: ANN401 - of the libr
 
 
 def test_a_step_that_overruns_the_deadline_by_seconds_is_stopped(solver: HighsSolver) -> None:
-    solver.worker = LibraryProcess(__name__)
+    solver.worker = type(solver.worker)(__name__)
     table = rough(300)
     assert solver.solve(table, PATIENT).quality is Quality.PROVEN
     begun = perf_counter()
