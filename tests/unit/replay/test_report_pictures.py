@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -78,8 +77,8 @@ def test_rows_of_nodes_stand_in_groups(by: str) -> None:
     if by == "kind":
         log = replace(log, kind_names=("v100", "k80"), node_kinds=np.array([0, 0, 1, 0], dtype=np.int32))
         assert log.node_names == ("a10", "a9", "b1", "b2")
-    page = page_of(bftrain.replay(log, [task("x", max_nodes=2)], Settings(racks=sets if by == "rack" else {})))
-    figure = figures_of(page)["holders"]
+    done = bftrain.replay(log, [task("x", max_nodes=2)], Settings(racks=sets if by == "rack" else {}))
+    figure = figures_of(page_of(done))["holders"]
     raster = figure["raster"]
     assert raster["rows"] == (["b1", "a9", "a10", "b2"] if by == "kind" else ["a9", "a10", "b1", "b2"])
     groups = ["a*", "b*"] if by == "name" else ["k80", "v100"]
@@ -88,5 +87,3 @@ def test_rows_of_nodes_stand_in_groups(by: str) -> None:
     for name, changes in states_of(raster).items():
         gone = state_at(changes, 900.0) == "the batch queue's"
         assert gone is (name in {"a10", "b1"})
-    for name in groups:
-        assert re.search(rf">{re.escape(name)}</", page)
