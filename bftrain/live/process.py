@@ -16,7 +16,6 @@ from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import LiveResources, open_site
 
@@ -30,13 +29,7 @@ Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None
 
 
 def run(
-    site: SiteSettings,
-    say: Say,
-    beside: Beside | None = None,
-    *,
-    warn: Say | None = None,
-    ends_with_it: bool = False,
-    ask_site: AskSite | None = None,
+    site: SiteSettings, say: Say, beside: Beside | None = None, *, warn: Say | None = None, ends_with_it: bool = False
 ) -> None:
     """Run until SIGTERM or SIGINT, which drain; a second signal ends at once.
 
@@ -45,7 +38,7 @@ def run(
     With ``ends_with_it`` the run also ends in order when ``beside`` has ended.
     """
     allow_many_connections()
-    asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it, ask_site=ask_site).run())
+    asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it).run())
 
 
 def allow_many_connections() -> None:
@@ -60,16 +53,8 @@ class LiveProcess:
     """One process's live run."""
 
     def __init__(
-        self,
-        site: SiteSettings,
-        say: Say,
-        beside: Beside | None,
-        *,
-        warn: Say | None = None,
-        ends_with_it: bool,
-        ask_site: AskSite | None = None,
+        self, site: SiteSettings, say: Say, beside: Beside | None, *, warn: Say | None = None, ends_with_it: bool
     ) -> None:
-        self._ask_site = ask_site
         self._site = site
         self._say, self._warn = _safe_say(say), _safe_say(warn or say)
         self._beside = beside
@@ -87,7 +72,7 @@ class LiveProcess:
             loop.add_signal_handler(number, self._signalled, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until now
         tell = lambda message: self._daemon.tell(message)  # noqa: E731, PLW0108 - there is none yet
-        opened = open_site(self._site, tell, self._ask_site)
+        opened = open_site(self._site, tell)
         try:
             self._daemon = LiveDaemon(opened, self._warn)
             if before := self._daemon.run_before:

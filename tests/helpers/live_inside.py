@@ -25,7 +25,6 @@ from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.harvesting import Pause
 from bftrain.live.model.keep_settings import KeepSettings
-from bftrain.live.model.member_views import MemberReport, MemberShare
 from bftrain.live.model.node_kinds import NodeKinds, NodeRates
 from bftrain.live.model.resource_views import Harvested, KindView
 from bftrain.live.model.schemas import (
@@ -42,7 +41,6 @@ from bftrain.live.model.schemas import (
 from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
 from bftrain.live.model.task_edit import TaskEdit
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
-from bftrain.live.nodes.shared_scheduler import AskSite
 from bftrain.live.process import LiveProcess
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
@@ -53,7 +51,7 @@ from bftrain.values import wire
 __all__ = [
     "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView",
     "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState",
-    "LiveView", "MemberReport", "MemberShare", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
+    "LiveView", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
     "SiteSettings", "Span", "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update",
     "Usage", "all_kept", "last_cluster", "load", "open_site", "ourselves", "wire",
 ]  # fmt: skip  # product names for tests, which import them from here alone
@@ -281,7 +279,6 @@ async def live_inside(
     *,
     begin: bool = True,
     said: list[str] | None = None,
-    ask_site: AskSite | None = None,
     **changes: Any,  # noqa: ANN401 - any setting of a site
 ) -> AsyncIterator[Inside]:
     """Yield a live run that has begun. It ends as if it were killed, unless the test drains it.
@@ -293,7 +290,7 @@ async def live_inside(
     meet(world)
     daemons: list[LiveDaemon] = []
     with parts():
-        opened = open_site(site, lambda what: daemons[0].tell(what), ask_site)  # noqa: PLW0108 - there is none yet
+        opened = open_site(site, lambda what: daemons[0].tell(what))  # noqa: PLW0108 - there is none yet
         daemon = LiveDaemon(opened, (lambda _: None) if said is None else said.append)
         daemons.append(daemon)
         service = LiveService(daemon)

@@ -79,7 +79,6 @@ class Route:
         return found
 
 
-_OF_SITES_WITH_MEMBERS: Final = ("/v1/site", "/v1/members")
 _SCHEMAS: Final = "#/components/schemas/{name}"
 _ABOUT: Final = """\
 What `bftrain live` is asked, over its Unix socket or over HTTP with a token. On the socket the kernel says who asks:
@@ -169,7 +168,7 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
     refusals = [400, 401, 408, 413, 421, 431, 500, 503]
     refusals += [403] if route.operators else []
     refusals += [404] if route.names else []
-    waits = route.method == "POST" or route.kind == "text/event-stream" or route.path in _OF_SITES_WITH_MEMBERS
+    waits = route.method == "POST" or route.kind == "text/event-stream"
     refusals += [409] if waits else []
     refusals += [415] if route.takes is not None else []
     operation: dict[str, Any] = {

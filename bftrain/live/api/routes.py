@@ -13,7 +13,6 @@ from bftrain.live.api.openapi import Answer, Parameter, Route, RouteRequest
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
-from bftrain.live.model.member_views import MemberReport, MemberShare, MemberView
 from bftrain.live.model.task_edit import TaskEdit
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
 from bftrain.live.tasks.usage_ledger import GROUPINGS
@@ -173,25 +172,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         HarvestingView,
         lambda service, asked: service.resume_harvesting(asked.caller),
         operators=True,
-    ),
-    _get(
-        "/v1/site",
-        "The settings of this site for live runs of users that join it.",
-        dict[str, Any],
-        lambda service, _: service.members.settings(),
-    ),
-    _get(
-        "/v1/members",
-        "Live runs of users that share the nodes; users see their own.",
-        tuple[MemberView, ...],
-        lambda service, asked: service.members.views(asked.caller),
-    ),
-    _post(
-        "/v1/members",
-        "Report what your own live run holds and could use; the answer is how many nodes it may hold.",
-        MemberShare,
-        lambda service, asked: service.members.report(asked.caller, asked.body),
-        takes=MemberReport,
     ),
     _get("/v1/history", _HISTORY, schemas.HistoryView, _history, query={"span": _LOOK_BACK}),
     _get("/v1/watch", _STREAMED, schemas.Update, _watch, kind=STREAM, query={"span": _LOOK_BACK, "updates": _UPDATES}),

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from bftrain import registry, speed_estimates
 from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live.api import resource_status
-from bftrain.live.api.member_service import MemberService, check_may_submit
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.task_edits import edited
 from bftrain.live.api.task_views import view_of
@@ -57,7 +56,6 @@ class LiveService:
         self.addresses: tuple[str, ...] = ()
         self.watch = StatusStream(daemon, self.status, self.nodes)
         self.metrics = LiveMetrics(daemon)
-        self.members = MemberService(daemon)
 
     async def submit(self, caller: Caller, given: schemas.Submission) -> schemas.TaskView:
         """Add a task; it is on disk when this returns."""
@@ -242,7 +240,6 @@ class LiveService:
             unit=site.unit,
             kinds=resource_status.kinds(daemon),
             pools=resource_status.pools(daemon),
-            share=getattr(daemon.opened.scheduler, "share", None),
             agents=len(daemon.node_manager.node_tracker.present),
             drained=len(self._task_store.drained),
             running=states.count("running"),
@@ -310,7 +307,6 @@ class LiveService:
         own = sum(record.uid == caller.uid for record in self._task_store.unfinished)
         if own >= _MOST_OF_ONE and not caller.operator:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
-        check_may_submit(caller, site)
         check_weight(caller, given.weight, site.api.max_weight)
         number, ending = self._task_store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # after the script

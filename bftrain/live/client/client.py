@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -19,7 +19,6 @@ import msgspec
 from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
-from bftrain.live.model.member_views import MemberReport, MemberShare, MemberView
 from bftrain.live.model.site_config import default_state
 from bftrain.live.model.task_edit import TaskEdit
 from bftrain.values import wire
@@ -136,18 +135,6 @@ class Client:
     def resume_harvesting(self) -> HarvestingView:
         """Use nodes again."""
         return self._ask("POST", "/v1/harvesting/resume", HarvestingView)
-
-    def site(self) -> dict[str, Any]:
-        """Return the settings of a site for its members."""
-        return self._ask("GET", "/v1/site", dict[str, Any])
-
-    def members(self) -> tuple[MemberView, ...]:
-        """Return the members of a site."""
-        return self._ask("GET", "/v1/members", tuple[MemberView, ...])
-
-    def report_member(self, report: MemberReport) -> MemberShare:
-        """Report what our own live run holds and could use; return what it may hold."""
-        return self._ask("POST", "/v1/members", MemberShare, body=report)
 
     def page(self) -> schemas.PageView:
         """Return the address of the status page."""

@@ -14,7 +14,6 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
 from bftrain.live.client.client import page_address
-from bftrain.live.commands.join import join, members
 from bftrain.live.commands.measure import measure
 from bftrain.live.commands.tasks import clock, hooks_in_words, talks
 
@@ -96,8 +95,7 @@ def command(
         run_site(site, log_format, out)
 
 
-for subcommand in (measure, join, members):
-    command.add_command(subcommand)
+command.add_command(measure)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")

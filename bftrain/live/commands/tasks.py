@@ -243,13 +243,12 @@ def status_table(status: StatusView) -> RenderableType:
     if status.decision is not None:
         last = status.decision
         decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
-    share = "" if status.share is None else f"; {status.share} may be held, says the site"
     until = "" if status.paused_until_s is None else f"; goes on at {clock(status.paused_until_s)}"
     rows = [
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
         (
             units("nodes"),
-            f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained{share}",
+            f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained",
         ),
         ("kinds", kinds_in_words(status)),
         *(("pool", units(pool_in_words(name, pool))) for name, pool in status.pools.items()),

@@ -228,7 +228,6 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     over: Annotated[int, said("Tasks that are done, failed or cancelled.")]
     speed: Annotated[float, said("Samples/s of all tasks.")]
     steps: Annotated[int, said("Entries of the journal.")]
-    share: Annotated[int | None, said("Nodes that we may hold, as a site says of which this is a member.")] = None
     paused_until_s: Annotated[float | None, said("When a pause ends, if it does; seconds since 1970.")] = None
     decision: LastDecision | None = None
     hooks: Annotated[HooksView | None, said("What hooks reported; null where the site names no spool.")] = None

@@ -150,8 +150,6 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     name: str = "bftrain"  # marks what is ours at the scheduler
     folder: str = ""
     state: str = ""
-    members: bool = False  # live runs of users, under their own accounts, share the nodes
-    join: str = ""  # the socket of the site that this live run is a member of
     launcher: str = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     environment: str = ""  # for tasks that name none
@@ -189,10 +187,6 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         checks.frozen_mapping(self, "environments")
         if self.environment and self.environment not in self.environments:
             checks.reject(self, "environment", f"there is no [environments.{self.environment}]")
-        if self.members and self.join:
-            checks.reject(self, "members", "cannot be said together with join", "leave out one of them")
-        if self.members and self.api.mode == "600":
-            checks.reject(self, "members", "cannot reach the socket", 'set mode = "660" or "666" of [api]')
         if len(str(self.socket).encode()) > _LONGEST_SOCKET:
             checks.reject(self, "state", "is too long for a socket in it", "set api.socket to a shorter path")
 
@@ -276,8 +270,13 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "keep": KeepSettings,
 }
 
-# Tables of earlier versions, and what replaces them
-_REMOVED: Final = {"notify": "leave it out; to hear of an end, run a command after bftrain submit --wait"}
+_OWN_RUNS: Final = "leave it out; each user runs a live run, and a Slurm QOS with GrpTRES limits its nodes"
+# Tables and keys of earlier versions, and their replacements
+_REMOVED: Final = {
+    "[notify]": "leave it out; to hear of an end, run a command after bftrain submit --wait",
+    "members": _OWN_RUNS,
+    "join": _OWN_RUNS,
+}
 
 
 def default_state() -> Path:
@@ -293,9 +292,9 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
-    for name, fix in _REMOVED.items():
-        if name in data:
-            raise BadConfig(f"[{name}] was removed", where=f"{path}:{line_of(text, (name,))}", fix=fix)
+    for removed, fix in _REMOVED.items():
+        if (name := removed.strip("[]")) in data:
+            raise BadConfig(f"{removed} was removed", where=f"{path}:{line_of(text, (name,))}", fix=fix)
     for name, kind in _TABLES.items():
         if name in data:  # each by itself, so that an unknown key is found with its line and the nearest known one
             if not isinstance(data[name], dict):
@@ -307,7 +306,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
         fix = 'add [scheduler] with a name such as "slurm", or "local" to train on this machine'
         raise BadConfig("names no scheduler", where=str(path), fix=fix)
     base = path.absolute().parent
-    named = [name for name in ("folder", "state", "join") if getattr(settings, name)]
+    named = [name for name in ("folder", "state") if getattr(settings, name)]
     placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in named}
     if settings.api.mode != "600" and not {"objective", "solver"}.intersection(data.get("deciding", {})):
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)

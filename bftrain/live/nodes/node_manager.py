@@ -13,7 +13,6 @@ from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.site_config import Times
 from bftrain.live.nodes.reconcile import NodeTracker, node_events
-from bftrain.live.nodes.shared_scheduler import SharedScheduler
 from bftrain.live.schedulers.pools import in_words, keep_running
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.tasks.launcher_pool import LauncherPool
@@ -41,13 +40,12 @@ class NodeManager:
         self._loop = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._since_look: list[News] | None = None
-        self._wanted: tuple[int, frozenset[str], Mapping[str, int], int] | None = None
+        self._wanted: tuple[int, frozenset[str], Mapping[str, int]] | None = None
         self._idle_since = self._swept = time.monotonic()
         self._giving: set[str] = set()  # nodes that the scheduler is just asked to take
         self._deadlines: dict[str, asyncio.TimerHandle] = {}  # noticed nodes -> when their grace is over
         self._jobs: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
-        self._above: set[str] = set()  # nodes above our share of a site, until they are left
         self._opened = self._closed = self._misnamed = False
 
     @property
@@ -128,39 +126,23 @@ class NodeManager:
         if self._soon is None:
             self._soon = self._loop.call_soon(self.synchronise_pool)
 
-    def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int], fewest: int = 1) -> None:
-        """Report to the scheduler how many nodes could be used, in total and of each kind, and the fewest of use."""
-        if not self._closed and (nodes, drained, by_kind, fewest) != self._wanted:
-            self._wanted = (nodes, drained, by_kind, fewest)
-            if isinstance(self._scheduler, SharedScheduler):
-                self._scheduler.fewest = fewest
+    def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
+        """Report to the scheduler how many nodes could be used, in total and of each kind."""
+        if not self._closed and (nodes, drained, by_kind) != self._wanted:
+            self._wanted = (nodes, drained, by_kind)
             if (want_kinds := getattr(self._scheduler, "want_kinds", None)) is not None:
                 want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
 
     def leave_drained(self) -> None:
-        """Leave nodes drained by the scheduler or above our share, and use other ones; called at intervals."""
+        """Leave nodes drained by the scheduler, and use other ones; called at intervals."""
         to_leave = getattr(self._scheduler, "to_leave", None)
         if to_leave is None or self._closed:
             return
         off = to_leave()
-        off |= self._above_share(off)
         if off != self.node_tracker.to_leave:
             self.node_tracker.to_leave = off
             self.leave(off)
-
-    def _above_share(self, off: frozenset[str]) -> frozenset[str]:
-        """Return the nodes to leave for other members of a site: unused ones first, and each until it is left."""
-        if not isinstance(self._scheduler, SharedScheduler):
-            return frozenset()
-        present = self.node_tracker.held
-        self._above.intersection_update(present)
-        left = sorted(self._decision_loop.pool - off - self._above)
-        unused = self._decision_loop.unused
-        left.sort(key=lambda node: node in unused)
-        count = self._scheduler.above_share(len(present - off - self._above))
-        self._above.update(left[max(0, len(left) - count) :])
-        return frozenset(self._above)
 
     def rest(self, pool: frozenset[str]) -> None:
         """Release all nodes when there has been no work for a while; called periodically."""

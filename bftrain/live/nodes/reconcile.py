@@ -26,7 +26,7 @@ class NodeTracker:
         self.present: set[str] = set()  # an agent is registered there
         self.expected: set[str] = set()  # their agents may still come back after a restart
         self.drained: frozenset[str] = frozenset()  # they must not be used
-        self.to_leave: frozenset[str] = frozenset()  # drained by the scheduler, or above our share
+        self.to_leave: frozenset[str] = frozenset()  # drained by the scheduler
         self.noticed: set[str] = set()  # announced as about to be taken, by their agents
         self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
         self.closed = False  # no node is used any more
@@ -51,15 +51,10 @@ class NodeTracker:
 
     @property
     def not_to_use(self) -> frozenset[str]:
-        """The nodes that we leave by ourselves: drained, or above our share of a site; and their GPUs."""
+        """The nodes that we leave by ourselves: drained by operators or the scheduler; and their GPUs."""
         left = self.drained | self.to_leave
         known = (self.present, self.expected, self.allowed) if left else ()
         return left.union(name for names in known for name in names if node_of(name) in left)
-
-    @property
-    def held(self) -> set[str]:
-        """The nodes that the scheduler gave us, to be used or not."""
-        return self.present if self.agents_used else self.allowed
 
     @property
     def ours(self) -> AbstractSet[str]:

@@ -385,8 +385,7 @@ class LiveDaemon:
     def want(self) -> None:
         """Report to the scheduler how many nodes could be used, and which must not be."""
         by_kind = {pool.kind: self._usable(pool.kind) for pool in self.site.pools if pool.kind}
-        fewest = min((spec.min_nodes for spec in self._willing()), default=1)
-        self.node_manager.want(self._usable(), self.task_store.drained, by_kind, fewest)
+        self.node_manager.want(self._usable(), self.task_store.drained, by_kind)
 
     def _willing(self) -> list[TaskSpec]:
         """Return the tasks that may compete."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 from msgspec.structs import replace
 
@@ -23,8 +23,6 @@ from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotA
 from bftrain.journal import Journal
 from bftrain.journal_archive import complete_file
 from bftrain.live.model.site_config import Agents, SiteSettings
-from bftrain.live.nodes.shared_scheduler import AskSite, SharedScheduler
-from bftrain.live.run.site_members import SiteMembers
 from bftrain.live.schedulers.pool_settings import PoolSettings
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.port import AgentOrder, Scheduler
@@ -53,7 +51,6 @@ class LiveResources:
     scheduler: Scheduler
     hub: AgentHub | None
     agent_order: AgentOrder
-    members: SiteMembers | None
 
     def close(self) -> None:
         """Close all of them, without a message to agents."""
@@ -62,11 +59,8 @@ class LiveResources:
             lock.close()
 
 
-def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None) -> LiveResources:
-    """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread.
-
-    With ``ask_site`` this is a member of a site, and takes its share of the nodes.
-    """
+def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
+    """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread."""
     for folder in (Path(site.state), Path(site.folder), site.tasks):
         _make_private(folder)
     deciding = replace(
@@ -81,9 +75,6 @@ def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None
         lock = opened.enter_context(_locked(Path(site.state, "lock")))
         folder_lock = opened.enter_context(_locked(Path(site.folder, "live.lock"), shared=True))
         scheduler = _scheduler(site, _owner(lock))
-        members = SiteMembers(scheduler, deciding.entities) if site.members else None
-        if (ask := ask_site if members is None else members.ask) is not None:
-            scheduler = cast("Scheduler", SharedScheduler(scheduler, ask))
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         opened.callback(journal.close)
         journal.leave_checkpoints()
@@ -96,7 +87,7 @@ def open_site(site: SiteSettings, tell: OnEvent, ask_site: AskSite | None = None
         hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
         opened.pop_all()  # nothing is in the way: all of it stays open
     order = _agent_order(site, hub)
-    return LiveResources(site, (lock, folder_lock), journal, task_store, harvester, scheduler, hub, order, members)
+    return LiveResources(site, (lock, folder_lock), journal, task_store, harvester, scheduler, hub, order)
 
 
 def _make_private(folder: Path) -> None:

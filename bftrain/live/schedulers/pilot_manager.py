@@ -128,10 +128,6 @@ class PilotJobs:
         """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
         return self._drains.among(self._announced)
 
-    async def idle(self) -> int:
-        """Count the idle nodes that pilots may take."""
-        return max(0, len(await self._batch.idle(self._run)) - self._settings.reserve)
-
     async def check(self, agent: AgentOrder) -> None:
         """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be down for now."""
         with suppress(CommandFailed):

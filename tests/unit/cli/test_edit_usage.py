@@ -1,4 +1,4 @@
-"""``bftrain edit``, ``usage``, ``live join`` and ``live members``, and settings of a live run from options."""
+"""``bftrain edit`` and ``usage``, and settings of a live run from options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +18,7 @@ from bftrain import Entity
 from bftrain.live.model.site_config import Api, SiteSettings, Usage
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_callers import ANN, BOB, submission
-from tests.helpers.live_inside import World, submit
+from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
 
 
@@ -70,13 +69,6 @@ def test_usage_is_a_table_csv_and_json_of_a_live_run_or_a_journal(
     assert float(row["gpu_s"]) == pytest.approx(4 * float(row["node_s"]))
 
 
-class Idle(World):
-    """A world with four idle nodes."""
-
-    async def idle(self) -> int:
-        return 4
-
-
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SiteSettings]:
     """Collect the settings of live runs instead of running them."""
@@ -85,39 +77,6 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SiteSetting
     run: Any = mock.Mock(side_effect=lambda site, *_, **__: found.append(site))
     monkeypatch.setattr("bftrain.live.process.run", run)
     return found
-
-
-def test_a_user_joins_and_goes_on_by_the_kept_settings_while_the_site_is_away(
-    tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]
-) -> None:
-    state = tmp_path / "own"
-    with live_thread(tmp_path, Idle(), members=True, api=Api(mode="666"), name="hall") as site:
-        socket = site.socket
-        own = ("--account", "climate", "--option=--mem=0", "--state", state, "--python", "/apps/python")
-        shown = bftrain("live", "join", socket, *own, "--show")
-        assert (shown.code, tomllib.loads(shown.out)["join"], state.exists()) == (0, socket, False)
-        done = bftrain("live", "join", socket, *own)
-        assert (done.code, "a member of site 'hall'" in done.err) == (0, True), done.err
-        assert bftrain("live", "members", "--live", socket).code == 0
-    (first,) = started
-    table = {"name": "inside", "account": "climate", "options": ["--mem=0"]}
-    assert (first.name, first.join, first.scheduler, first.agents.python) == ("hall", socket, table, "/apps/python")
-    assert (first.state, first.folder, first.api.mode) == (str(state), str(state), "600")
-    again = bftrain("live", "join", socket, "--state", state)
-    assert (again.code, "the settings that it gave before hold" in again.err) == (0, True)
-    assert started[1] == first
-    other = bftrain("live", "join", tmp_path / "other.sock", "--state", state)
-    assert (other.code, f"is a member of {socket}" in other.err) == (3, True)
-
-
-def test_a_site_that_takes_no_members_is_not_joined(
-    tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]
-) -> None:
-    with live_thread(tmp_path, Idle()) as site:
-        closed = bftrain("live", "join", site.socket, "--state", tmp_path / "own")
-        assert (closed.code, "takes no members" in closed.err) == (3, True)
-        assert bftrain("live", "members", "--live", site.socket).code == 3
-    assert (started, (tmp_path / "own").exists()) == ([], False)
 
 
 def test_a_live_run_has_the_shares_of_a_file(tmp_path: Path, bftrain: CommandLine, started: list[SiteSettings]) -> None:
