@@ -67,7 +67,6 @@ CALLS: Final[dict[str, Call]] = {
     "train": Call("{}/script.py --backend process --nodes 1:1", long=True),
     "elastic check": Call("{}/script.py --backend process --steps 2 --patience 2", code=3, long=True),
     "live": Call("--config {}/tasks.toml", code=3, nothing=True),
-    "live measure": Call("--live {}/none", code=4, nothing=True),
     "live pause": Call("--live {}/none", code=4, nothing=True),
     "live resume": Call("--live {}/none", code=4, nothing=True),
     "submit": Call("--live {}/none --nodes 1:2 {}/script.py", code=4, nothing=True),

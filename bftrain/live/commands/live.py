@@ -14,7 +14,6 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
 from bftrain.live.client.client import page_address
-from bftrain.live.commands.measure import measure
 from bftrain.live.commands.tasks import clock, hooks_in_words, talks
 
 if TYPE_CHECKING:
@@ -93,9 +92,6 @@ def command(
         site = load(config, to_run=True)
         site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
         run_site(site, log_format, out)
-
-
-command.add_command(measure)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")

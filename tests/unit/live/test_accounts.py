@@ -1,4 +1,4 @@
-"""Hours and samples that were used, what is removed when, kinds of nodes, and waits of other jobs."""
+"""Hours and samples that were used, what is removed when, and kinds of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from bftrain import BadInput, Journal, Rerun, Run, Settings, SpeedCurve, build_harvester
-from bftrain.live.commands.wait_statistics import compare
 from bftrain.live.tasks.usage_ledger import UsageLedger
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
@@ -429,14 +428,3 @@ async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp
         assert world.held["picky"] == {"v1"}
         spec = daemon.harvester.spec("picky")
         assert spec.curves == {"v100": spec.curve}
-
-
-def test_what_changes_for_both_sides_of_a_pair_widens_no_interval() -> None:
-    """The load of the machine changes from pair to pair; the difference within each is the same."""
-    before = [[0.1 * pair, 0.1 * pair] for pair in range(8)]
-    after = [[wait + 0.25 for wait in block] for block in before]
-    median, p95, longest = compare(before, after)
-    assert (median.name, p95.name, longest.name) == ("median", "p95", "longest")
-    assert (median.low_s, median.high_s) == (pytest.approx(0.25), pytest.approx(0.25))
-    assert median.difference_s == pytest.approx(median.with_s - median.without_s)
-    assert longest.low_s is None
