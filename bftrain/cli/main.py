@@ -97,7 +97,6 @@ _TABLE: Final = {
     "queue": (f"{_LIVE}.tasks:queue", "List the tasks of a live run."),
     "status": (f"{_LIVE}.tasks:status", "Show the state of a live run, or of one of its tasks."),
     "usage": (_LIVE, "Show the node-hours used in a live run, by user, project, campaign, month or task."),
-    "top": (_LIVE, "Watch a live run in the terminal: nodes, tasks, their sizes over time, events."),
     "page": (f"{_LIVE}.live:page", "Print the address of a live run's status page, or open it."),
     "logs": (f"{_LIVE}.tasks:logs", "Print the output of a task's workers."),
     "edit": (f"{_LIVE}.edit:edit", "Change waiting tasks."),

@@ -73,7 +73,6 @@ CALLS: Final[dict[str, Call]] = {
     "queue": Call("--live {}/none", code=4, nothing=True),
     "status": Call("--live {}/none", code=4, nothing=True),
     "usage": Call("--live {}/none", code=4, nothing=True),
-    "top": Call("--live {}/none", code=4, nothing=True),
     "page": Call("--live {}/none", code=4, nothing=True),
     "logs": Call("--live {}/none a", code=4, nothing=True, lines=True),
     "edit": Call("--live {}/none a --weight 1", code=4, nothing=True),

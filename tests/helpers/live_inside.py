@@ -20,7 +20,6 @@ from bftrain import Availability, Journal, Run, Settings, Submission, TaskView, 
 from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
-from bftrain.live.client.client import LiveView
 from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.harvesting import Pause
@@ -51,7 +50,7 @@ from bftrain.values import wire
 __all__ = [
     "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView",
     "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState",
-    "LiveView", "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
+    "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
     "SiteSettings", "Span", "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update",
     "Usage", "all_kept", "last_cluster", "load", "open_site", "ourselves", "wire",
 ]  # fmt: skip  # product names for tests, which import them from here alone

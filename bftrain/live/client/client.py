@@ -6,17 +6,15 @@ import http.client
 import os
 import socket
 import struct
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from bftrain.errors import BadInput, BftrainError, NotAvailable
+from bftrain.errors import BadInput, NotAvailable
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.site_config import default_state
@@ -266,120 +264,3 @@ def _as_error(status: int, answer: bytes, address: str) -> BadInput | NotAvailab
         return NotAvailable(problem.what, where=problem.where, fix=problem.fix)
     kind = _KINDS.get(status, BadInput)
     return kind(problem.what, where=problem.where, fix=problem.fix)
-
-
-_HAPPENED: Final = 200
-_YOUNGEST: Final = 10  # no less than this part of a span is looked at
-_AGAIN_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-
-
-class LiveView:
-    """The state of a live run, built from its updates, the first of which is complete."""
-
-    def __init__(self, first: schemas.Update) -> None:
-        self.status: schemas.StatusView = first.status
-        self.day = first.day
-        self.tasks: dict[int, schemas.TaskRow] = {}
-        self.more = 0
-        self.nodes: dict[str, tuple[str, int]] = {}
-        self.width_s = 1.0
-        self.span_s = 0.0
-        self.cells: dict[float, schemas.Cell] = {}  # by when they begin
-        self.happened: deque[schemas.Happening] = deque(maxlen=_HAPPENED)
-        self.update(first)
-
-    def update(self, update: schemas.Update) -> None:
-        """Apply an update."""
-        self.status, self.day = update.status, update.day
-        if update.tasks is not None:
-            self.tasks.update((row.number, row) for row in update.tasks.changed)
-            for number in update.tasks.gone:
-                self.tasks.pop(number, None)
-            self.more = update.tasks.more
-        if update.nodes is not None:
-            self.nodes.update(update.nodes.changed)
-            for name in update.nodes.gone:
-                self.nodes.pop(name, None)
-        if update.history is not None:
-            self.width_s, self.span_s = update.history.width_s, update.history.span_s
-            for cell in update.history.cells:
-                self.cells.pop(cell.begin_s, None)
-                self.cells[cell.begin_s] = cell
-            oldest = self.status.now_s - self.span_s - self.width_s
-            for begin_s in [begin_s for begin_s in self.cells if begin_s < oldest]:
-                del self.cells[begin_s]
-            self.happened.extend(update.history.happened)
-
-    def sizes(self, task: int, parts: int) -> list[float]:
-        """Return the mean number of nodes of a task in each part of the shown time."""
-        return self._means(parts, lambda cell: cell.sizes.get(task, 0.0))
-
-    def speeds(self, parts: int) -> list[float]:
-        """Return the mean samples/s of all tasks in each part of the shown time."""
-        return self._means(parts, lambda cell: cell.speed)
-
-    def _means(self, parts: int, value: Callable[[schemas.Cell], float]) -> list[float]:
-        now_s = self.status.now_s
-        # Of a young run not all of the span is looked at, but a part of it at least
-        known_s = max(now_s - self.span_s, min(self.cells, default=now_s))
-        begin_s = min(now_s - self.span_s / _YOUNGEST, known_s)
-        part_s = (now_s - begin_s) / parts
-        sums, known = [0.0] * parts, [0.0] * parts
-        for cell in self.cells.values():
-            part = min(parts - 1, int((cell.begin_s + cell.known_s / 2 - begin_s) / part_s))
-            if part >= 0:
-                sums[part] += cell.known_s * value(cell)
-                known[part] += cell.known_s
-        return [total / seconds if seconds else 0.0 for total, seconds in zip(sums, known, strict=True)]
-
-
-class StreamClient:
-    """Follows a live run in a thread, which calls ``changed`` after each update."""
-
-    def __init__(self, client: Client, span_s: float, changed: Callable[[], None]) -> None:
-        self._client = client
-        self._span_s = span_s
-        self._changed = changed
-        self.changes = 0  # how often there was something new
-        self._ending = threading.Event()
-        self._lock = threading.Lock()
-        updates = client.updates(span_s)
-        self._scene = LiveView(next(updates))  # a run that cannot be reached is an error, and no screen
-        self._lost: tuple[float, str] | None = None
-        self._thread = threading.Thread(target=self._follow, args=(updates,), name="follower", daemon=True)
-        self._thread.start()
-
-    def look(self, draw: Callable[[LiveView, tuple[float, str] | None], None]) -> None:
-        """Call ``draw`` with the current state and, if the connection is lost, since when and why."""
-        with self._lock:
-            draw(self._scene, self._lost)
-
-    def end(self) -> None:
-        """Stop following."""
-        self._ending.set()
-
-    def _follow(self, updates: Iterator[schemas.Update]) -> None:
-        tries = 0
-        while not self._ending.is_set():
-            try:
-                for update in updates:
-                    if self._ending.is_set():
-                        return
-                    tries = 0
-                    with self._lock:
-                        self.changes += 1
-                        if self._lost is not None:  # the first update after that has all
-                            self._lost, self._scene = None, LiveView(update)
-                        else:
-                            self._scene.update(update)
-                    self._changed()
-                reason = "it ended"
-            except BftrainError as error:
-                reason = error.what
-            with self._lock:
-                self._lost = (time.time() if self._lost is None else self._lost[0], reason)
-                self.changes += 1
-            self._changed()
-            self._ending.wait(_AGAIN_S[min(tries, len(_AGAIN_S) - 1)])
-            tries += 1
-            updates = self._client.updates(self._span_s)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.output import Output, prints_results, table
-from bftrain.errors import BadInput, Interrupted, PartlyFailed
+from bftrain.cli.output import LITERAL, Output, prints_results, table
+from bftrain.errors import BadInput, Interrupted, PartlyFailed, UsageError
 from bftrain.node_units import NODE, words_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ R = TypeVar("R")
 
 _REMARKS: Final = 5
 _LOG_EVERY_S: Final = 0.5
+_WATCH_S: Final = 2.0
 OVER: Final = frozenset({"done", "failed", "cancelled"})
 _LINES_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
 _LAST_BYTES: Final = 1024 * 1024  # of a log, shown by default
@@ -125,23 +127,52 @@ COLUMNS: Final = ("task", "user", "state", "nodes", "done", "speed", "loss", "wa
 @talks
 def queue(client: Client, out: Output, *, over: bool) -> None:
     """List your tasks in a live run; its operators see those of all users."""
-    tasks, now = client.tasks(over=over), time.time()
+    tasks = client.tasks(over=over)
+    out.result(tasks, lambda: task_table(tasks))
+
+
+def task_table(tasks: Sequence[TaskView]) -> RenderableType:
+    """Return a table of tasks for the terminal."""
+    now = time.time()
     title = f"{len(tasks)} tasks" if len(tasks) != 1 else "1 task"
     heads = [*map(words_of(tasks[0].unit if tasks else NODE), COLUMNS)]
-    out.result(tasks, lambda: table(title, heads, [row(task, now) for task in tasks], left=(0, 1, 2, 4)))
+    return table(title, heads, [row(task, now) for task in tasks], left=(0, 1, 2, 4))
 
 
 @click.command(cls=DocumentedCommand, example="bftrain status resnet")
 @click.argument("task", metavar="[TASK]", required=False)
+@click.option("--watch", is_flag=True, help=f"Show it and the tasks again every {_WATCH_S:g} s, until Ctrl-C.")
 @talks
-def status(task: str | None, client: Client, out: Output) -> None:
+def status(task: str | None, client: Client, out: Output, *, watch: bool) -> None:
     """Show the status of a live run, or all about TASK (a name, or #number)."""
-    if task is not None:
+    if watch:
+        if out.json or not sys.stdout.isatty():
+            raise UsageError("needs a terminal, and prints no JSON", where="--watch", fix="leave out --watch")
+        _watch(lambda: status_and_tasks(client) if task is None else described(client.task(task)))
+    elif task is not None:
         found = client.task(task)
         out.result(found, lambda: described(found))
     else:
         run = client.status()
         out.result(run, lambda: status_table(run))
+
+
+def _watch(look: Callable[[], RenderableType]) -> None:
+    """Show what ``look`` returns on a screen of its own, until Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    with suppress(KeyboardInterrupt), Live(look(), console=Console(**LITERAL), screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(_WATCH_S)
+            live.update(look(), refresh=True)
+
+
+def status_and_tasks(client: Client) -> RenderableType:
+    """Return the status of a live run and its unfinished tasks, for the terminal."""
+    from rich.console import Group
+
+    return Group(status_table(client.status()), task_table(client.tasks()))
 
 
 def row(task: TaskView, now_s: float) -> tuple[object, ...]:

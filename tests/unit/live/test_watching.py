@@ -31,7 +31,6 @@ from tests.helpers.live_inside import (
     Api,
     Caller,
     Inside,
-    LiveView,
     Span,
     Update,
     World,
@@ -43,6 +42,7 @@ from tests.helpers.live_inside import (
     wire,
 )
 from tests.helpers.live_limits import set_limits
+from tests.helpers.live_view import LiveView
 
 STRANGER = Caller(uid=4242, user="stranger", operator=False)
 
