@@ -14,15 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Self
 
-from bftrain import journal_parts
 from bftrain.config import Settings, recorded_settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.files import overwrite_error
 from bftrain.journal_file import FORMAT, check_format, has_journal_header, set_durability
-from bftrain.journal_parts import JournalPart
-from bftrain.journal_steps import JournalStep, StoredSnapshot, read_steps, repair_of
-from bftrain.journal_wal import damaged_tail
+from bftrain.journal_steps import JournalStep, StoredSnapshot, damage_remedy, read_steps
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
@@ -50,6 +47,9 @@ _STANDING: Final = """CREATE TABLE IF NOT EXISTS standing (
 ) STRICT"""
 
 
+_FIRST: Final = "first"  # the key of the last step that was removed
+_REMOVE: Final = "DELETE FROM entry WHERE number IN (SELECT number FROM entry WHERE step <= ? ORDER BY number LIMIT ?)"
+
 # SQLite's codes for temporary failures: no space, read-only for now, disk error
 _MAY_PASS: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
@@ -71,7 +71,7 @@ class Journal:
         self.path = path
         self._safe, self._next = True, 0
         self.writes = 0  # since it was opened
-        self.parts = journal_parts.read_parts(self.rows) if self.has_table("part") else ()
+        self.first = self._read_first()  # the step after which steps are readable: earlier ones were removed
         self._number, self._step, self._kind = self._last_entry()
         select = "SELECT coalesce(max(step), -1) FROM standing WHERE changed"
         # The last step with a change of settings; -1 for none
@@ -112,8 +112,6 @@ class Journal:
         # user, SQLite reads only files opened as immutable; a journal being written has a -wal file beside it.
         rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
         place = f"{path.absolute().as_uri()}?immutable=1" if rests else path
-        if damage := damaged_tail(path):
-            raise BadInput(f"is damaged: {damage}", where=str(path), fix=repair_of(path))
         connection = sqlite3.connect(place, uri=rests)
         try:
             set_durability(connection)
@@ -121,7 +119,7 @@ class Journal:
             return cls(connection, path)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             connection.close()
-            fix = repair_of(path) if has_journal_header(path) else None
+            fix = damage_remedy(path) if has_journal_header(path) else None
             if not path.stat().st_size:
                 fix = "put a copy back that has its tasks, or remove it to begin without any"
                 raise BadInput("is empty, and no journal", where=str(path), fix=fix) from error
@@ -141,9 +139,9 @@ class Journal:
         self._connection.close()
 
     def leave_checkpoints(self) -> None:
-        """Let others move what is written into the file itself, by :func:`bftrain.journal_archive.complete_file`.
+        """Let :func:`bftrain.journal_file.complete_file` move what is written into the file itself.
 
-        SQLite would do so within a write, which takes that up to 40 ms instead of one.
+        SQLite would do so within a write, which would then take up to 40 ms instead of one.
         """
         self._connection.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
 
@@ -182,45 +180,41 @@ class Journal:
         self.change(
             (_STANDING, ()),
             ("INSERT OR REPLACE INTO standing VALUES (?, ?, ?, ?)", row),
-            (clear, (self._cut, self._next)),
+            (clear, (self.first, self._next)),
             sync=changed,
         )
         self._closed = self._step if changed else self._closed
 
     def cut_point(self) -> int:
-        """Return the last step that can be moved into another file; its snapshot is kept from now on."""
+        """Return the last step that can be removed, 0 for none; its snapshot is kept from now on."""
         select = "SELECT step FROM standing WHERE NOT changed AND step > ? AND step < ? ORDER BY step LIMIT 1"
-        found = self.rows(select, (self._cut, self._step)) if self.has_table("standing") else []
+        found = self.rows(select, (self.first, self._step)) if self.has_table("standing") else []
         self._next = int(found[0][0]) if found else 0
         return self._next
 
-    def cut(self, part: JournalPart) -> None:
-        """Begin after a part that was copied into a file of its own; its entries can be removed from then on."""
-        row = (part.last, part.first, part.digest, part.file)
+    def cut(self, last: int) -> None:
+        """Begin after step ``last``, which :meth:`cut_point` returned; :meth:`remove_cut` removes the earlier steps."""
         clear = "DELETE FROM standing WHERE NOT changed AND step < ?"
-        insert = "INSERT INTO part (last, first, digest, file) VALUES (?, ?, ?, ?)"
-        self.change((journal_parts.TABLE, ()), (insert, row), (clear, (part.last,)))
-        self.parts = (*self.parts, part)
+        self.change(("INSERT OR REPLACE INTO about VALUES (?, ?)", (_FIRST, str(last))), (clear, (last,)))
+        self.first = last
 
-    def remove_moved(self, most: int) -> bool:
-        """Remove some of the entries that were moved into other files; return whether there were any."""
-        if not self.parts or not self.rows("SELECT 1 FROM entry WHERE step <= ? LIMIT 1", (self._cut,)):
+    def remove_cut(self, most: int) -> bool:
+        """Remove up to ``most`` entries before the first step; return whether there were any."""
+        if not self.first or not self.rows("SELECT 1 FROM entry WHERE step <= ? LIMIT 1", (self.first,)):
             return False
-        self.change(journal_parts.remove_steps(self._cut, most), sync=False)
+        self.change((_REMOVE, (self.first, most)), sync=False)
         return True
 
-    def fill(
-        self, entries: Sequence[tuple[Any, ...]], standing: Sequence[tuple[Any, ...]], parts: Sequence[JournalPart]
-    ) -> None:
-        """Take over entries and snapshots of another journal into this one, which is new, after ``parts`` of it."""
-        tables = {"entry (number, step, kind, time_s, body)": entries, "standing": standing}
-        tables["part (last, first, digest, file)"] = [(one.last, one.first, one.digest, one.file) for one in parts]
-        statements: list[Statement] = [(_STANDING, ()), (journal_parts.TABLE, ())]
-        for table, rows in tables.items():
-            marks = ", ".join("?" * len(rows[0])) if rows else ""
-            statements += [(f"INSERT INTO {table} VALUES ({marks})", row) for row in rows]  # noqa: S608 - constant text
-        self.parts = tuple(parts)
-        self.change(*statements)
+    def _read_first(self) -> int:
+        found = self.rows("SELECT value FROM about WHERE key = ?", (_FIRST,))
+        if not found and self.has_table("part"):  # of the version before, which moved steps into other files
+            found = self.rows("SELECT coalesce(max(last), 0) FROM part")
+        text = str(found[0][0]) if found else "0"
+        if not text.isdecimal():
+            raise BadInput(
+                "is damaged: its first step is no number", where=str(self.path), fix=damage_remedy(self.path)
+            )
+        return int(text)
 
     def _insert(
         self, step: int, items: Sequence[Event | Decision], also: Sequence[Statement] = (), *, sync: bool = True
@@ -249,20 +243,17 @@ class Journal:
         self.writes += 1
         if rows:
             self._number, self._step, self._kind = self._number + len(rows), step, rows[-1][1]
-        else:  # perhaps entries came from another journal, or went there
+        else:  # perhaps entries were removed
             self._number, self._step, self._kind = self._last_entry()
 
     def _last_entry(self) -> tuple[int, int, str]:
         select = "SELECT number, step, kind FROM entry ORDER BY number DESC LIMIT 1"
         last: tuple[Any, Any, str] | None = self._connection.execute(select).fetchone()
         if last is not None and not (isinstance(last[0], int) and isinstance(last[1], int)):
-            raise BadInput("is damaged: its last entry has no number", where=str(self.path), fix=repair_of(self.path))
-        return last or (0, self._cut, "")
-
-    @property
-    def _cut(self) -> int:
-        """The last step that was moved into another file; 0 for none."""
-        return self.parts[-1].last if self.parts else 0
+            raise BadInput(
+                "is damaged: its last entry has no number", where=str(self.path), fix=damage_remedy(self.path)
+            )
+        return last or (0, self.first, "")
 
     @property
     def settings(self) -> Settings:
@@ -312,7 +303,7 @@ class Journal:
         for step, settings, changed, body in self.rows(select) if self.has_table("standing") else ():
             where, texts = f"{self.path}: standing {step}", (settings, body)
             if not isinstance(step, int) or step > self._step or not all(isinstance(text, str) for text in texts):
-                raise BadInput("is damaged: no such step", where=where, fix=repair_of(self.path))
+                raise BadInput("is damaged: no such step", where=where, fix=damage_remedy(self.path))
             yield StoredSnapshot(
                 step=step,
                 settings=recorded_settings(settings, where),
@@ -333,53 +324,25 @@ class Journal:
             with closing(self._connection.execute(select, values)) as cursor:
                 yield from cursor
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            raise BadInput(f"is damaged: {error}", where=str(self.path), fix=repair_of(self.path)) from error
+            raise BadInput(f"is damaged: {error}", where=str(self.path), fix=damage_remedy(self.path)) from error
 
-    @property
-    def first(self) -> int:
-        """The step after which steps are readable; 0 if all are in this file or the files of its parts."""
-        first = self._cut
-        for part in reversed(self.parts):
-            if part.last != first or not self._file_of(part).is_file():
-                break
-            first = part.first
-        return first
-
-    def _file_of(self, part: JournalPart) -> Path:
-        return self.path.parent / part.file if part.file else self.path.parent / "no such part"
-
-    def snapshot_at(self, cut: int) -> StoredSnapshot:
-        """Return the snapshot between two parts."""
-        part = next((part for part in self.parts if part.first == cut and self._file_of(part).is_file()), None)
-        if cut != self._cut and part is not None:
-            with Journal.open(self._file_of(part)) as opened:
-                return opened.snapshot_at(cut)
-        found = next(self._snapshots(f"WHERE step = {cut:d}"), None)
+    def snapshot_at_first(self) -> StoredSnapshot:
+        """Return the snapshot with which a journal begins whose first steps were removed."""
+        found = next(self._snapshots(f"WHERE step = {self.first:d}"), None)
         if found is None:
-            raise BadInput(f"has no snapshot after step {cut}", where=str(self.path), fix=repair_of(self.path))
+            what = f"has no snapshot after step {self.first}"
+            raise BadInput(what, where=str(self.path), fix=damage_remedy(self.path))
         return found
 
-    def check_parts(self) -> None:
-        """Raise an error if the files of parts differ from the data moved there."""
-        before = ""
-        for part in self.parts:
-            if (path := self._file_of(part)).is_file():
-                with Journal.open(path) as opened:
-                    journal_parts.check_digest(
-                        opened.rows(journal_parts.ENTRIES, (part.first, part.last)), part, before, path
-                    )
-            before = part.digest
+    def check_integrity(self) -> None:
+        """Raise an error if SQLite finds damage in the file."""
+        ((problem, *_), *_) = self.rows("PRAGMA integrity_check(1)")
+        if problem != "ok":
+            raise BadInput(f"is damaged: {problem}", where=str(self.path), fix=damage_remedy(self.path))
 
     def steps(self, after: int = 0) -> Iterator[JournalStep]:
-        """Yield all steps in order, or those after one, read on demand, also from the files of parts."""
-        first = max(after, self.first)
-        for part in self.parts:
-            if part.last > first:
-                with Journal.open(self._file_of(part)) as opened:
-                    yield from opened._own_steps(max(first, part.first))  # noqa: SLF001 - of this class
-        yield from self._own_steps(max(first, self._cut))
-
-    def _own_steps(self, after: int) -> Iterator[JournalStep]:
+        """Yield all steps in order, or those after one, read on demand."""
+        after = max(after, self.first)
         begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"
         select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - constant text
         with closing(self._read(select, (after,) if after else ())) as rows:  # closes the cursor early

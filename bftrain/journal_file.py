@@ -1,8 +1,10 @@
-"""The SQLite file of a journal: its format, and how durable its writes are."""
+"""The SQLite file of a journal: its format, how durable its writes are, and copies of it."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,3 +33,34 @@ def set_durability(connection: sqlite3.Connection, *, power_cuts: bool = True) -
     # A step recorded before its actions are sent must survive even a power cut, unless its writer
     # can reconstruct the events
     connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")
+
+
+def copy_journal(path: Path, target: Path) -> None:
+    """Copy a journal with all its tables into a file that only its owner can read; from any thread.
+
+    The copy is whole, and on the disk, when this returns.
+    """
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    new = target.with_suffix(".new")
+    new.unlink(missing_ok=True)  # left by an interrupted attempt
+    opened = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(new),))
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+    new.replace(target)
+
+
+def complete_file(path: Path, *, restart_log: bool = False) -> None:
+    """Move SQLite's write-ahead log into the main file as far as possible, so that a copy of that is complete.
+
+    SQLite does so by itself after 4 MB, which may take days. With ``restart_log`` an empty write follows: it restarts
+    the log, and waits for the disk in place of the next real write.
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        if restart_log:
+            with connection:
+                connection.execute("UPDATE about SET value = value WHERE key = 'format'")

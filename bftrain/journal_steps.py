@@ -43,16 +43,16 @@ def read_steps(rows: Iterable[tuple[Any, ...]], path: Path, after: int = 0) -> I
         for _, number, kind, body in entries:
             where = f"{path}: entry {number}"
             if step != last_step + 1 or (last_number and number != last_number + 1) or decision is not None:
-                raise BadInput("entries before it are missing", where=where, fix=repair_of(path))
+                raise BadInput("entries before it are missing", where=where, fix=damage_remedy(path))
             last_number = number
             if kind == "event":
-                events.append(wire.decode(body, Event, where=where, fix=repair_of(path)))
+                events.append(wire.decode(body, Event, where=where, fix=damage_remedy(path)))
             else:
-                decision = wire.decode(body, Decision, where=where, fix=repair_of(path))
+                decision = wire.decode(body, Decision, where=where, fix=damage_remedy(path))
         last_step = step
         yield JournalStep(number=step, events=tuple(events), decision=decision)
 
 
-def repair_of(path: Path) -> str:
+def damage_remedy(path: Path) -> str:
     """Return how to go on with a damaged journal."""
-    return f"bftrain journal repair {path.name} -o NEW makes a journal of what can be read before the damage"
+    return f"put back a backup, or recover what can be read: sqlite3 {path.name} .recover | sqlite3 NEW"

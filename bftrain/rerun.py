@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from bftrain.assembly import build_harvester, find_solver
 from bftrain.config import Settings
-from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BftrainError, described
 from bftrain.journal import Journal
-from bftrain.journal_steps import JournalStep, repair_of
+from bftrain.journal_steps import JournalStep, damage_remedy
 from bftrain.parts import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver, solver_capabilities
 from bftrain.values.actions import Action
@@ -93,8 +91,6 @@ class Rerun:
         self._journal = journal
         self._begin = _deciding_harvester if decide_again else _following_harvester
         self._restarts = {stood.step: stood for stood in journal.restart_snapshots()}
-        # New decisions must lead from each part of the journal to the begin of the next
-        self._cuts = {part.last for part in journal.parts if part.last > journal.first} if decide_again else set()
         self._solver, self.harvester = self._begin(journal.settings)
 
     def differences(self) -> Iterator[Difference]:
@@ -105,7 +101,7 @@ class Rerun:
         """Repeat all steps; yield each once the harvester has processed it."""
         first = self._journal.first
         if first:
-            stood = self._journal.snapshot_at(first)
+            stood = self._journal.snapshot_at_first()
             self._solver, self.harvester = self._begin(stood.settings)
             self.harvester.restore(stood.snapshot)
         self._change_settings(first)
@@ -119,14 +115,7 @@ class Rerun:
                     decided = self.harvester.decide(step.decision.time_s)
                     self._solver.recorded = None
             yield RerunStep(step=step, at_once=at_once, decided=decided)
-            if step.number in self._cuts:
-                self._compare_with_next_part(step.number)
             self._change_settings(step.number)
-
-    def _compare_with_next_part(self, cut: int) -> None:
-        if not self.harvester.snapshot.same_as(self._journal.snapshot_at(cut).snapshot):
-            what = f"the part after step {cut} does not begin where the one before it ends"
-            raise BadInput(what, where=str(self._journal.path), fix=repair_of(self._journal.path))
 
     def _change_settings(self, after: int) -> None:
         stood = self._restarts.get(after)
@@ -144,7 +133,7 @@ def readable_errors(path: Path, step: JournalStep) -> Iterator[None]:
         raise
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
         what = f"does not follow from the steps before: {described(error)}"
-        raise BadInput(what, where=f"{path}: step {step.number}", fix=repair_of(path)) from error
+        raise BadInput(what, where=f"{path}: step {step.number}", fix=damage_remedy(path)) from error
 
 
 def _deciding_harvester(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
@@ -179,34 +168,6 @@ def restore(journal: Journal) -> Harvester:
         fix = "continue with the version of bftrain that wrote it, or begin a new journal"
         raise BadInput(what, where=str(journal.path), fix=fix)
     return again.harvester
-
-
-def followed(
-    steps: Iterable[JournalStep],
-    settings: Settings,
-    changes: Mapping[int, tuple[Settings, HarvesterSnapshot]],
-    path: Path,
-    done: int = 0,
-) -> Iterator[tuple[JournalStep | None, Harvester]]:
-    """Yield each step that follows from those before, with the state after it; ``None`` at changes of the settings.
-
-    Raise ``BadInput`` for a step that does not follow. The steps up to ``done`` are missing; ``changes`` has the state
-    after them.
-    """
-    _, follower = _following_harvester(settings)
-    for step in chain((None,), steps):
-        if step is not None:
-            with readable_errors(path, step):
-                follower.absorb(*step.events)
-                if step.decision is not None:
-                    follower.follow(step.decision)
-            done = step.number
-            yield step, follower
-        if done in changes:
-            now, snapshot = changes[done]
-            _, follower = _following_harvester(now)
-            follower.restore(snapshot)
-            yield None, follower
 
 
 def recover(journal: Journal, settings: Settings) -> Harvester:

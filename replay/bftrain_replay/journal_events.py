@@ -153,7 +153,7 @@ class _Reading:
 def recorded(journal: Journal) -> JournalEvents:
     """Read all of a journal; ``BadInput`` if its first steps are in no file any more."""
     if journal.first:
-        what = f"steps 1 to {journal.first} were moved into other files, and not all of these are there"
+        what = f"steps 1 to {journal.first} were removed, and stand in a copy in its folder archive"
         raise BadInput(what, where=str(journal.path), fix="put them back, or take a journal that has them")
     reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
     later = {stood.step: stood.settings.max_failures for stood in journal.restart_snapshots()}

@@ -87,7 +87,6 @@ CALLS: Final[dict[str, Call]] = {
     "journal show": Call("{}/journal.db", lines=True),
     "journal plan": Call("{}/journal.db"),
     "journal verify": Call("{}/journal.db"),
-    "journal repair": Call("{}/journal.db -o {}/repaired.db"),
     "journal profiles": Call("{}/journal.db -o {}/learned.toml", code=3, nothing=True),
     "journal export": Call("{}/journal.db -o {}/recorded.npz --tasks {}/recorded.toml"),
     "completion": Call("bash"),

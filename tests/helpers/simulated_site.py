@@ -138,20 +138,20 @@ class SimulatedSite:
     def verify(self) -> int:
         """Decide all steps again that are still there; give how many came out otherwise."""
         with Journal.open(self.folder / "live" / "live.db") as journal:
-            journal.check_parts()
+            journal.check_integrity()
             return len(list(Rerun(journal).differences()))
 
     @property
     def figures(self) -> Mapping[str, float]:
         with Journal.open(self.folder / "live" / "live.db") as journal:
-            steps, parts = len(journal), len(journal.parts)
+            steps, first = len(journal), journal.first
         return {
             "tasks done": len(self._done),
             "node-hours": sum(self.node_s.values()) / 3600,
             "largest disk, MB": max(self.disk_bytes) / 1e6,
             "last disk, MB": self.disk_bytes[-1] / 1e6,
             "journal steps": steps,
-            "parts": parts,
+            "removed steps": first,
             "wrongs": len(self.wrongs),
         }
 

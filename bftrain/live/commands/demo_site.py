@@ -116,9 +116,7 @@ def run_demo(limit_s: float, out: Output) -> None:
     async def beside(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
         services.append(service)
         await narrator.begin(daemon, api, service)
-        out.say(
-            "four slots of this machine become idle and busy; in another terminal: bftrain status --watch"
-        )
+        out.say("four slots of this machine become idle and busy; in another terminal: bftrain status --watch")
         out.say(f"or in a browser: {page_address(service.page())}")  # its token is worth nothing once the demo is over
         await warm_up(daemon, service, narrator.tell)
         changed = asyncio.Event()

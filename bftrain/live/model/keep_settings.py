@@ -14,8 +14,8 @@ _FEWEST_STEPS: Final = 5000
 class KeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits on the journal, and on what tasks that are over leave behind."""
 
-    journal_steps: int = 1_000_000  # in live.db; older ones go to files in the folder archive
-    archive_days: float = 365.0  # for which these files are kept
+    journal_steps: int = 1_000_000  # in live.db; older ones are then removed, after a copy of it to the folder archive
+    archive_days: float = 365.0  # for which these copies are kept
     commit_days: float = 90.0  # after a task's end, for which its folder is kept; logs stay
     task_days: float = 365.0  # after its end, for which its folder with logs, and its record, are kept; its hours stay
     folders_gb: float = 100.0  # that folders of tasks which are over may take together; the oldest go first

@@ -1,7 +1,7 @@
-"""Housekeeping: cuts the journal into parts, and removes folders and logs of finished tasks after a time.
+"""Housekeeping: removes old steps of the journal, and folders and logs of finished tasks after a time.
 
-Slow work (copying steps, measuring and removing folders) is done in a thread; the event loop only removes a few rows
-at a time.
+Slow work (copying the journal, measuring and removing folders) is done in a thread; the event loop only removes a few
+rows at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bftrain.errors import BftrainError
 from bftrain.journal import Journal
-from bftrain.journal_archive import archive_part, complete_file, remove_file
+from bftrain.journal_file import complete_file, copy_journal
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.pilot_backend import PILOT_LOGS
@@ -50,18 +50,18 @@ class Housekeeping:
     def __post_init__(self) -> None:
         self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
         self._next_s = time.monotonic() + _FIRST_S
-        self._moving = bool(self._journal.parts)  # whether entries are left that were moved into other files
+        self._removing = self._journal.first > 0  # whether entries are left before the first step
         self._completed_at = 0  # writes
         self._job: asyncio.Task[None] | None = None
 
     def apply(self) -> None:
         """Do a small part of the work that is due."""
-        if self._moving:
-            self._perform(self._remove_moved)
+        if self._removing:
+            self._perform(self._remove_cut)
         if self._job is not None and not self._job.done():
             return
-        most, parts = self._site.keep.journal_steps, self._journal.parts
-        if most and not self._moving and len(self._journal) - (parts[-1].last if parts else 0) > most:
+        most = self._site.keep.journal_steps
+        if most and not self._removing and len(self._journal) - self._journal.first > most:
             self._start(self.cut)
         elif self._journal.writes - self._completed_at >= _WRITES:
             self._start(self.complete)
@@ -83,16 +83,17 @@ class Housekeeping:
 
         self._job = asyncio.create_task(guarded(), name="housekeeping")
 
-    def _remove_moved(self) -> None:
-        self._moving = self._journal.remove_moved(_ROWS)
+    def _remove_cut(self) -> None:
+        self._removing = self._journal.remove_cut(_ROWS)
 
     async def cut(self) -> None:
-        """Move the older steps of the journal into a file of their own."""
+        """Copy the journal into the archive, and then remove its older steps."""
         if last := self._journal.cut_point():
             path = self._journal.path
-            part = await run_in_daemon_thread(lambda: archive_part(path, last, ARCHIVE))
-            self._perform(lambda: self._journal.cut(part))
-            self._moving = True
+            copy = path.parent / ARCHIVE / f"{path.stem}-{last:09d}.db"
+            await run_in_daemon_thread(lambda: copy_journal(path, copy))
+            self._perform(lambda: self._journal.cut(last))
+            self._removing = True
 
     async def complete(self) -> None:
         """Complete the journal's file, beside the writes of the loop."""
@@ -105,8 +106,8 @@ class Housekeeping:
         await self.complete()
         if keep.archive_days:
             old_s = now - keep.archive_days * _DAY_S
-            files = [self._journal.path.parent / part.file for part in self._journal.parts if part.file]
-            await run_in_daemon_thread(lambda: _remove_older(files, old_s))
+            archive = self._journal.path.parent / ARCHIVE
+            await run_in_daemon_thread(lambda: _remove_older(archive, old_s))
         ended = self._task_store.ended()
         own = [task for task in ended if self._is_own(task)]
         if removed := await run_in_daemon_thread(lambda: self._remove_folders(own, now)):
@@ -188,11 +189,11 @@ def _size_of(folder: str) -> int:
     return total
 
 
-def _remove_older(files: Sequence[Path], old_s: float) -> None:
-    for file in files:
+def _remove_older(archive: Path, old_s: float) -> None:
+    for file in archive.glob("*.db*"):
         with suppress(OSError):
             if file.stat().st_mtime < old_s:
-                remove_file(file)
+                file.unlink()
 
 
 def _shorten_logs(folder: Path) -> None:

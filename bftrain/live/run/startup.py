@@ -21,7 +21,7 @@ from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, described
 from bftrain.journal import Journal
-from bftrain.journal_archive import complete_file
+from bftrain.journal_file import complete_file
 from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.schedulers.pool_settings import PoolSettings
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools

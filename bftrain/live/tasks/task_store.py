@@ -15,7 +15,7 @@ import msgspec
 
 from bftrain.errors import BadInput
 from bftrain.journal import Journal, Statement
-from bftrain.journal_steps import repair_of
+from bftrain.journal_steps import damage_remedy
 from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.tasks import usage_ledger
 from bftrain.values import wire
@@ -245,7 +245,7 @@ def _records(journal: Journal, where: str, *values: object) -> list[LiveTaskReco
 
 def read_record(body: object, state: object, progress: object, path: Path) -> LiveTaskRecord:
     """Read a task from the columns of its row."""
-    source, fix = f"{path}: task", repair_of(path)
+    source, fix = f"{path}: task", damage_remedy(path)
     if not isinstance(body, str) or not isinstance(progress, str) or state not in set(LiveTaskState):
         raise BadInput("is damaged: a task has no text or no state", where=source, fix=fix)
     return msgspec.structs.replace(

@@ -113,15 +113,14 @@ def plan(path: Path, out: Output) -> None:
 def verify(path: Path, out: Output) -> None:
     """Decide every step of JOURNAL again; exit 3 if any decision differs from the recorded one.
 
-    Steps that were moved into other files are read from there, and compared with their digests. Where such files are no
-    more there it begins with the snapshot after them.
+    Of a journal whose older steps were removed, it begins with the snapshot after them.
     """
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
     from bftrain_replay.commands.replay_sources import exit_on_differences
 
     with Journal.open(path) as journal:
-        journal.check_parts()
+        journal.check_integrity()
         found = list(Rerun(journal).differences())
         steps, first = len(journal), journal.first
     report = {
@@ -130,31 +129,12 @@ def verify(path: Path, out: Output) -> None:
         "different": [difference.step for difference in found],
     }
     if not found:
-        since = f" from step {first + 1:,} on; those before are in no file any more" if first else ""
+        since = f" from step {first + 1:,} on; earlier ones are in the archive" if first else ""
         out.result(report, lambda: f"{counted(steps, 'step')}, every decision the same{since}")
         return
     if out.json:
         out.result(report, str)
     exit_on_differences(tuple(found), steps, path, out)
-
-
-@command.command(cls=DocumentedCommand, example="bftrain journal repair live.db -o repaired.db")
-@_journal_file
-@_output("NEW", "Where it goes.")
-@prints_results
-def repair(path: Path, target: Path, out: Output) -> None:
-    """Make the journal NEW of all steps of a damaged JOURNAL up to the first that is damaged or does not follow.
-
-    JOURNAL is only read. A live run goes on from NEW if it takes the place of the live.db in its state folder; remove
-    live.db-wal and live.db-shm there too.
-    """
-    from bftrain.live.tasks.journal_repair import repair as repaired
-
-    found = repaired(path, target)
-    lines = [f"{found.journal}: {counted(found.steps, 'step')}"]
-    lines += [f"they end where the damage begins: {found.stopped}"] if found.stopped else ["no step is damaged"]
-    lines += [f"not copied: {text}" for text in found.lost]
-    out.result(found, lambda: "\n".join(lines))
 
 
 @command.command(cls=DocumentedCommand, example="bftrain journal profiles live.db -o learned.toml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import stat
@@ -253,32 +252,6 @@ def test_going_on_with_other_settings_is_refused(journal: Journal) -> None:
     journal.require_settings(SETTINGS)
     with pytest.raises(BadInput, match=r"has max_tasks = 7, but 35 is requested \(use the same settings"):
         journal.require_settings(Settings(horizon_s=60.0))
-
-
-def killed(journal: Journal, folder: Path) -> Path:
-    """Copy a journal and its write-ahead log as they are after a kill of the writer."""
-    folder.mkdir()
-    for suffix in ("", "-wal"):
-        shutil.copy(f"{journal.path}{suffix}", folder)
-    return folder / journal.path.name
-
-
-@pytest.mark.parametrize("place", [9, 32 + 17, 32 + 20 * 4120])
-def test_a_damaged_log_is_refused_and_one_cut_off_is_not(journal: Journal, tmp_path: Path, place: int) -> None:
-    journal.append([joined(0, "n0")], None)
-    journal.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-    for number in range(1, 40):
-        journal.append([joined(number, f"n{number}")], None)
-    whole = killed(journal, tmp_path / "whole")
-    log = whole.with_name(f"{whole.name}-wal")
-    content = log.read_bytes()
-    log.write_bytes(content[:-2000])
-    with Journal.open(whole) as opened:
-        assert 38 <= len(opened) <= 40
-    log.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
-    with pytest.raises(BadInput, match="damaged") as refused:
-        Journal.open(whole)
-    assert "journal repair" in str(refused.value.fix)
 
 
 # A step is larger than SQLite's cache, so that parts of it are in the file long before all of it counts

@@ -235,7 +235,7 @@ async def test_links_in_place_of_a_folder_are_left_alone(tmp_path: Path, monkeyp
 
 
 @in_a_loop
-async def test_the_journal_is_cut_and_goes_on_and_old_parts_go_in_their_time(
+async def test_older_steps_are_copied_and_removed_and_old_copies_go_in_their_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_limits(monkeypatch, snapshot_steps=5)
@@ -253,14 +253,18 @@ async def test_the_journal_is_cut_and_goes_on_and_old_parts_go_in_their_time(
         assert journal.rows("SELECT min(number) FROM entry") == [(8,)], "a little at a time"
         for _ in range(20):
             inside.daemon.housekeeping.apply()
-        (part,) = journal.parts
-        assert journal.rows("SELECT min(step) FROM entry") == [(part.last + 1,)]
-        journal.check_parts()
-        assert journal.first == 0
+        assert journal.first > 0
+        assert journal.rows("SELECT min(step) FROM entry") == [(journal.first + 1,)]
         assert list(Rerun(journal).differences()) == []
-        os.utime(journal.path.parent / part.file, (0, 0))
+        (copy,) = (journal.path.parent / "archive").iterdir()
+        with Journal.open(copy) as archived:
+            assert (archived.first, len(archived) > journal.first) == (0, True)
+            assert list(Rerun(archived).differences()) == []
         await inside.daemon.housekeeping.tidy()
-        assert journal.first == part.last
+        assert copy.exists()
+        os.utime(copy, (0, 0))
+        await inside.daemon.housekeeping.tidy()
+        assert not copy.exists()
     async with live_inside(tmp_path, world, **site) as inside:
         world.lend("n1", "n2")
         await decided(inside.daemon)
@@ -301,7 +305,7 @@ def test_a_few_simulated_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(site.run())
     assert site.wrongs == []
     assert site.figures["tasks done"] == 20
-    assert site.figures["parts"] > 0
+    assert site.figures["removed steps"] > 0
     assert site.disk_bytes[-1] < 20 * COMMIT_BYTES
     assert site.verify() == 0
 

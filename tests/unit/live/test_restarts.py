@@ -17,8 +17,7 @@ from unittest import mock
 
 import pytest
 
-from bftrain import BadInput, Journal, NotAvailable, Rerun, Settings, UsageError, registry
-from bftrain.live.tasks.journal_repair import repair
+from bftrain import BadInput, Journal, NotAvailable, Rerun, Settings, registry
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, read_secret
 from tests.helpers.in_process import CommandLine
@@ -28,7 +27,6 @@ from tests.helpers.live_inside import (
     LiveTaskState,
     Times,
     World,
-    all_kept,
     decided,
     in_a_loop,
     live_inside,
@@ -479,11 +477,11 @@ def begins(path: Path) -> None:
         open_site(site_of(folder, world, deciding=Settings(max_tasks=11)), lambda _: None).close()
 
 
-def refused(bftrain: CommandLine, path: Path, repaired: Path) -> set[str]:
+def refused(bftrain: CommandLine, path: Path) -> set[str]:
     """Run all that reads a journal, and hold it to exit codes; return what refused it."""
     folder, found = path.parent, set[str]()
     for words in (("show", path), ("show", path, "--json"), ("plan", path), ("verify", path),
-                  ("export", path, "-o", folder / "log.npz"), ("repair", path, "-o", repaired)):  # fmt: skip
+                  ("export", path, "-o", folder / "log.npz")):  # fmt: skip
         ended = bftrain("journal", *words)
         assert ended.code in {0, 3}, ended.err
         found |= {str(words[0])} if ended.code else set()
@@ -505,22 +503,14 @@ SPOILS = (
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_what_was_changed_in_a_journal_is_refused_in_words(
-    spoil: str, path: Path, tmp_path: Path, bftrain: CommandLine
-) -> None:
+def test_what_was_changed_in_a_journal_is_refused_in_words(spoil: str, path: Path, bftrain: CommandLine) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(spoil)
-    repaired = tmp_path / "repaired.db"
-    assert refused(bftrain, path, repaired)
-    if "about" not in spoil:
-        shutil.move(repaired, path)
-        assert refused(bftrain, path, repaired) <= {"export"}, "of which there must be at least one node"
+    assert refused(bftrain, path)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_damaged_in_the_file_is_refused_in_words(
-    seed: int, path: Path, tmp_path: Path, bftrain: CommandLine
-) -> None:
+def test_what_is_damaged_in_the_file_is_refused_in_words(seed: int, path: Path, bftrain: CommandLine) -> None:
     random, content = Random(seed), bytearray(path.read_bytes())  # noqa: S311 - it keeps no secret
     begin = PAGE * random.randrange(len(content) // PAGE)
     match seed % 4:
@@ -534,35 +524,4 @@ def test_what_is_damaged_in_the_file_is_refused_in_words(
             for _ in range(40):
                 content[random.randrange(len(content))] = random.randrange(256)
     path.write_bytes(content)
-    repaired = tmp_path / "repaired.db"
-    refused(bftrain, path, repaired)
-    if repaired.exists():
-        shutil.move(repaired, path)
-        for beside in path.parent.glob("live.db-*"):
-            beside.unlink()
-        assert refused(bftrain, path, repaired) <= {"export"}, "of which there must be at least one node"
-
-
-def test_a_repaired_journal_has_the_steps_before_the_damage_and_the_tasks(
-    whole: Path, path: Path, tmp_path: Path
-) -> None:
-    unhurt = repair(whole, tmp_path / "same.db")
-    with Journal.open(whole) as before, Journal.open(tmp_path / "same.db") as same:
-        assert (unhurt.steps, unhurt.stopped, unhurt.lost) == (len(before), "", ())
-        steps = list(before.steps())
-        assert list(same.steps()) == steps
-        assert all_kept(same) == all_kept(before)
-        assert same.settings_now == before.settings_now != before.settings
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE entry SET body = 'x' WHERE step = 5")
-        connection.execute("UPDATE task SET body = 'x' WHERE number = 2")
-    content = path.read_bytes()
-    found = repair(path, tmp_path / "repaired.db")
-    assert "not valid JSON" in found.stopped
-    assert [text.partition(":")[0] for text in found.lost] == ["task 2"]
-    with Journal.open(tmp_path / "repaired.db") as repaired:
-        assert list(repaired.steps()) == steps[:4]
-        assert [record.number for record in all_kept(repaired)] == [1, 3, 4, 5, 6]
-    assert path.read_bytes() == content
-    with pytest.raises(UsageError, match="exists already"):
-        repair(path, tmp_path / "repaired.db")
+    refused(bftrain, path)
