@@ -29,6 +29,7 @@ from bftrain.deciding.harvester import DecisionRequest, Harvester
 from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Journal, JournalStalled, Statement
+from bftrain.live import timeouts
 from bftrain.values.actions import Action, Grow, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, TaskMeasured, TaskResumed, TaskSubmitted
@@ -36,9 +37,6 @@ from bftrain.values.wire import unchecked
 
 _CAN_WAIT: Final = (NodesJoined, TaskSubmitted, TaskResumed, TaskMeasured)
 _OUTDATED: Final = 3  # answers in a row, before the fallback is asked instead
-_OVERTIME_S: Final = 10.0  # beyond its deadline, before a solver is given up as hanging
-_KEEP_EVERY: Final = 1000  # steps
-_AGAIN_S: Final = 2.0  # before a journal that could not be written is tried again
 HURRY: Final = "events came faster than it answered"
 HANGS: Final = "it did not come back"
 
@@ -206,7 +204,7 @@ class DecisionLoop:
             try:
                 step()
             except JournalStalled as error:
-                self._again = self._loop.call_later(_AGAIN_S, self._write_all)
+                self._again = self._loop.call_later(timeouts.TIMEOUTS.journal_retry_s, self._write_all)
                 if self.stalled is None:
                     self.stalled = error
                     self._watcher.stalled(error)
@@ -246,7 +244,9 @@ class DecisionLoop:
         if self._ended or self.stalled is not None:
             return
         question = self._question = self._harvester.ask(self.now)
-        self._overtime = self._loop.call_later(self._settings.solver_deadline_s + _OVERTIME_S, self._give_up)
+        self._overtime = self._loop.call_later(
+            self._settings.solver_deadline_s + timeouts.TIMEOUTS.solver_overtime_s, self._give_up
+        )
         hurry, self._release_at_once = self._release_at_once, ""
         if self._thinker is None:
             self._thinker = SimpleQueue()
@@ -305,7 +305,7 @@ class DecisionLoop:
         if not self._ordered(actions):
             return
         self._watcher.decided(decision)
-        if len(self._journal) - self._kept_at >= _KEEP_EVERY and self.stalled is None:
+        if len(self._journal) - self._kept_at >= timeouts.LIMITS.snapshot_steps and self.stalled is None:
             self._kept_at = len(self._journal)
             self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
 

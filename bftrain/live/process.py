@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bftrain.errors import Fault, Interrupted
+from bftrain.live import timeouts
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.background_thread import run_in_daemon_thread
@@ -19,7 +20,6 @@ from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import LiveResources, open_site
 
-_GOODBYE_S: Final = 2.0
 _MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -132,7 +132,7 @@ class LiveProcess:
             # Let agents go, unless we end so suddenly that another run is to find them
             if opened.hub is not None and not self._now.is_set() and not daemon.broken.done():
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_GOODBYE_S):
+                    async with asyncio.timeout(timeouts.TIMEOUTS.close_s):
                         await run_in_daemon_thread(opened.hub.close)
 
     async def _opened_api(self, service: LiveService, site: SiteSettings) -> ApiServer:

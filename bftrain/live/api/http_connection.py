@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl, unquote
 
 import h11
 
+from bftrain.live import timeouts
+
 JSON: Final = "application/json"
 LARGEST_BODY: Final = 1 << 20
 _TOO_LARGE: Final = f"the body is larger than {LARGEST_BODY} bytes"
@@ -23,11 +25,7 @@ _ABSURD_LENGTH: Final = re.compile(rb"^content-length:[ \t]*\d{20,}[ \t]*\r?$", 
 _LARGEST_HEAD: Final = 32 * 1024
 _MOST_PIECES: Final = 2048  # of a body: reading a byte at a time would keep us from everything else
 _CHUNK: Final = 65536
-_HEAD_S: Final = 20.0  # for a request to arrive as a whole
-_IDLE_S: Final = 75.0  # between two requests
-_CLOSING_S: Final = 1.0
 _LINGER: Final = 4 << 20  # bytes that we accept after our answer
-_SEND_S: Final = 30.0  # for the client to take what it asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ async def reject_connection(reader: asyncio.StreamReader, writer: asyncio.Stream
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(_CLOSING_S):
+        async with asyncio.timeout(timeouts.TIMEOUTS.close_s / 2):
             await writer.wait_closed()
 
 
@@ -133,7 +131,7 @@ class _ClientConnection:
         """
         with suppress(OSError, TimeoutError):
             self._writer.write_eof()
-            async with asyncio.timeout(_CLOSING_S):
+            async with asyncio.timeout(timeouts.TIMEOUTS.close_s / 2):
                 left = _LINGER
                 while left > 0 and (data := await self._reader.read(_CHUNK)):
                     left -= len(data)
@@ -143,13 +141,13 @@ class _ClientConnection:
         self._head_only, self._begun = False, b""
         event = self._state.next_event()
         if event is h11.NEED_DATA:
-            async with asyncio.timeout(_IDLE_S):
+            async with asyncio.timeout(timeouts.TIMEOUTS.idle_connection_s):
                 await self._read()
         try:
-            async with asyncio.timeout(_HEAD_S):
+            async with asyncio.timeout(timeouts.TIMEOUTS.request_s):
                 return await self._whole(event)
         except TimeoutError:
-            raise BadRequest(408, f"the request did not arrive within {_HEAD_S:g} s") from None
+            raise BadRequest(408, f"the request did not arrive within {timeouts.TIMEOUTS.request_s:g} s") from None
 
     async def _whole(self, event: object) -> Request | None:
         head = await self._event() if event is h11.NEED_DATA else event
@@ -213,7 +211,7 @@ class _ClientConnection:
 
     async def _send(self, *events: h11.Event) -> None:
         self._writer.write(b"".join(self._state.send(event) or b"" for event in events))
-        async with asyncio.timeout(_SEND_S):
+        async with asyncio.timeout(timeouts.TIMEOUTS.send_s):
             await self._writer.drain()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable, UnknownName
+from bftrain.live import timeouts
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import JSON, Request, Response
 from bftrain.live.api.openapi import Route, RouteRequest
@@ -24,13 +25,10 @@ from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Problem, Re
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
-_CONNECTIONS: Final = 512  # at a time, besides those of operators
-_OF_ONE: Final = 128  # of one user, so that none keeps the others out; also over TCP with the token, and without it
 _REFUSED: Final = 64  # at a time are refused in words, and all others cut off
 _STRANGERS: Final = "TCP without proof"
 _KNOWN: Final = "TCP with proof"
 _BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
-_CLOSING_S: Final = 2.0
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _STATUS: Final[Mapping[type[BftrainError], int]] = {
     NotFound: 404,
@@ -93,7 +91,7 @@ class ApiServer:
         while self._talks:  # one may have begun just now
             for talk in tuple(self._talks):
                 talk.cancel()
-            await asyncio.wait(tuple(self._talks), timeout=_CLOSING_S)
+            await asyncio.wait(tuple(self._talks), timeout=timeouts.TIMEOUTS.close_s)
         if self._made is not None and _identity(self._site.socket) == self._made:  # not that of a run after us
             self._site.socket.unlink(missing_ok=True)
 
@@ -159,12 +157,14 @@ class ApiServer:
         been silent the longest: otherwise silent connections would lock out callers that have the token.
         """
         reserved = whose.startswith("operator") or whose == _KNOWN
-        if whose == _STRANGERS and self._of[whose] >= _OF_ONE:
+        if whose == _STRANGERS and self._of[whose] >= timeouts.LIMITS.connections_of_user:
             oldest = next(one for one, of in self._places.items() if of == whose)
             self._leave_place(oldest)
             oldest.cancel()
         others = sum(count for of, count in self._of.items() if not of.startswith("operator") and of != _KNOWN)
-        if self._of[whose] >= _OF_ONE or (not reserved and others >= _CONNECTIONS):
+        if self._of[whose] >= timeouts.LIMITS.connections_of_user or (
+            not reserved and others >= timeouts.LIMITS.connections
+        ):
             return False
         self._places[task] = whose
         self._of[whose] += 1

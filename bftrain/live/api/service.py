@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
 from bftrain.errors import BadInput, NotAvailable, UnknownName
+from bftrain.live import timeouts
 from bftrain.live.api import resource_status
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.task_edits import edited
@@ -40,9 +41,6 @@ from bftrain.version import __version__
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
 _ODD: Final = (_FAULT, "no decision")  # followed by the text of an error, which may hold anything
-_MOST_UNFINISHED: Final = 10_000  # tasks: every one of them is looked at when something is decided
-_PATIENCE_S: Final = 30.0  # with a file system on which a folder is to be
-_MOST_OF_ONE: Final = 2_000  # of them, of a user who is no operator
 
 
 class LiveService:
@@ -64,7 +62,9 @@ class LiveService:
             record = self._record(caller, given)
             await self._check_own_folder(record)
             pool, folder = self._daemon.launcher_pool, f"the folder '{record.run.folder}'"
-            await within(_PATIENCE_S, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name))
+            await within(
+                timeouts.TIMEOUTS.file_system_s, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name)
+            )
             self._task_store.add(record)
             self._daemon.task_manager.begin(record)
             now, waits = self._daemon.decision_loop.now, record.name in self._daemon.task_manager.after
@@ -289,7 +289,7 @@ class LiveService:
             return os.path.realpath(record.run.folder), theirs
 
         what = f"the folder '{record.run.folder}', or that of another task,"
-        own, theirs = await within(_PATIENCE_S, resolved, what, undo=lambda: None)
+        own, theirs = await within(timeouts.TIMEOUTS.file_system_s, resolved, what, undo=lambda: None)
         if own in theirs.values():
             raise schemas.NotNow(
                 "an unfinished task has this folder already", where="run.folder", fix="choose another one"
@@ -302,10 +302,12 @@ class LiveService:
         launcher = given.launcher or site.launcher
         if launcher not in self._launchers:
             raise UnknownName.among("launcher", launcher, self._launchers, where="launcher")
-        if len(self._task_store.unfinished) >= _MOST_UNFINISHED:
-            raise schemas.NotNow(f"there are {_MOST_UNFINISHED} unfinished tasks already", fix="wait, or cancel some")
+        if len(self._task_store.unfinished) >= timeouts.LIMITS.unfinished_tasks:
+            raise schemas.NotNow(
+                f"there are {timeouts.LIMITS.unfinished_tasks} unfinished tasks already", fix="wait, or cancel some"
+            )
         own = sum(record.uid == caller.uid for record in self._task_store.unfinished)
-        if own >= _MOST_OF_ONE and not caller.operator:
+        if own >= timeouts.LIMITS.unfinished_tasks_of_user and not caller.operator:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
         check_weight(caller, given.weight, site.api.max_weight)
         number, ending = self._task_store.next_number, caller.name_ending if site.api.names_by_user else ""

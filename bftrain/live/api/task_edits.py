@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from bftrain import speed_estimates
 from bftrain.errors import BadInput, BadValue, BftrainError
+from bftrain.live import timeouts
 from bftrain.live.model.background_thread import within
 from bftrain.live.model.callers import Caller, check_weight
 from bftrain.live.model.schemas import NotNow
@@ -18,8 +19,6 @@ from bftrain.values.events import TaskEdited
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
-
-_PATIENCE_S: Final = 10.0  # for the folder of a task that gets another name
 
 
 async def edited(
@@ -33,7 +32,7 @@ async def edited(
     if event.renamed:
         pool, name = daemon.launcher_pool, event.renamed
         folder = f"the folder '{record.run.folder}'"
-        await within(_PATIENCE_S, lambda: pool.add(record), folder, undo=lambda: pool.drop(name))
+        await within(timeouts.TIMEOUTS.file_system_s, lambda: pool.add(record), folder, undo=lambda: pool.drop(name))
         try:
             record, event = _changed(daemon, caller, find(), given)  # it may have been given nodes meanwhile
         except BftrainError:

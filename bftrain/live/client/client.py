@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from bftrain.errors import BadInput, NotAvailable
+from bftrain.live import timeouts
 from bftrain.live.model import resource_views, schemas
 from bftrain.live.model.harvesting import HarvestingView, Pause
 from bftrain.live.model.site_config import default_state
@@ -27,9 +28,6 @@ VARIABLE: Final = "BFTRAIN_LIVE"  # names the socket, or the address, of the liv
 TOKEN_VARIABLE: Final = "BFTRAIN_TOKEN"  # noqa: S105 - the name of a variable: the file of the token
 SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
 _SAME_VERSION: Final = "use the same version of bftrain as the live run"
-_PATIENCE_S: Final = 30.0
-_RESTART_S: Final = 3.0  # a daemon that restarts is there again within this time
-_QUIET_S: Final = 8.0  # updates come every second: the run counts as lost after this long without one
 _KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: schemas.NotFound, 409: schemas.NotNow}
 
 
@@ -147,7 +145,7 @@ class Client:
             if response.status >= http.client.BAD_REQUEST:
                 raise _as_error(response.status, response.read(), self._address)
             if connection.sock is not None:
-                connection.sock.settimeout(_QUIET_S)
+                connection.sock.settimeout(timeouts.TIMEOUTS.quiet_s)
             for line in response:
                 if line.startswith(b"data: "):
                     yield wire.decode(
@@ -211,8 +209,10 @@ class Client:
         connection: http.client.HTTPConnection = _UnixConnection(self._address)
         if self._over_tcp:
             parts = urlsplit(self._address)
-            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_S)
-        deadline = time.monotonic() + _RESTART_S
+            connection = http.client.HTTPConnection(
+                parts.hostname or "", parts.port, timeout=timeouts.TIMEOUTS.answer_s
+            )
+        deadline = time.monotonic() + timeouts.TIMEOUTS.restart_s
         while True:
             try:
                 connection.connect()
@@ -222,7 +222,9 @@ class Client:
                     isinstance(error, FileNotFoundError) and Path(self._address).parent.exists()
                 )
                 if not may_return or time.monotonic() > deadline:
-                    raise self._unreachable(error, f" within {_RESTART_S:g} s" if may_return else "") from error
+                    raise self._unreachable(
+                        error, f" within {timeouts.TIMEOUTS.restart_s:g} s" if may_return else ""
+                    ) from error
                 time.sleep(0.05)
             else:
                 return connection
@@ -244,15 +246,17 @@ def _of_task(*parts: str) -> str:
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_PATIENCE_S)
+        super().__init__("localhost", timeout=timeouts.TIMEOUTS.answer_s)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # A time-out of Python's own would have it refused while many others wait to be let in, instead of waiting too
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE_S), 0))
+        self.sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeouts.TIMEOUTS.answer_s), 0)
+        )
         self.sock.connect(self._path)
-        self.sock.settimeout(_PATIENCE_S)
+        self.sock.settimeout(timeouts.TIMEOUTS.answer_s)
 
 
 def _as_error(status: int, answer: bytes, address: str) -> BadInput | NotAvailable:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
+from bftrain.live import timeouts
 from bftrain.values import checks
-
-_FEWEST_STEPS: Final = 5000
 
 
 class KeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,7 +18,7 @@ class KeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     folders_gb: float = 100.0  # that folders of tasks which are over may take together; the oldest go first
 
     def __post_init__(self) -> None:
-        if 0 < checks.integer(self, "journal_steps", at_least=0) < _FEWEST_STEPS:
-            checks.reject(self, "journal_steps", f"must be 0, or at least {_FEWEST_STEPS}")
+        if 0 < checks.integer(self, "journal_steps", at_least=0) < timeouts.LIMITS.fewest_journal_steps:
+            checks.reject(self, "journal_steps", f"must be 0, or at least {timeouts.LIMITS.fewest_journal_steps}")
         for name in ("archive_days", "commit_days", "task_days", "folders_gb"):
             checks.number(self, name, at_least=0.0)

@@ -16,6 +16,7 @@ import msgspec
 from bftrain import config, toml_io
 from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError
+from bftrain.live import timeouts
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.node_kinds import NodeRates, by_node
@@ -23,7 +24,6 @@ from bftrain.live.schedulers import port
 from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
 from bftrain.values import checks, wire
 
-_LEAVING_S: Final = 5.0  # at most, for an agent that gives us up to notice that and end what it started
 _MOST_NICE: Final = 19
 _FAIR: Final = "hierarchical"  # the objective: users have had the same service, and so have tasks of one user
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
@@ -223,7 +223,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         their nodes.
         """
         patience_s = self.agents.patience_s
-        return max(self.times.reunion_s, patience_s + min(_LEAVING_S, patience_s / 2))
+        return max(self.times.reunion_s, patience_s + min(timeouts.TIMEOUTS.agent_exit_s, patience_s / 2))
 
     def for_scheduler(self, pool: PoolSettings) -> port.Site:
         """Return the settings for the scheduler of a pool: pilots of each pool have a name of their own."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.errors import BadConfig
+from bftrain.live import timeouts
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.schemas import (
@@ -36,14 +37,9 @@ if TYPE_CHECKING:
 WATCHERS: Final = 100  # at a time
 _OF_ONE: Final = 20  # of a user who is no operator, so that none keeps the others from watching
 LONGEST_S: Final = 864_000.0
-_BEAT_S: Final = 1.0  # between two updates when nothing happens
-_DECISION_S: Final = 0.02  # after events: mostly a decision follows within that, and must not wait for our look
-_LEAST_S: Final = 0.2  # between two updates when much happens
 _SAVE_EVERY: Final = 120  # beats
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
-_ROWS: Final = 1000  # tasks that are shown
 _AWAY: Final = ("away", 0)
-_AWAY_S: Final = 3600.0  # for which nodes are shown that were ours
 _OVER: Final = 20  # tasks that are over and shown
 
 
@@ -90,7 +86,7 @@ class StatusStream:
             self._soon.cancel()
             self._soon = None
         if self._soon is None and what == "events":
-            self._soon = self._loop.call_later(_DECISION_S, self._look)
+            self._soon = self._loop.call_later(timeouts.TIMEOUTS.update_decision_s, self._look)
         elif self._soon is None:
             self._soon = self._loop.call_soon(self._look)
 
@@ -152,11 +148,11 @@ class StatusStream:
 
     def _beat(self) -> None:
         """Sample once a second, because speeds change without events; save the history now and then."""
-        self._next_beat = self._loop.call_later(_BEAT_S, self._beat)
+        self._next_beat = self._loop.call_later(timeouts.TIMEOUTS.update_s, self._beat)
         self._beats += 1
         if self._beats % _NODES_EVERY == 0:
             self._nodes_of.clear()
-            old_s = self._daemon.decision_loop.now - _AWAY_S
+            old_s = self._daemon.decision_loop.now - timeouts.TIMEOUTS.away_node_s
             while self._left and next(iter(self._left.values())) < old_s:
                 del self._left[next(iter(self._left))]
         self._look()
@@ -208,9 +204,9 @@ class StatusStream:
                 watcher.sent += 1
                 if watcher.sent == most:
                     return
-                await asyncio.sleep(_LEAST_S)
+                await asyncio.sleep(timeouts.TIMEOUTS.update_gap_s)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_BEAT_S - _LEAST_S):
+                    async with asyncio.timeout(timeouts.TIMEOUTS.update_s - timeouts.TIMEOUTS.update_gap_s):
                         await watcher.news.wait()
         finally:
             self._watchers.discard(watcher)
@@ -219,12 +215,12 @@ class StatusStream:
         task_store, may_touch = self._daemon.task_store, watcher.caller.may_touch
         unfinished = [record for record in task_store.unfinished if may_touch(record)]
         unfinished.sort(key=lambda record: (record.number not in self._sizes, record.number))
-        over = [record for record in task_store.over[-_ROWS:] if may_touch(record)][-_OVER:]
-        rows = {record.number: self._row(record) for record in (*unfinished[:_ROWS], *over)}
+        over = [record for record in task_store.over[-timeouts.LIMITS.shown_tasks :] if may_touch(record)][-_OVER:]
+        rows = {record.number: self._row(record) for record in (*unfinished[: timeouts.LIMITS.shown_tasks], *over)}
         before, watcher.tasks = watcher.tasks, rows
         changed = tuple(row for number, row in rows.items() if before.get(number) != row)
         gone = tuple(number for number in before if number not in rows)
-        more = max(0, len(unfinished) - _ROWS)
+        more = max(0, len(unfinished) - timeouts.LIMITS.shown_tasks)
         if not changed and not gone and more == watcher.more:
             return None
         watcher.more = more

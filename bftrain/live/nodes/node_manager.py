@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from bftrain.live import timeouts
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.site_config import Times
@@ -18,9 +19,6 @@ from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Sche
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.curve import OTHER_KIND
 from bftrain.values.events import NodesJoined, NodesLeft
-
-_SLOW_S: Final = 5.0  # for a scheduler to answer at the start, before that is said
-_SWEEP_S: Final = 10.0  # between two times that nodes are given back which should have been
 
 
 @dataclass(eq=False, repr=False)
@@ -66,7 +64,7 @@ class NodeManager:
         """Remark a scheduler that does not answer soon at the start, when nothing begins before it has."""
         what = f"scheduler '{self._scheduler.name}' has not answered yet; it is waited for, less than a minute"
         text = f"{what}: what runs on nodes goes on, and nothing else is started"
-        slow = None if self._opened else self._loop.call_later(_SLOW_S, self._remark, text)
+        slow = None if self._opened else self._loop.call_later(timeouts.TIMEOUTS.slow_look_s, self._remark, text)
         try:
             yield
         finally:
@@ -254,7 +252,7 @@ class NodeManager:
             self._launcher_pool.clear(overdue)
             self.give_back(sorted(overdue))
             self._moved.set()
-        if time.monotonic() - self._swept >= _SWEEP_S:
+        if time.monotonic() - self._swept >= timeouts.TIMEOUTS.sweep_s:
             self._swept = time.monotonic()
             self._check_names()
             tracker = self.node_tracker

@@ -15,6 +15,7 @@ from typing import Any, Final
 from bftrain.errors import Fault
 from bftrain.journal import JournalStalled, Statement
 from bftrain.launcher_orders import event_of
+from bftrain.live import timeouts
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.node_kinds import NodeKinds
@@ -37,12 +38,6 @@ from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
 
-_TICK_S: Final = 1.0
-_WRITE_S: Final = 10.0  # between two times that progress is written down
-_TRY_AGAIN_S: Final = 30.0  # between two times that tasks which are held up are tried
-_TAKE_UP_S: Final = 30.0  # for all tasks to be taken up, if file systems hang; each has some time all the same
-_LEAST_S: Final = 1.0
-_LOOK_PATIENCE_S: Final = 20.0  # for the scheduler to say which nodes are ours, at the start
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
 
 _KINDS: Final = "kinds of nodes of pools"
@@ -105,22 +100,22 @@ class LiveDaemon:
 
     async def begin(self) -> None:
         """Resume where the journal ends: first scheduler and agents report, then tasks are restored."""
-        await self.node_manager.check(self.opened.agent_order, _LOOK_PATIENCE_S)
+        await self.node_manager.check(self.opened.agent_order, timeouts.TIMEOUTS.first_look_s)
         self._record_cluster()
         self._record_kinds()
         self.task_store.begin(time.time(), self.site.digest, self.site)
         self.task_store.record_fact(ENDED, "")
         self.launcher_pool.launcher(self.site.launcher)  # so that it is known now if it cannot be made
-        deadline = time.monotonic() + _TAKE_UP_S
+        deadline = time.monotonic() + timeouts.TIMEOUTS.restore_s
         for record in self.task_store.unfinished:
-            await self.task_manager.restore(record, max(_LEAST_S, deadline - time.monotonic()))
+            await self.task_manager.restore(record, max(timeouts.TIMEOUTS.restore_task_s, deadline - time.monotonic()))
         for record in self.task_store.unfinished:  # some were added under other node kinds of the site
             if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
                 self.remark(f"task '{record.name}' was submitted for other kinds of nodes: {unfit}")
         self.want()  # before anything is asked for: no useless pilot is submitted
         self.node_manager.run(self.opened.agent_order)
         await asyncio.sleep(0)  # it listens before it is asked, so no change in between is lost
-        allowed = await self.node_manager.look(_LOOK_PATIENCE_S)
+        allowed = await self.node_manager.look(timeouts.TIMEOUTS.first_look_s)
         node_tracker, pool = self.node_manager.node_tracker, self.harvester.pool
         if self.site.agents.used:
             over = pool - allowed if allowed is not None and self.node_manager.ends_agents else frozenset()
@@ -202,12 +197,12 @@ class LiveDaemon:
     async def _tick(self) -> None:
         written = tried = time.monotonic()
         while True:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(timeouts.TIMEOUTS.tick_s)
             if self.opened.hub is not None:
                 self.opened.hub.beat()
             if events := [*self.task_manager.learned(), *self.task_manager.released()]:
                 self.decision_loop.on_events(*events)
-            if time.monotonic() - written >= _WRITE_S:
+            if time.monotonic() - written >= timeouts.TIMEOUTS.write_s:
                 written = time.monotonic()
                 self.task_manager.progress()
                 self.write(sync=False)
@@ -221,7 +216,7 @@ class LiveDaemon:
             self.node_manager.sweep()
             if self._trying is not None and not self._trying.done():
                 tried = time.monotonic()
-            elif self.task_manager.held_up and time.monotonic() - tried >= _TRY_AGAIN_S:
+            elif self.task_manager.held_up and time.monotonic() - tried >= timeouts.TIMEOUTS.task_retry_s:
                 tried = time.monotonic()
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
 
@@ -242,7 +237,7 @@ class LiveDaemon:
             record = self.task_store.get(name)
             if record is None or name not in self.task_manager.held_up:
                 continue  # it was cancelled meanwhile
-            await self.task_manager.restore(record, _LEAST_S)
+            await self.task_manager.restore(record, timeouts.TIMEOUTS.restore_task_s)
             record, now = self.task_store.get(name), self.decision_loop.now
             if record is None:
                 if name in self.harvester.unfinished:  # its job is refused

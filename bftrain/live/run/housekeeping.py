@@ -19,6 +19,7 @@ from typing import Any, Final
 from bftrain.errors import BftrainError
 from bftrain.journal import Journal
 from bftrain.journal_file import complete_file, copy_journal
+from bftrain.live import timeouts
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.pilot_backend import PILOT_LOGS
@@ -27,9 +28,6 @@ from bftrain.live.tasks.usage_ledger import without_tasks
 from bftrain.text_formats import counted
 
 ARCHIVE: Final = "archive"  # the folder beside the journal
-_EVERY_S: Final = 3600.0
-_FIRST_S: Final = 60.0
-_ROWS: Final = 1000  # that are removed at a time
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
 _WRITES: Final = 500  # in the write-ahead log before they are moved into the main file
@@ -49,7 +47,7 @@ class Housekeeping:
 
     def __post_init__(self) -> None:
         self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
-        self._next_s = time.monotonic() + _FIRST_S
+        self._next_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_first_s
         self._removing = self._journal.first > 0  # whether entries are left before the first step
         self._completed_at = 0  # writes
         self._job: asyncio.Task[None] | None = None
@@ -66,7 +64,7 @@ class Housekeeping:
         elif self._journal.writes - self._completed_at >= _WRITES:
             self._start(self.complete)
         elif time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + _EVERY_S
+            self._next_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_s
             self._start(self.tidy)
 
     def close(self) -> None:
@@ -84,7 +82,7 @@ class Housekeeping:
         self._job = asyncio.create_task(guarded(), name="housekeeping")
 
     def _remove_cut(self) -> None:
-        self._removing = self._journal.remove_cut(_ROWS)
+        self._removing = self._journal.remove_cut(timeouts.LIMITS.rows_at_once)
 
     async def cut(self) -> None:
         """Copy the journal into the archive, and then remove its older steps."""
@@ -162,8 +160,8 @@ class Housekeeping:
         return removed
 
     def _forget(self, numbers: Sequence[int]) -> None:
-        for begin in range(0, len(numbers), _ROWS):
-            some = numbers[begin : begin + _ROWS]
+        for begin in range(0, len(numbers), timeouts.LIMITS.rows_at_once):
+            some = numbers[begin : begin + timeouts.LIMITS.rows_at_once]
             self._task_store.also(without_tasks(some))
             self._task_store.forget(some)  # and it is written with the next thing that is
 

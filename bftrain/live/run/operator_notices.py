@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from bftrain.live import timeouts
 from bftrain.live.model.schemas import Remarked
 
 _NOTICES: Final = 50
-_QUIET_S: Final = 600.0  # before a repeated notice is passed to ``aloud`` again
 
 
 class OperatorNotices:
@@ -28,7 +28,7 @@ class OperatorNotices:
         self._known[text] = Remarked(time_s=time_s, text=text, times=1 + (before.times if before else 0))
         while len(self._known) > _NOTICES:
             self._known.popitem(last=False)
-        if before is None or time_s - before.time_s > _QUIET_S:
+        if before is None or time_s - before.time_s > timeouts.TIMEOUTS.repeated_notice_s:
             self._aloud(text)
 
     @property

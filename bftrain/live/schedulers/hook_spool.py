@@ -24,19 +24,16 @@ from typing import Final, Literal
 import msgspec
 
 from bftrain.errors import BadConfig, NotAvailable
+from bftrain.live import timeouts
 from bftrain.live.schedulers.port import Post, Remark
 from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain hooks install makes one as it should be"
 READER: Final = ".reader"  # while it is there, hooks write
-_EVERY_S: Final = 0.02
-_SURE_S: Final = 1.0  # look into the folder so often though its time says nothing is new
 _RECENT_NS: Final = 100_000_000  # a file may come within the same tick of the clock in which we looked
-_PARTIAL_S: Final = 3.0  # in which a hook finishes its file
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
 _MOST: Final = 5_000  # files in one look
 _REMEMBERED: Final = 20_000
-_SILENT_S: Final = 5.0  # in which a hook reports what a look at the scheduler has found
 _IN_A_ROW: Final = 3  # such finds, with hooks that reported before
 What = Literal["start", "ending", "end", "check", "lost"]
 _WHATS: Final[Mapping[str, What]] = {"start": "start", "ending": "ending", "end": "end", "check": "check"}
@@ -105,7 +102,7 @@ class HookSpool:
             return []
         if now_s >= self._sure_at:
             self._mark()  # the folder may be another one by now
-        self._seen_ns, self._sure_at = changed_ns, now_s + _SURE_S
+        self._seen_ns, self._sure_at = changed_ns, now_s + timeouts.TIMEOUTS.hook_sure_s
         found: list[tuple[int, str, HookNews]] = []
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry, _ in zip(entries, range(_MOST), strict=False)]
@@ -147,7 +144,7 @@ class HookSpool:
             os.close(file)
         if not text.endswith(".\n"):
             self.lost |= name not in self._partial
-            late = now_s - self._partial.setdefault(name, now_s) >= _PARTIAL_S
+            late = now_s - self._partial.setdefault(name, now_s) >= timeouts.TIMEOUTS.hook_file_s
             return "was never finished: is the disk full?" if late else None  # it is still being written
         heard = read_line(text.removesuffix("\n"), about.st_mtime)
         return "says what no hook of ours says" if heard is None else (about.st_mtime_ns, name, heard)
@@ -210,16 +207,16 @@ class HookListener:
             self._note(message)
 
     def _listen(self) -> None:
-        wait_s = _EVERY_S if self._opened else _SURE_S
+        wait_s = timeouts.TIMEOUTS.hook_look_s if self._opened else timeouts.TIMEOUTS.hook_sure_s
         while not self._end.wait(wait_s):
-            wait_s = _EVERY_S if self._opened else _SURE_S
+            wait_s = timeouts.TIMEOUTS.hook_look_s if self._opened else timeouts.TIMEOUTS.hook_sure_s
             if not self._opened:
                 self._open()
                 continue
             try:
                 heard = self._spool.look(time.monotonic())
             except OSError as error:  # it may come back
-                self._spool.odd, heard, wait_s = f"the spool cannot be read: {error}", [], _SURE_S
+                self._spool.odd, heard, wait_s = f"the spool cannot be read: {error}", [], timeouts.TIMEOUTS.hook_sure_s
             if self._spool.lost:
                 heard.append(HookNews(what="lost", job="", nodes=()))
             if heard:
@@ -268,7 +265,7 @@ class HookTally:
 
     def unreported(self, now_s: float) -> str:
         """Return a remark if hooks have been silent for too long."""
-        late = sorted(node for node, at_s in self._silent.items() if now_s - at_s > _SILENT_S)
+        late = sorted(node for node, at_s in self._silent.items() if now_s - at_s > timeouts.TIMEOUTS.hook_silence_s)
         for node in late:
             del self._silent[node]
         self._in_a_row += len(late)

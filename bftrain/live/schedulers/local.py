@@ -21,15 +21,13 @@ from typing import Final
 
 import msgspec
 
+from bftrain.live import timeouts
 from bftrain.live.schedulers.pool_settings import scheduler_settings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Scheduler, Site, Taken, filled
 from bftrain.ports import Availability
 from bftrain.values import checks
 
-_LOOK_S: Final = 0.2
 _SLOT: Final = "slot"  # and its number, from 1
-_RESTART_S: Final = 2.0  # before an agent that ended by itself is started again
-_ENDING_S: Final = 5.0
 # An agent is written down by its own process before it begins: a daemon that is killed here finds it when it comes back
 _WRITTEN_DOWN: Final = 'cat "/proc/$$/stat" >"$0" && exec "$@"'
 
@@ -144,7 +142,7 @@ class LocalScheduler:
             elapsed = self._elapsed()
             self._follow(timetable.idle_at(elapsed), post)
             self._keep_agents(post, agent)
-            wait_s = min(_LOOK_S, max(0.0, timetable.next_change() - elapsed))
+            wait_s = min(timeouts.TIMEOUTS.node_look_gap_s, max(0.0, timetable.next_change() - elapsed))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s + 0.001):
                     await self._hinted.wait()
@@ -221,7 +219,7 @@ class LocalScheduler:
 
     async def _until_ended(self, nodes: Collection[str]) -> None:
         """End agents; those that take too long are killed."""
-        agents, deadline = self._end_agents(nodes), time.monotonic() + self._grace_s + _ENDING_S
+        agents, deadline = self._end_agents(nodes), time.monotonic() + self._grace_s + timeouts.TIMEOUTS.agent_exit_s
         while any(agent.alive for agent in agents):
             if time.monotonic() > deadline:
                 for agent in agents:
@@ -233,7 +231,7 @@ class LocalScheduler:
             if not agent.alive:
                 if not agent.ended_by_us and node in self._allowed:
                     post(Remark(text=f"the agent on {node} ended by itself; see {self._folder / node}.log"))
-                    if time.monotonic() - agent.since < _RESTART_S:
+                    if time.monotonic() - agent.since < timeouts.TIMEOUTS.agent_restart_s:
                         continue
                 del self._agents[node]
         if self._leaving:

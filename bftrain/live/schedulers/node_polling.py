@@ -11,10 +11,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final
 
 import msgspec
 
+from bftrain.live import timeouts
 from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
 from bftrain.live.schedulers.pilot_backend import CommandFailed, CommandRunner, Run
 from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Taken
@@ -23,10 +23,6 @@ from bftrain.values import checks
 
 Ask = Callable[[Run], Awaitable[frozenset[str]]]
 """Asks a scheduler for its idle nodes."""
-
-_BETWEEN_S: Final = 0.2
-_MOST_AWAY_S: Final = 60.0
-_TIDYING_S: Final = 60.0  # for which a scheduler may tidy up a node whose job has ended
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,11 +82,11 @@ class NodeWatch:
                     if not self._away:
                         self._away = f"{self.name} does not answer: {error}"
                         post(Remark(text=self._away))
-                    wait_s = min(self._settings.poll_s * 2.0**failures, _MOST_AWAY_S)
+                    wait_s = min(self._settings.poll_s * 2.0**failures, timeouts.TIMEOUTS.scheduler_retry_most_s)
                     failures = min(failures + 1, 10)
-                await asyncio.sleep(min(_BETWEEN_S, wait_s))
+                await asyncio.sleep(min(timeouts.TIMEOUTS.node_look_gap_s, wait_s))
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, wait_s - _BETWEEN_S)):
+                    async with asyncio.timeout(max(0.0, wait_s - timeouts.TIMEOUTS.node_look_gap_s)):
                         await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:
@@ -121,9 +117,11 @@ class NodeWatch:
         """Return when to poll again after hooks reported an end but the node is not idle yet: soon, then less often."""
         now = time.monotonic()
         self._ended = {
-            node: since for node, since in self._ended.items() if node not in self._allowed and now - since < _TIDYING_S
+            node: since
+            for node, since in self._ended.items()
+            if node not in self._allowed and now - since < timeouts.TIMEOUTS.node_tidying_s
         }
-        return max(_BETWEEN_S, now - max(self._ended.values())) if self._ended else math.inf
+        return max(timeouts.TIMEOUTS.node_look_gap_s, now - max(self._ended.values())) if self._ended else math.inf
 
     def _found(self, idle: frozenset[str]) -> None:
         idle -= self._starting  # a job started there while we asked, and the answer may be older

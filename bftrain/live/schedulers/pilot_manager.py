@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from bftrain.errors import NotAvailable
+from bftrain.live import timeouts
 from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
 from bftrain.live.schedulers.node_drains import NodeDrains
 from bftrain.live.schedulers.pilot_backend import (
@@ -47,12 +48,7 @@ from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site
 from bftrain.node_units import NODE, node_of
 from bftrain.values import checks
 
-_BETWEEN_S: Final = 0.3  # looks at the least
-_QUIET_S: Final = 1.0  # after a preemption: our commands are not to slow down the start of the job
-_LIMITS_S: Final = 600.0
 _NEWS_S: Final = 30.0  # a plan that moved by less is no news
-_MOST_AWAY_S: Final = 10.0
-_LEAVING_S: Final = 30.0
 _SHORTEST_S: Final = 60.0
 
 
@@ -157,7 +153,7 @@ class PilotJobs:
                     away = 0
                 except CommandFailed as error:
                     self._remark("controller", f"{self.name} does not answer: {error}")
-                    again_s, away = min(_MOST_AWAY_S, 2.0**away), min(away + 1, 10)
+                    again_s, away = min(timeouts.TIMEOUTS.pilot_retry_s, 2.0**away), min(away + 1, 10)
                 await self._pause(again_s, listen=not away)
 
     async def look(self) -> frozenset[str] | None:
@@ -185,7 +181,7 @@ class PilotJobs:
 
     async def leave(self) -> None:
         """Cancel all pilots, and wait until they are gone."""
-        self._leaving, deadline = True, time.monotonic() + _LEAVING_S
+        self._leaving, deadline = True, time.monotonic() + timeouts.TIMEOUTS.pilots_gone_s
         async with self._busy:
             while True:
                 try:
@@ -196,7 +192,7 @@ class PilotJobs:
                 if time.monotonic() > deadline:
                     fix = f"cancel the jobs named {job_name(self._site)}"
                     raise NotAvailable("some pilots are still there", where=self.name, fix=fix)
-                await asyncio.sleep(_BETWEEN_S)
+                await asyncio.sleep(timeouts.TIMEOUTS.pilot_look_gap_s)
 
     async def _ask(self) -> Sequence[Pilot]:
         """List the pilots of our state; those of another one are left alone."""
@@ -311,7 +307,7 @@ class PilotJobs:
         return pilots
 
     async def _learn_limits(self, now: float, *, at_start: bool = False) -> None:
-        if now - self._limits_at < _LIMITS_S:
+        if now - self._limits_at < timeouts.TIMEOUTS.limits_s:
             return
         try:
             limits = await self._batch.limits(self._run)
@@ -388,8 +384,10 @@ class PilotJobs:
 
     async def _pause(self, seconds: float, *, listen: bool) -> None:
         """Wait until the time or the next event, with a minimum between two looks."""
-        await asyncio.sleep(min(_BETWEEN_S, seconds))
+        await asyncio.sleep(min(timeouts.TIMEOUTS.pilot_look_gap_s, seconds))
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, seconds - _BETWEEN_S)):
+            async with asyncio.timeout(max(0.0, seconds - timeouts.TIMEOUTS.pilot_look_gap_s)):
                 await (self._hinted.wait() if listen else asyncio.sleep(seconds))
-        await asyncio.sleep(max(self._noticed.values(), default=0.0) + _QUIET_S - time.time())
+        await asyncio.sleep(
+            max(self._noticed.values(), default=0.0) + timeouts.TIMEOUTS.after_preemption_s - time.time()
+        )

@@ -25,7 +25,7 @@ _CANCEL_AGAIN_S: Final = 15.0
 _BAD_NODE_S: Final = 1800.0
 _STRIKES: Final = 2
 # First and longest wait after a trouble, each time twice as long
-_WAITS_S: Final = {
+TROUBLE_WAITS_S: Final = {
     Trouble.AWAY: (1.0, 60.0),
     Trouble.GONE: (1.0, 60.0),
     Trouble.LIMIT: (15.0, 300.0),
@@ -116,7 +116,7 @@ class PilotPolicy:
 
     def failed(self, now_s: float, trouble: Trouble, alive: int) -> None:
         """Record that submitting failed while ``alive`` pilots were in the queue."""
-        until = now_s + _doubled(*_WAITS_S[trouble], self._troubles)
+        until = now_s + _doubled(*TROUBLE_WAITS_S[trouble], self._troubles)
         self._troubles += 1
         if trouble is Trouble.LIMIT:
             self._ceiling, self._ceiling_until = alive, until

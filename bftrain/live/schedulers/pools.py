@@ -10,17 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from bftrain.errors import BftrainError, NotAvailable
+from bftrain.live import timeouts
 from bftrain.live.schedulers.hook_spool import HookTally
 from bftrain.live.schedulers.pool_settings import PoolSettings
 from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Post, Remark, Scheduler, Taken
 from bftrain.ports import Availability
-
-_AGAIN_S: Final = 1.0  # before a scheduler that broke is run again; twice as long each time
-_MOST_AGAIN_S: Final = 60.0
-_LASTED_S: Final = 60.0  # what ran so long did work
 
 
 @dataclass(eq=False)
@@ -192,17 +189,17 @@ class SchedulerPools:
 
 async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Callable[[Exception], None]) -> None:
     """Run a scheduler for ever: restart it with growing delays; ``broke`` receives its errors."""
-    again_s = _AGAIN_S
+    again_s = timeouts.TIMEOUTS.scheduler_retry_s
     while True:
         began = time.monotonic()
         try:
             await run()
         except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything; it is tried again
             broke(error)
-        if time.monotonic() - began >= _LASTED_S:
-            again_s = _AGAIN_S
+        if time.monotonic() - began >= timeouts.TIMEOUTS.scheduler_retry_most_s:
+            again_s = timeouts.TIMEOUTS.scheduler_retry_s
         await asyncio.sleep(again_s)
-        again_s = min(2 * again_s, _MOST_AGAIN_S)
+        again_s = min(2 * again_s, timeouts.TIMEOUTS.scheduler_retry_most_s)
 
 
 async def _all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -16,9 +16,9 @@ import yaml
 from bftrain import Client
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import ourselves, submit
-from tests.helpers.live_limits import set_limits
 from tests.helpers.live_thread import LiveThread, live_thread
 from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
+from tests.helpers.timeouts import set_timeouts
 
 ME = ourselves().user
 
@@ -239,7 +239,7 @@ def test_it_is_found_over_tcp_with_the_token(
 
 
 def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, client_restart_s=0.1)
+    set_timeouts(monkeypatch, restart_s=0.1)
     monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("bftrain.live.client.client.SYSTEM_SOCKET", tmp_path / "system.sock")

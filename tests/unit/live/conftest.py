@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.live_limits import set_limits
+from tests.helpers.timeouts import set_timeouts
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what a live run does now and then, or tries again, come soon."""
-    set_limits(
+    set_timeouts(
         monkeypatch,
-        beat_s=0.05,
-        give_back_again_s=0.02,
+        update_s=0.05,
+        sweep_s=0.02,
         journal_retry_s=0.01,
-        node_look_s=0.001,
-        pilot_away_s=0.02,
-        pilot_look_s=0.001,
-        pilot_quiet_s=0.0,
+        node_look_gap_s=0.001,
+        pilot_retry_s=0.02,
+        pilot_look_gap_s=0.001,
+        after_preemption_s=0.0,
         scheduler_retry_s=0.005,
         task_retry_s=0.01,
         tick_s=0.01,

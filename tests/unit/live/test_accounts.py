@@ -35,8 +35,8 @@ from tests.helpers.live_inside import (
     remarks,
     submit,
 )
-from tests.helpers.live_limits import set_limits
 from tests.helpers.simulated_site import COMMIT_BYTES, SimulatedSite
+from tests.helpers.timeouts import set_limits
 
 GPUS = Usage(gpus={"v100": 4.0, "k80": 2.0}, watts=1000.0, projects={"climate": ("ann",)})
 CURVE = SpeedCurve(nodes=(1, 2, 3), rate=(10.0, 18.0, 25.0))
@@ -239,7 +239,7 @@ async def test_older_steps_are_copied_and_removed_and_old_copies_go_in_their_tim
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_limits(monkeypatch, snapshot_steps=5)
-    set_limits(monkeypatch, journal_rows=7)
+    set_limits(monkeypatch, rows_at_once=7)
     world, keep = World(), KeepSettings(archive_days=1)
     site: dict[str, Any] = {"keep": keep}
     async with live_inside(tmp_path, world, **site) as inside:
@@ -299,7 +299,7 @@ async def test_a_copy_of_the_journals_file_alone_is_whole(tmp_path: Path) -> Non
 def test_a_few_simulated_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short version of tests/soak/test_sixty_days.py."""
     set_limits(monkeypatch, snapshot_steps=20)
-    set_limits(monkeypatch, fewest_steps=10)
+    set_limits(monkeypatch, fewest_journal_steps=10)
     keep = KeepSettings(journal_steps=60, archive_days=0.5, commit_days=0.5, task_days=1, folders_gb=0.0003)
     site = SimulatedSite(tmp_path, days=2, nodes=12, users=3, tasks=20, seed=1, kill_every_days=1, keep=keep)
     asyncio.run(site.run())

@@ -21,7 +21,7 @@ from tests.helpers.asking import ask, connect
 from tests.helpers.live_callers import ANN, BOB, everywhere, token_of
 from tests.helpers.live_inside import Api, Caller, decided, in_a_loop, live_inside, ourselves, submit, until
 from tests.helpers.live_inside import Api as ApiSettings
-from tests.helpers.live_limits import set_limits
+from tests.helpers.timeouts import set_limits, set_timeouts
 
 TCP = Api(tcp="127.0.0.1:0")
 SUBMISSION = {"run": {"argv": ["train.py"]}, "max_nodes": 2, "name": "a"}
@@ -180,7 +180,7 @@ async def _held(path: Path) -> asyncio.StreamWriter:
 async def test_no_user_keeps_the_others_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_socket: Callable[[Caller], None]
 ) -> None:
-    set_limits(monkeypatch, api_connections_of_user=3, api_connections=5)
+    set_limits(monkeypatch, connections_of_user=3, connections=5)
     at_socket(ANN)
     async with live_inside(tmp_path) as inside:
         path = inside.daemon.site.socket
@@ -204,7 +204,7 @@ async def test_no_user_keeps_the_others_out(
 async def test_silent_connections_over_tcp_keep_out_neither_the_socket_nor_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, api_connections_of_user=8, api_connections=10)
+    set_limits(monkeypatch, connections_of_user=8, connections=10)
     async with live_inside(tmp_path, api=TCP) as inside:
         socket, tcp = everywhere(inside)
         silent = [await connect(tcp) for _ in range(60)]
@@ -302,7 +302,7 @@ async def test_requests_that_are_no_http_or_too_large_are_refused(tmp_path: Path
 
 @in_a_loop
 async def test_a_request_has_to_arrive_as_a_whole_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, request_s=0.2)
+    set_timeouts(monkeypatch, request_s=0.2)
     async with live_inside(tmp_path) as inside:
         reader, writer = await connect(inside.api.addresses[0])
         writer.write(STATUS[:-2])

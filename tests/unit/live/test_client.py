@@ -13,8 +13,8 @@ import pytest
 
 from bftrain import BadInput, Client, NotAllowed, NotAvailable, NotFound, NotNow
 from tests.helpers.live_inside import submit
-from tests.helpers.live_limits import set_limits
 from tests.helpers.live_thread import live_thread
+from tests.helpers.timeouts import set_timeouts
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n[]"
 
@@ -151,7 +151,7 @@ def test_a_call_waits_for_a_daemon_that_restarts(tmp_path: Path, *, killed: bool
 
 
 def test_a_call_fails_when_no_daemon_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, client_restart_s=0.3)
+    set_timeouts(monkeypatch, restart_s=0.3)
     begun = time.monotonic()
     with pytest.raises(NotAvailable, match=r"no live run answers within 0.3 s: there is no such socket"):
         Client(str(tmp_path / "s")).nodes()

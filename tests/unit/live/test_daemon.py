@@ -47,8 +47,8 @@ from tests.helpers.live_inside import (
     submit,
     until,
 )
-from tests.helpers.live_limits import set_limits
 from tests.helpers.scripted_agents import Agent
+from tests.helpers.timeouts import set_timeouts
 
 CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
 
@@ -216,7 +216,7 @@ async def test_what_is_measured_changes_decisions_and_narrows_unmeasured_tasks(t
 
 @in_a_loop
 async def test_progress_is_written_while_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, write_s=0.01)
+    set_timeouts(monkeypatch, write_s=0.01)
     async with live_inside(tmp_path) as (daemon, service, _, world):
         world.lend("n1")
         await submit(service, "a", 1, 1)
@@ -266,7 +266,7 @@ class Hanging:
 
 @in_a_loop
 async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, solver_overtime_s=0.02)
+    set_timeouts(monkeypatch, solver_overtime_s=0.02)
     hanging = Hanging()
     async with live_inside(tmp_path, deciding=Settings(solver_deadline_s=0.01)) as (daemon, service, _, world):
         with mock.patch.object(type(exact), "solve", lambda *words: hanging(*words)):  # noqa: PLW0108 - a method

@@ -23,7 +23,7 @@ from tests.helpers.live_inside import (
     submit,
     until,
 )
-from tests.helpers.live_limits import set_limits
+from tests.helpers.timeouts import set_timeouts
 
 
 @in_a_loop
@@ -94,7 +94,7 @@ async def test_a_scheduler_that_cannot_be_asked_at_the_start_leaves_agents_the_t
 async def test_news_that_come_while_the_scheduler_is_asked_are_newer_than_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, look_patience_s=30.0)
+    set_timeouts(monkeypatch, first_look_s=30.0)
     world = World()
     world.allowed = {"n1", "n2"}
     world.waits["look"] = asyncio.Event()
@@ -114,7 +114,7 @@ async def test_news_that_come_while_the_scheduler_is_asked_are_newer_than_its_an
 async def test_a_scheduler_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, look_patience_s=0.02)
+    set_timeouts(monkeypatch, first_look_s=0.02)
     world = World()
     world.waits["look"] = asyncio.Event()
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
@@ -271,7 +271,7 @@ async def test_nodes_of_a_task_that_is_cancelled_while_it_leaves_are_given_back(
 async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, give_back_again_s=0.02)
+    set_timeouts(monkeypatch, sweep_s=0.02)
     world = World(agents=True, agents_suffice=True)
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         world.come("n1", "n2")
@@ -341,7 +341,7 @@ async def test_an_end_in_order_does_not_wait_for_ever(tmp_path: Path) -> None:
 async def test_an_agent_that_calls_its_node_with_a_domain_is_remarked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, give_back_again_s=0.0)
+    set_timeouts(monkeypatch, sweep_s=0.0)
     async with live_inside(tmp_path, World(agents=True)) as (daemon, _, _, world):
         world.lend("n1", "n2", "n3")
         world.come("n1.cluster.example.org", "n2.cluster.example.org", "n3", "m1.cluster.example.org")

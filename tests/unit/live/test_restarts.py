@@ -39,7 +39,7 @@ from tests.helpers.live_inside import (
     submit,
     until,
 )
-from tests.helpers.live_limits import set_limits
+from tests.helpers.timeouts import set_limits, set_timeouts
 
 LONG = Times(reunion_s=30.0)
 
@@ -392,7 +392,7 @@ async def test_a_task_that_is_refused_when_it_is_tried_again_has_failed(tmp_path
 async def test_a_folder_that_hangs_blocks_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cancelled: bool
 ) -> None:
-    set_limits(monkeypatch, first_tasks_s=0.01, one_task_s=0.01)
+    set_timeouts(monkeypatch, restore_s=0.01, restore_task_s=0.01)
     world = Troubled()
     await _a_and_b(tmp_path, world)
     hanging = world.trouble = threading.Event()
@@ -417,14 +417,14 @@ async def test_a_folder_that_hangs_blocks_no_other(
 
 @in_a_loop
 async def test_a_folder_that_hangs_is_no_end_to_submitting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, folder_patience_s=0.05)
+    set_timeouts(monkeypatch, file_system_s=0.05)
     world = Troubled()
     hanging = world.trouble = threading.Event()
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         with pytest.raises(NotAvailable, match="does not come back within"):
             await submit(service, "a", 1, 1)
         assert daemon.task_store.unfinished == ()
-        set_limits(monkeypatch, folder_patience_s=30.0)
+        set_timeouts(monkeypatch, file_system_s=30.0)
         await submit(service, "b", 1, 1)
         hanging.set()
         await until(lambda: world.asked("drop") == ["a"], "and what came of it later is undone")

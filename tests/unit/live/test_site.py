@@ -31,7 +31,7 @@ from tests.helpers.live_inside import (
     submit,
     until,
 )
-from tests.helpers.live_limits import set_limits
+from tests.helpers.timeouts import set_timeouts
 
 SHARED = '[api]\nmode = "666"\n'
 
@@ -398,7 +398,7 @@ async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_i
     async def check(_: object) -> None:
         await answers.wait()
 
-    set_limits(monkeypatch, slow_answer_s=0.0)
+    set_timeouts(monkeypatch, slow_look_s=0.0)
     async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
         with mock.patch.object(World, "check", staticmethod(check), create=True):
             began = asyncio.create_task(daemon.begin())

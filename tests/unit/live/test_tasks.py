@@ -43,7 +43,7 @@ from tests.helpers.live_inside import (
     until,
     wire,
 )
-from tests.helpers.live_limits import set_limits
+from tests.helpers.timeouts import set_limits
 
 
 @in_a_loop
@@ -132,7 +132,7 @@ async def test_a_refused_task_leaves_nothing_behind(tmp_path: Path) -> None:
 async def test_there_is_an_end_to_how_many_wait_and_no_user_fills_the_queue_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, most_unfinished=5, most_unfinished_of_user=2)
+    set_limits(monkeypatch, unfinished_tasks=5, unfinished_tasks_of_user=2)
     async with live_inside(tmp_path) as (_, service, _, _):
         for number, caller in enumerate((ANN, ANN, CHIEF, CHIEF)):
             await service.submit(caller, submission(f"t{number}"))

@@ -41,8 +41,8 @@ from tests.helpers.live_inside import (
     submit,
     wire,
 )
-from tests.helpers.live_limits import set_limits
 from tests.helpers.live_view import LiveView
+from tests.helpers.timeouts import set_limits, set_timeouts
 
 STRANGER = Caller(uid=4242, user="stranger", operator=False)
 
@@ -159,7 +159,7 @@ async def test_speeds_are_looked_at_each_second(tmp_path: Path) -> None:
 async def test_of_very_many_tasks_those_that_run_are_shown_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, rows=3)
+    set_limits(monkeypatch, shown_tasks=3)
     async with live_inside(tmp_path) as inside:
         for number in range(6):
             await submit(inside.service, f"t{number}", smallest=2 if number < 5 else 1, largest=2)
@@ -182,7 +182,7 @@ async def test_nodes_that_were_ours_are_shown_for_a_while(tmp_path: Path, monkey
         stream = inside.service.watch.updates(ourselves(), 600.0, 0)
         scene = LiveView(read(await anext(stream)))
         assert scene.nodes == {"n1": ("away", 0), "n2": ("free", 0)}
-        set_limits(monkeypatch, away_node_s=0.0)
+        set_timeouts(monkeypatch, away_node_s=0.0)
         await until(stream, scene, lambda scene: scene.nodes == {"n2": ("free", 0)})
         await stream.aclose()
 

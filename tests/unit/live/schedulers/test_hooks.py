@@ -19,9 +19,9 @@ from bftrain.live.schedulers.hook_install import hook_text, install
 from tests.helpers.fake_pbs_module import EVENTS
 from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_limits import set_limits
 from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, HookTally, read_line
 from tests.helpers.site_data import site_data
+from tests.helpers.timeouts import set_timeouts
 
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
 EPILOG = {
@@ -286,7 +286,7 @@ def test_a_thread_hears_within_a_blink_and_survives_a_folder_that_goes(folder: P
 def test_a_folder_that_cannot_be_used_is_tried_again_and_what_cannot_be_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, spool_look_s=0.02)
+    set_timeouts(monkeypatch, hook_sure_s=0.02)
     ear, folder = Ear(), tmp_path / "spool"
     listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
     listener.start()

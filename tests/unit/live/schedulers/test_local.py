@@ -17,8 +17,8 @@ import pytest
 
 from bftrain.live.schedulers.local import LocalScheduler, LocalSettings, SlotTimetable, make, with_own_gpus
 from tests.helpers.live_inside import Allowed, Remark, Taken, in_a_loop, until
-from tests.helpers.live_limits import set_limits
 from tests.helpers.schedulers import AgentOrder, News, Site
+from tests.helpers.timeouts import set_timeouts
 
 SLEEPS = AgentOrder(argv=("/bin/sleep", "600"))
 
@@ -116,7 +116,7 @@ async def test_no_more_agents_than_are_wanted_and_none_where_they_must_not_be(tm
 async def test_an_agent_that_ends_by_itself_is_reported_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, slot_restart_s=0.05)
+    set_timeouts(monkeypatch, agent_restart_s=0.05)
     async with slots(tmp_path, nodes=1) as found:
         await until(found.agents)
         before = found.agents()["slot1"]
@@ -175,7 +175,7 @@ async def test_an_agent_is_known_after_a_restart_if_the_daemon_was_killed_as_it_
 async def test_an_agent_that_cannot_be_written_down_does_not_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_limits(monkeypatch, slot_restart_s=0.0)
+    set_timeouts(monkeypatch, agent_restart_s=0.0)
     (tmp_path / "agents" / "slot1").mkdir(parents=True)  # where its note would be
     begins = AgentOrder(argv=("/usr/bin/touch", str(tmp_path / "it-began")))
     async with slots(tmp_path, begins, nodes=1) as found:
@@ -187,7 +187,7 @@ async def test_an_agent_that_cannot_be_written_down_does_not_begin(
 
 @in_a_loop
 async def test_an_agent_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, slot_kill_s=0.1)
+    set_timeouts(monkeypatch, agent_exit_s=0.1)
     deaf = AgentOrder(argv=("/bin/sh", "-c", "trap '' TERM; echo {node} listens not; while :; do sleep 0.1; done"))
     begun = time.monotonic()
     async with slots(tmp_path, deaf, nodes=1) as found:

@@ -30,7 +30,6 @@ from tests.helpers.live_inside import (
     ourselves,
     until,
 )
-from tests.helpers.live_limits import set_limits
 from tests.helpers.schedulers import (
     READER,
     AgentOrder,
@@ -41,6 +40,7 @@ from tests.helpers.schedulers import (
     PoolSettings,
     environment,
 )
+from tests.helpers.timeouts import set_timeouts
 
 
 class Asked:
@@ -176,7 +176,7 @@ async def test_a_node_whose_job_ended_is_looked_at_until_it_is_idle_or_another_j
         await until(lambda: news[-1] == Taken(nodes=("n1",)))
         await hooks.tell("start 9 n3")
         await _rests(asked)
-        set_limits(monkeypatch, node_tidying_s=0.05)
+        set_timeouts(monkeypatch, node_tidying_s=0.05)
         await hooks.tell("end 8 n4")  # which never becomes idle
         await _rests(asked)
 
@@ -206,7 +206,7 @@ async def test_without_a_spool_that_can_be_used_nodes_are_still_looked_at(tmp_pa
 
 @in_a_loop
 async def test_jobs_that_no_hook_reports_are_remarked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    set_limits(monkeypatch, hook_silence_s=0.0)
+    set_timeouts(monkeypatch, hook_silence_s=0.0)
     asked, hooks = Asked(), Hooks(tmp_path)
     async with watch(asked, poll_s=0.01, spool=str(hooks.folder)) as (_, news):
         await until(lambda: news)

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from bftrain import NotAvailable
+from bftrain.live.schedulers import pilot_policy
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-from tests.helpers.live_limits import set_limits
 from tests.helpers.pilot_stage import PilotStage
 from tests.helpers.schedulers import ALIVE, AgentOrder, Pilot, PilotLimits, PilotState, Run, Trouble, blocked
+from tests.helpers.timeouts import set_timeouts
 
 
 @in_a_loop
@@ -31,7 +32,7 @@ async def test_idle_nodes_are_filled_and_reported_and_so_is_their_end(tmp_path: 
 
 @in_a_loop
 async def test_pilots_whose_end_no_hook_reports_are_remarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, hook_silence_s=0.0)
+    set_timeouts(monkeypatch, hook_silence_s=0.0)
     spool = tmp_path / "spool"
     spool.mkdir(mode=0o700)
     async with PilotStage(tmp_path / "site", "n1", "n2", spool=str(spool)) as stage:
@@ -182,7 +183,7 @@ async def test_leaving_cancels_all_and_submits_no_more(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_leaving_says_if_some_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, pilot_leaving_s=0.05)
+    set_timeouts(monkeypatch, pilots_gone_s=0.05)
     stage = PilotStage(tmp_path, "n1")
     stage.toy.away = True
     with pytest.raises(NotAvailable, match="cancel the jobs named bftrain-t"):
@@ -244,7 +245,7 @@ async def test_pilots_are_cancelled_once_they_are_in_the_way(
     monkeypatch: pytest.MonkeyPatch,
     answers: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
-    set_limits(monkeypatch, pilot_limits_s=0.0)
+    set_timeouts(monkeypatch, limits_s=0.0)
     stage = PilotStage(tmp_path, "n1", "n2")
     stage.begin()
     await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
@@ -404,7 +405,7 @@ async def test_limits_are_read_again_after_a_submission_that_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where Slurm refuses jobs that are longer than the partition allows (EnforcePartLimits)."""
-    set_limits(monkeypatch, submission_waits_s=dict.fromkeys(Trouble, (0.01, 0.01)))
+    monkeypatch.setattr(pilot_policy, "TROUBLE_WAITS_S", dict.fromkeys(Trouble, (0.01, 0.01)))
     stage = PilotStage(tmp_path, "n1", lengths_s=(86_400.0,))
     async with stage:
         await stage.until(lambda: stage.toy.count(PilotState.RUNNING) == 1, "one runs")

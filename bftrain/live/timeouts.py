@@ -1,0 +1,89 @@
+"""All timeouts and intervals of a live run that are no settings of the site, in one table.
+
+Units are seconds. Each line names who waits for whom, or what happens at that interval. The site's file has the
+others: ``[times]``, ``patience_s`` and ``grace_s`` of ``[agents]``, ``poll_s`` of ``[scheduler]``. Modules read
+``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace the two.
+
+How they nest: an agent waits ``patience_s`` for a daemon, which therefore is back in time if it restarts within that.
+A client waits ``answer_s`` for an answer; the daemon waits less than that for whatever the answer depends on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds."""
+
+    # The daemon's loop
+    tick_s: float = 1.0  # the daemon does what is due, such as to measure tasks and to apply pauses
+    write_s: float = 10.0  # the daemon writes the progress of tasks to the journal
+    task_retry_s: float = 30.0  # the daemon tries again to run tasks whose file system or launcher failed
+    restore_s: float = 30.0  # at a start, the daemon waits for the file systems of all tasks together
+    restore_task_s: float = 1.0  # it waits at least so long for each
+    first_look_s: float = 20.0  # at a start, the daemon waits for the scheduler to list our nodes
+    slow_look_s: float = 5.0  # then it prints that it waits
+    sweep_s: float = 10.0  # the daemon gives back nodes again that it still has though it should not
+    journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
+    solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline
+    file_system_s: float = 30.0  # a request waits for the folder of a task
+    close_s: float = 2.0  # at the end, the daemon waits for connections to close, and for agents to hear of it
+    agent_exit_s: float = 5.0  # the daemon, or the local scheduler, waits for an agent to exit
+    housekeeping_s: float = 3600.0  # the daemon removes what is kept for long enough
+    housekeeping_first_s: float = 60.0  # the first time after a start
+    repeated_notice_s: float = 600.0  # a notice that is repeated is printed again
+
+    # The API
+    request_s: float = 20.0  # the server waits for a request to arrive as a whole
+    idle_connection_s: float = 75.0  # the server waits for the next request of a connection
+    send_s: float = 30.0  # the server waits for a client to read the answer
+    update_s: float = 1.0  # the longest time between two updates of a stream
+    update_gap_s: float = 0.2  # the shortest
+    update_decision_s: float = 0.02  # an update waits for the decision that follows an event
+    away_node_s: float = 3600.0  # a node that left is still shown
+
+    # Clients
+    answer_s: float = 30.0  # a client waits for an answer
+    restart_s: float = 3.0  # a client waits for a daemon that restarts
+    quiet_s: float = 8.0  # a client waits for the next update of a stream
+
+    # Schedulers
+    pilot_look_gap_s: float = 0.3  # the shortest time between two looks at pilots
+    node_look_gap_s: float = 0.2  # the shortest time between two looks at nodes, without pilots
+    after_preemption_s: float = 1.0  # no command is run, because the job that takes the node starts now
+    limits_s: float = 600.0  # limits of partitions, queues and accounts are read again
+    pilot_retry_s: float = 10.0  # the longest time until a scheduler that did not list pilots is asked again
+    scheduler_retry_s: float = 1.0  # a scheduler that raised an error is run again; twice as long each time
+    scheduler_retry_most_s: float = 60.0  # the longest such time
+    pilots_gone_s: float = 30.0  # at the end, the daemon waits for the scheduler to cancel all pilots
+    node_tidying_s: float = 60.0  # the daemon waits for the epilog of a job that ended on a node
+
+    # Hooks
+    hook_look_s: float = 0.02  # the time of the spool folder is read
+    hook_sure_s: float = 1.0  # the spool is read though its time has not changed
+    hook_file_s: float = 3.0  # the daemon waits for a hook to finish its file
+    hook_silence_s: float = 5.0  # the daemon waits for a hook to report a change that a look has found
+
+    # The local scheduler
+    agent_restart_s: float = 2.0  # an agent that exited by itself is started again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Numbers."""
+
+    connections: int = 512  # at a time, besides those of operators
+    connections_of_user: int = 128  # one user, or all over TCP, must not lock out the rest
+    unfinished_tasks: int = 10_000  # each is looked at in every decision
+    unfinished_tasks_of_user: int = 2_000  # of a user who is no operator
+    shown_tasks: int = 1000  # in an update of a stream
+    rows_at_once: int = 1000  # of the journal, removed in one step of the loop
+    snapshot_steps: int = 1000  # steps between two snapshots in the journal
+    fewest_journal_steps: int = 5000  # the smallest journal_steps of a site
+
+
+TIMEOUTS: Final = Timeouts()
+LIMITS: Final = Limits()
