@@ -1,11 +1,11 @@
 """All timeouts and intervals of a live run that are no settings of the site, in one table.
 
-Units are seconds. Each line names who waits for whom, or what happens at that interval. The site's file has the
+Units are seconds. Each line names the two sides of a wait, or what happens at that interval. The site's file has the
 others: ``[times]``, ``patience_s`` and ``grace_s`` of ``[agents]``, ``poll_s`` of ``[scheduler]``. Modules read
 ``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace the two.
 
 How they nest: an agent waits ``patience_s`` for a daemon, which therefore is back in time if it restarts within that.
-A client waits ``answer_s`` for an answer; the daemon waits less than that for whatever the answer depends on.
+A client waits ``answer_s`` for an answer; the daemon waits less than that for file systems and the scheduler.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def test_idle_nodes_become_ours_and_a_stock_waits(cluster: Slurm, tmp_path: Path
     with Pilots(cluster, tmp_path / "site") as pilots:
         pilots.wait_for(cluster.nodes)
         assert pilots.ask(pilots.scheduler.look()) == set(cluster.nodes)
-        assert pilots.scheduler.cluster == "test"
+        assert pilots.scheduler.facts().cluster == "test"
         wait_until(lambda: len(pilots.jobs("PENDING")) >= 2, "a stock waits for more", pilots.tell)
         assert pilots.remarks() == ""
         untils = [one.until_s for one in pilots.news if isinstance(one, Allowed)]

@@ -8,9 +8,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from bftrain.live.schedulers import hooks
+from bftrain.live.schedulers import hook_files
 
-HOOK = Path(hooks.__file__).with_name("pbs_hook.py")
+HOOK = Path(hook_files.__file__).with_name("pbs_hook.py")
 EVENTS = ("RUNJOB", "EXECJOB_BEGIN", "EXECJOB_EPILOGUE", "EXECJOB_END", "EXECHOST_PERIODIC")
 
 

@@ -24,7 +24,7 @@ from bftrain import Availability, Journal, Limits, Settings, Solution, ValueTabl
 from bftrain.live import decision_loop, process
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.process import LiveProcess
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Site, Taken
+from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Scheduler, Site, Taken
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.live.tasks.task_store import TaskStore
@@ -72,9 +72,8 @@ class Link:
 link: Link
 
 
-class WorldScheduler:
+class WorldScheduler(Scheduler):
     name = "world"
-    agents_suffice = False
 
     def available(self) -> Availability:
         return Availability(ok=True)
@@ -100,12 +99,6 @@ class WorldScheduler:
         return frozenset(await answer)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        pass
-
-    def hint(self) -> None:
-        pass
-
-    def noticed(self, node: str) -> None:
         pass
 
     async def give_back(self, nodes: Collection[str]) -> None:

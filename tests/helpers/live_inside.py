@@ -43,23 +43,23 @@ from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progre
 from bftrain.live.process import LiveProcess
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
+from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken
 from bftrain.live.tasks.task_store import TaskStore, all_kept, last_cluster
 from bftrain.values import wire
 
 __all__ = [
     "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView",
     "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState",
-    "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark",
-    "SiteSettings", "Span", "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update",
-    "Usage", "all_kept", "last_cluster", "load", "open_site", "ourselves", "wire",
+    "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark", "SchedulerFacts", "SiteSettings", "Span",
+    "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update", "Usage", "all_kept",
+    "last_cluster", "load", "open_site", "ourselves", "wire",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
 HERE = "tests.helpers.live_inside"
 PATIENCE_S = 60.0
 
 
-class World:
+class World(Scheduler):
     """Nodes and processes as they are, independent of the daemon; and all that it was asked for, in order.
 
     ``log`` has ("apply", actions), ("add", task), ("drop", task), ("close", None), ("want", (nodes, without)),
@@ -73,7 +73,7 @@ class World:
         self.agents = agents
         self.agents_suffice = agents_suffice
         self.vacates = vacates  # whether a task that shrinks or stops says at once that it has
-        self.cluster, self.unit = "", "node"
+        self.known = SchedulerFacts()  # what it tells of itself
         self.available_now = Availability(ok=True)
         self.allowed: set[str] = set()
         self.held: dict[str, set[str]] = {}  # task -> where its processes are
@@ -138,6 +138,9 @@ class World:
             await asyncio.Event().wait()
         finally:
             self._post = None
+
+    def facts(self) -> SchedulerFacts:
+        return self.known
 
     async def look(self) -> frozenset[str] | None:
         self.log.append(("look", None))

@@ -13,24 +13,25 @@ import msgspec
 import pytest
 
 from bftrain import Availability
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.live.schedulers.backend import (
     ALIVE,
     CommandFailed,
     CommandRunner,
     Pilot,
+    PilotBackend,
     PilotLimits,
     PilotOrder,
     PilotState,
     Run,
     Trouble,
 )
-from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Site, Taken
+from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Site, Taken
+from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
 
 AGENT = AgentOrder(argv=("agent", "{node}"))
 
 
-class ToyScheduler:
+class ToyScheduler(PilotBackend):
     """A batch scheduler in memory: it starts pilots on idle nodes whenever it is asked anything."""
 
     name = "toy"

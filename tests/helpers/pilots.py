@@ -12,11 +12,19 @@ from typing import Any, Self, TypeVar
 from unittest import mock
 
 from bftrain.live.schedulers import slurm
-from bftrain.live.schedulers.hook_install import install
-from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool
-from bftrain.live.schedulers.pool_settings import pools_of
+from bftrain.live.schedulers.base import (
+    AgentOrder,
+    Allowed,
+    MakeScheduler,
+    News,
+    Remark,
+    Scheduler,
+    Site,
+    Taken,
+    pools_of,
+)
+from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, install
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
-from bftrain.live.schedulers.port import AgentOrder, Allowed, MakeScheduler, News, Remark, Scheduler, Site, Taken
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.slurm import Slurm, wait_until

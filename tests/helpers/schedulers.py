@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.live.schedulers import flux, pbs, slurm
-from bftrain.live.schedulers.hook_spool import READER, HookListener, HookNews, HookSpool, HookTally, read_line
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.live.schedulers.backend import (
     ALIVE,
     Command,
     CommandFailed,
@@ -21,9 +20,9 @@ from bftrain.live.schedulers.pilot_backend import (
     blocked,
     environment,
 )
-from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
-from bftrain.live.schedulers.port import AgentOrder, News, Scheduler, Site
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
+from bftrain.live.schedulers.base import AgentOrder, News, PoolSettings, Scheduler, Site, pools_of
+from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+from bftrain.live.schedulers.slurm import SlurmSettings
 
 __all__ = [
     "ALIVE", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",

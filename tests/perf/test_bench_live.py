@@ -24,7 +24,7 @@ from bftrain import Client, Limits, NotAvailable, Run, Settings, Solution, Speed
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.callers import ourselves
 from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.schedulers.port import Allowed, Taken
+from bftrain.live.schedulers.base import Allowed, Taken
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.figures import Figures
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until

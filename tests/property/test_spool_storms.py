@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.live.schedulers.hook_spool import READER, HookSpool, read_line
+from bftrain.live.schedulers.hooks import READER, HookSpool, read_line
 
 LINES = st.builds(
     "bftrain1 {} {} {} {} main 0 .\n".format,

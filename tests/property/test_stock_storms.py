@@ -8,8 +8,8 @@ from itertools import count
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bftrain.live.schedulers.pilot_backend import ALIVE, Pilot, PilotLimits, PilotState, Trouble
-from bftrain.live.schedulers.pilot_policy import PilotMoves, PilotPolicy, PilotPolicySettings
+from bftrain.live.schedulers.backend import ALIVE, Pilot, PilotLimits, PilotState, Trouble
+from bftrain.live.schedulers.policy import PilotMoves, PilotPolicy, PilotPolicySettings
 
 MARKS = ("long", "mid", "short")
 BURST = 64

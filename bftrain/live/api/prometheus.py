@@ -244,7 +244,7 @@ class LiveMetrics:
             value, at_s = daemon.last_decision.value, daemon.last_decision.time_s
             yield gauge("bftrain_decision_value", "What the last decision is worth under the objective.", value)
             yield gauge("bftrain_last_decision_timestamp_seconds", "When that was, since 1970.", at_s)
-        pilots: Mapping[str, float] | None = getattr(daemon.opened.scheduler, "pilots", None)
+        pilots = daemon.opened.scheduler.facts().pilots
         if pilots is not None:
             yield by(
                 "state", "bftrain_pilots", "gauge", "Our jobs at the scheduler; waiting ones are the stock.", pilots

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bftrain.live.model.resource_views import HooksView, KindView, PoolView
-from bftrain.live.schedulers.pools import SchedulerPool
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
 
 def hooks(daemon: LiveDaemon) -> HooksView | None:
     """Return what hooks reported; none where the site names no spool."""
-    found = getattr(daemon.opened.scheduler, "hooks", None)
-    if found is None or not found.spool:
+    found = daemon.opened.scheduler.facts().hooks
+    if found is None:
         return None
     return HooksView(spool=found.spool, messages=dict(found.counts), silent=found.silent, last_s=found.last_s)
 
@@ -23,15 +22,8 @@ def hooks(daemon: LiveDaemon) -> HooksView | None:
 def pools(daemon: LiveDaemon) -> dict[str, PoolView]:
     """Return the pools, if the site has several or one with a name or a kind."""
     return {
-        one.settings.label: PoolView(scheduler=one.settings.name, nodes=len(one.nodes))
-        for one in scheduler_pools(daemon)
+        one.label: PoolView(scheduler=one.scheduler, nodes=one.nodes) for one in daemon.opened.scheduler.facts().pools
     }
-
-
-def scheduler_pools(daemon: LiveDaemon) -> tuple[SchedulerPool, ...]:
-    """Return the pools of the scheduler, if it has several or one with a name or a kind."""
-    found: tuple[SchedulerPool, ...] = getattr(daemon.opened.scheduler, "pools", ())
-    return found
 
 
 def kinds(daemon: LiveDaemon) -> dict[str, KindView]:

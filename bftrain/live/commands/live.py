@@ -214,7 +214,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
     """Write the hook, make the spool, and print the remaining steps."""
     from rich.text import Text
 
-    from bftrain.live.schedulers.hook_install import install
+    from bftrain.live.schedulers.hooks import install
 
     done = install(kind, spool=spool, hook=hook, owner=owner, writer=writer)
     place = "slurm.conf, and then restart slurmctld" if kind == "slurm" else "a shell, as a manager of PBS"
@@ -237,7 +237,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
 @prints_results
 def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
     """Print the hook, to be read before it is used."""
-    from bftrain.live.schedulers.hook_install import hook_text
+    from bftrain.live.schedulers.hooks import hook_text
 
     text = hook_text(kind, spool)
     if out.json:
@@ -256,7 +256,7 @@ def check(client: Client, out: Output) -> None:
     """Send a test message through the spool of a live run, and show what hooks reported to it."""
     import time
 
-    from bftrain.live.schedulers.hook_spool import send_check
+    from bftrain.live.schedulers.hooks import send_check
 
     found = client.status().hooks
     if found is None:

@@ -20,8 +20,7 @@ from bftrain.live import timeouts
 from bftrain.live.model.environment import Environment
 from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.node_kinds import NodeRates, by_node
-from bftrain.live.schedulers import port
-from bftrain.live.schedulers.pool_settings import PoolSettings, pools_of
+from bftrain.live.schedulers.base import PoolSettings, Site, pools_of
 from bftrain.values import checks, wire
 
 _MOST_NICE: Final = 19
@@ -225,10 +224,10 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         patience_s = self.agents.patience_s
         return max(self.times.reunion_s, patience_s + min(timeouts.TIMEOUTS.agent_exit_s, patience_s / 2))
 
-    def for_scheduler(self, pool: PoolSettings) -> port.Site:
+    def for_scheduler(self, pool: PoolSettings) -> Site:
         """Return the settings for the scheduler of a pool: pilots of each pool have a name of their own."""
         name = f"{self.name}-{pool.pool}" if pool.pool else self.name
-        return port.Site(name=name, folder=Path(self.folder), grace_s=self.agents.grace_s, unit=pool.unit)
+        return Site(name=name, folder=Path(self.folder), grace_s=self.agents.grace_s, unit=pool.unit)
 
     @property
     def pools(self) -> tuple[PoolSettings, ...]:

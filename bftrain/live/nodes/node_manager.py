@@ -14,8 +14,8 @@ from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.site_config import Times
 from bftrain.live.nodes.reconcile import NodeTracker, node_events
+from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.schedulers.pools import in_words, keep_running
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.curve import OTHER_KIND
 from bftrain.values.events import NodesJoined, NodesLeft
@@ -46,18 +46,11 @@ class NodeManager:
         self._moved = asyncio.Event()
         self._opened = self._closed = self._misnamed = False
 
-    @property
-    def ends_agents(self) -> bool:
-        """Whether no process of ours is left on nodes that the scheduler does not let us use."""
-        return bool(getattr(self._scheduler, "ends_agents", self._scheduler.agents_suffice))
-
     async def check(self, agent: AgentOrder, patience_s: float) -> None:
         """Raise ``NotAvailable`` if the scheduler can never work with the site's settings, as far as it knows."""
-        check = getattr(self._scheduler, "check", None)
-        if check is not None:
-            with suppress(TimeoutError), self._remarked_if_slow():
-                async with asyncio.timeout(patience_s):
-                    await check(agent)
+        with suppress(TimeoutError), self._remarked_if_slow():
+            async with asyncio.timeout(patience_s):
+                await self._scheduler.check(agent)
 
     @contextmanager
     def _remarked_if_slow(self) -> Iterator[None]:
@@ -128,16 +121,14 @@ class NodeManager:
         """Report to the scheduler how many nodes could be used, in total and of each kind."""
         if not self._closed and (nodes, drained, by_kind) != self._wanted:
             self._wanted = (nodes, drained, by_kind)
-            if (want_kinds := getattr(self._scheduler, "want_kinds", None)) is not None:
-                want_kinds(by_kind)
+            self._scheduler.want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
 
     def leave_drained(self) -> None:
         """Leave nodes drained by the scheduler, and use other ones; called at intervals."""
-        to_leave = getattr(self._scheduler, "to_leave", None)
-        if to_leave is None or self._closed:
+        if self._closed:
             return
-        off = to_leave()
+        off = self._scheduler.to_leave()
         if off != self.node_tracker.to_leave:
             self.node_tracker.to_leave = off
             self.leave(off)

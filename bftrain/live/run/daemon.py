@@ -61,7 +61,7 @@ class LiveDaemon:
             opened.task_store,
             opened.harvester,
             self.launcher_pool,
-            UsageLedger(opened.journal, site.node_rates(self._kind_of, self._gpus_of)),
+            UsageLedger(opened.journal, site.node_rates(self._kind_of, opened.scheduler.gpus_of)),
             lambda: self.decision_loop.now,
             self.remark,
         )
@@ -94,10 +94,6 @@ class LiveDaemon:
     def _kind_of(self, node: str) -> str:
         return self.node_manager.kinds.of(node)
 
-    def _gpus_of(self, node: str) -> float:
-        gpus = getattr(self.opened.scheduler, "gpus_of", None)
-        return float(getattr(self.opened.scheduler, "gpus", 0.0)) if gpus is None else gpus(node)
-
     async def begin(self) -> None:
         """Resume where the journal ends: first scheduler and agents report, then tasks are restored."""
         await self.node_manager.check(self.opened.agent_order, timeouts.TIMEOUTS.first_look_s)
@@ -118,7 +114,7 @@ class LiveDaemon:
         allowed = await self.node_manager.look(timeouts.TIMEOUTS.first_look_s)
         node_tracker, pool = self.node_manager.node_tracker, self.harvester.pool
         if self.site.agents.used:
-            over = pool - allowed if allowed is not None and self.node_manager.ends_agents else frozenset()
+            over = pool - allowed if allowed is not None and self.opened.scheduler.ends_agents else frozenset()
             node_tracker.expect(pool - over)
         now, kinds, harvester = self.decision_loop.now, self.node_manager.kinds, self.harvester
         mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
@@ -153,14 +149,14 @@ class LiveDaemon:
 
     def _record_cluster(self) -> None:
         """Write the cluster's name into the journal; warn if it differs from the recorded one."""
-        cluster, before = str(getattr(self.opened.scheduler, "cluster", "")), self.task_store.fact(CLUSTER)
+        cluster, before = self.opened.scheduler.facts().cluster, self.task_store.fact(CLUSTER)
         if cluster and before not in {"", cluster}:
             self.remark(f"this is cluster '{cluster}'; the journal was written on cluster '{before}'")
         self.task_store.record_fact(CLUSTER, cluster or before)
 
     def _record_kinds(self) -> None:
         """Record the kinds of pools' nodes; of a scheduler that does not answer the earlier ones."""
-        kinds: Mapping[str, str] = getattr(self.opened.scheduler, "node_kinds", {})
+        kinds = self.opened.scheduler.facts().node_kinds
         if kinds:
             self.task_store.record_fact(_KINDS, wire.encode(kinds).decode())
         elif any(pool.kind for pool in self.site.pools) and (text := self.task_store.fact(_KINDS)):

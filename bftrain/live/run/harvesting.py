@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bftrain.live.model.harvesting import HandBack, HarvestingView
 from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.schedulers.port import Scheduler
+from bftrain.live.schedulers.base import Scheduler
 from bftrain.live.tasks.task_store import TaskStore
 
 _PAUSED: Final = "harvesting is paused until"  # as a fact: seconds since 1970, or inf
@@ -54,12 +54,12 @@ class Harvesting:
     @property
     def view(self) -> HarvestingView:
         """Return the state as the API shows it."""
-        waiting = getattr(self._scheduler, "pilots", {}).get(_WAITING, 0)
+        facts = self._scheduler.facts()
         return HarvestingView(
             paused=self.paused,
             until_s=self.until_s,
-            waiting_pilots=waiting,
-            partitions=tuple(getattr(self._scheduler, "partitions", ())),
+            waiting_pilots=(facts.pilots or {}).get(_WAITING, 0),
+            partitions=facts.partitions,
             handbacks=tuple(self._handbacks),
         )
 

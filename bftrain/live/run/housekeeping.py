@@ -22,7 +22,7 @@ from bftrain.journal_file import complete_file, copy_journal
 from bftrain.live import timeouts
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.schedulers.pilot_backend import PILOT_LOGS
+from bftrain.live.schedulers.backend import PILOT_LOGS
 from bftrain.live.tasks.task_store import EndedTask, TaskStore
 from bftrain.live.tasks.usage_ledger import without_tasks
 from bftrain.text_formats import counted

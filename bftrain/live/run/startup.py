@@ -23,11 +23,9 @@ from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotA
 from bftrain.journal import Journal
 from bftrain.journal_file import complete_file
 from bftrain.live.model.site_config import Agents, SiteSettings
-from bftrain.live.schedulers.pool_settings import PoolSettings
+from bftrain.live.schedulers.base import AgentOrder, PoolSettings, Scheduler
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
-from bftrain.live.schedulers.port import AgentOrder, Scheduler
 from bftrain.live.tasks.task_store import TaskStore, last_site
-from bftrain.node_units import NODE
 from bftrain.parts import absolute_name
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError
@@ -83,8 +81,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         task_store = TaskStore(journal)
         task_store.write()  # what an earlier version left otherwise
         harvester = recover(journal, deciding)
-        keep_s = getattr(scheduler, "keep_workers_s", None)
-        hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
+        hub = _hub(site, task_store, tell, scheduler.keep_workers_s) if site.agents.used else None
         opened.pop_all()  # nothing is in the way: all of it stays open
     order = _agent_order(site, hub)
     return LiveResources(site, (lock, folder_lock), journal, task_store, harvester, scheduler, hub, order)
@@ -162,7 +159,9 @@ def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Schedul
         raise
     except Exception as error:
         raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
-    if pool.unit != getattr(scheduler, "unit", NODE):
+    if not isinstance(scheduler, Scheduler):
+        raise BrokenPlugin("is no bftrain.live.schedulers.base.Scheduler", where=where)
+    if pool.unit != scheduler.unit:
         raise BadConfig(
             f'{where} hands out whole nodes only, not unit = "{pool.unit}"',
             where="[scheduler] unit",
@@ -171,8 +170,6 @@ def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Schedul
     state = scheduler.available()
     if not state.ok:
         raise NotAvailable(state.reason, where=where, fix=state.fix or None)
-    if not isinstance(scheduler, Scheduler):
-        raise BrokenPlugin("has not all that the port asks for", where=where)
     return scheduler
 
 

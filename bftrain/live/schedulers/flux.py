@@ -13,23 +13,24 @@ from typing import Final
 import msgspec
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.live.schedulers.backend import (
     LATER,
     Command,
     CommandFailed,
     CommandRunner,
     Pilot,
+    PilotBackend,
     PilotLimits,
     PilotOrder,
     PilotState,
     Run,
     Trouble,
     pilot_script,
+    queue_remarks,
+    unknown_queue,
 )
-from bftrain.live.schedulers.pilot_manager import PilotJobs, PilotSettings
-from bftrain.live.schedulers.pool_settings import scheduler_settings
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.queue_pilots import QueueBackend, queue_remarks, unknown_queue
+from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, scheduler_settings
+from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
 from bftrain.nodesets import expand
 from bftrain.values import checks
 
@@ -105,7 +106,7 @@ class FluxJobs(msgspec.Struct, frozen=True):
     jobs: list[FluxJob]
 
 
-class Flux(QueueBackend):
+class Flux(PilotBackend):
     """Flux's commands and parsers of their output."""
 
     name = "flux"
@@ -168,10 +169,6 @@ class Flux(QueueBackend):
     async def waiting_jobs(self, run: Run) -> Sequence[int]:
         """Return the nodes for which each job of others waits, the next job first."""
         return read_sizes(await _jobs(run, "-A", "--filter=sched"), self._cores)
-
-    async def plans(self, _run: Run, _name: str) -> Mapping[str, float]:
-        """Return nothing: Flux names no nodes of jobs that wait."""
-        return {}
 
 
 async def _jobs(run: Run, *words: str) -> list[FluxJob]:

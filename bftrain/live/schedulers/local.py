@@ -22,8 +22,17 @@ from typing import Final
 import msgspec
 
 from bftrain.live import timeouts
-from bftrain.live.schedulers.pool_settings import scheduler_settings
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Scheduler, Site, Taken, filled
+from bftrain.live.schedulers.base import (
+    AgentOrder,
+    Allowed,
+    Post,
+    Remark,
+    Scheduler,
+    Site,
+    Taken,
+    filled,
+    scheduler_settings,
+)
 from bftrain.ports import Availability
 from bftrain.values import checks
 
@@ -91,11 +100,10 @@ class SlotTimetable:
         return float("inf") if self._next is None else self._next[0]
 
 
-class LocalScheduler:
+class LocalScheduler(Scheduler):
     """Slots of this machine."""
 
     name = "local"
-    agents_suffice = False
     ends_agents = True
 
     def __init__(self, settings: LocalSettings, site: Site) -> None:
@@ -128,9 +136,6 @@ class LocalScheduler:
     def hint(self) -> None:
         """Look soon."""
         self._hinted.set()
-
-    def noticed(self, node: str) -> None:
-        """Do nothing: the timetable determines when a slot is taken."""
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Follow the timetable, and keep agents on idle slots."""

@@ -15,9 +15,9 @@ from contextlib import suppress
 import msgspec
 
 from bftrain.live import timeouts
-from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
-from bftrain.live.schedulers.pilot_backend import CommandFailed, CommandRunner, Run
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Taken
+from bftrain.live.schedulers.backend import CommandFailed, CommandRunner, Run
+from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Taken
+from bftrain.live.schedulers.hooks import HookNews, HookTally, listening
 from bftrain.ports import Availability
 from bftrain.values import checks
 
@@ -39,17 +39,16 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
         checks.texts(self, "spool_writers")
 
 
-class NodeWatch:
+class NodeWatch(Scheduler):
     """A scheduler whose idle nodes are ours; agents run on all nodes already."""
 
-    agents_suffice = False
-    keep_workers_s = 0.0  # without us nothing ends workers where a job starts, so agents end them at once
+    keep_workers_s: float | None = 0.0  # without us nothing ends workers where a job starts, so agents end them at once
 
     def __init__(
         self, name: str, ask: Ask, settings: WatchSettings, run: CommandRunner, available: Callable[[], Availability]
     ) -> None:
         self.name = name
-        self.available = available
+        self._available = available
         self._ask = ask
         self._settings = settings
         self._run = run
@@ -61,7 +60,15 @@ class NodeWatch:
         self._away = ""
         self.hooks = HookTally(settings.spool, "start", "end")
 
-    async def run(self, post: Post, _agent: AgentOrder) -> None:
+    def available(self) -> Availability:
+        """Return whether the commands of the scheduler are installed."""
+        return self._available()
+
+    def facts(self) -> SchedulerFacts:
+        """Return what hooks reported."""
+        return SchedulerFacts(hooks=self.hooks.report)
+
+    async def run(self, post: Post, agent: AgentOrder) -> None:  # noqa: ARG002 - agents run on all nodes already
         """Poll, and post changes."""
         self._post = post
         failures = 0
@@ -99,12 +106,6 @@ class NodeWatch:
         return idle
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Do nothing: no node is held."""
-
-    def hint(self) -> None:
-        """Do nothing: agents say nothing about the scheduler's state."""
-
-    def noticed(self, node: str) -> None:
         """Do nothing: no node is held."""
 
     async def give_back(self, nodes: Collection[str]) -> None:

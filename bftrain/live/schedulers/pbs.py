@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.errors import NotAvailable
-from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.live.schedulers.backend import (
     Command,
     CommandFailed,
     CommandRunner,
     Pilot,
+    PilotBackend,
     PilotLimits,
     PilotOrder,
     PilotState,
@@ -28,11 +28,12 @@ from bftrain.live.schedulers.pilot_backend import (
     Trouble,
     found_all,
     pilot_script,
+    queue_remarks,
+    unknown_queue,
 )
-from bftrain.live.schedulers.pilot_manager import PilotJobs
-from bftrain.live.schedulers.pool_settings import scheduler_settings
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.queue_pilots import QueueBackend, QueueSettings, queue_remarks, unknown_queue
+from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, scheduler_settings
+from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
+from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
 from bftrain.values import checks
 
 PROGRAMS: Final = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")
@@ -69,14 +70,21 @@ _FEW: Final = 50  # jobs that are asked for by name at once
 _REMEMBERED: Final = 200  # jobs that are over
 
 
-class PbsSettings(QueueSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of pilots in PBS."""
+
+    queue: str
+    options: tuple[str, ...] = ()  # more words for qsub
 
     select: str = "1:ncpus=1"  # together with place=exclhost: one whole host
     account: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.text(self, "queue")
+        checks.texts(self, "options")
+        if any(word.startswith("-q") for word in self.options):  # one of which was not checked that pilots give way
+            checks.reject(self, "options", "must not name a queue", "use queue")
         checks.text(self, "select")
 
 
@@ -86,13 +94,13 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
     return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
 
 
-class Pbs(QueueBackend):
+class Pbs(PilotBackend):
     """PBS's commands and parsers of their output."""
 
     name = "pbs"
     programs = PROGRAMS
     remedy = REMEDY
-    cancels = "qdel"
+    cancels = ("qdel",)
     troubles = TROUBLES
     avoids = False  # a job can ask for nodes, but not for all except some
 

@@ -14,9 +14,18 @@ from typing import Any
 
 from bftrain.errors import BftrainError, NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.schedulers.hook_spool import HookTally
-from bftrain.live.schedulers.pool_settings import PoolSettings
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Post, Remark, Scheduler, Taken
+from bftrain.live.schedulers.base import (
+    AgentOrder,
+    Allowed,
+    News,
+    PoolFacts,
+    PoolSettings,
+    Post,
+    Remark,
+    Scheduler,
+    SchedulerFacts,
+    Taken,
+)
 from bftrain.ports import Availability
 
 
@@ -30,7 +39,7 @@ class SchedulerPool:
     heard: bool = False  # whether its scheduler was ever asked with success
 
 
-class SchedulerPools:
+class SchedulerPools(Scheduler):
     """All pools as one scheduler. Remarks of a pool begin with its name."""
 
     def __init__(self, pools: Collection[SchedulerPool]) -> None:
@@ -38,11 +47,16 @@ class SchedulerPools:
         each = [pool.scheduler for pool in self.pools]
         self.name = "+".join(dict.fromkeys(one.name for one in each))
         self.agents_suffice = all(one.agents_suffice for one in each)
-        self.ends_agents = all(bool(getattr(one, "ends_agents", one.agents_suffice)) for one in each)
-        keep = [seconds for one in each if (seconds := getattr(one, "keep_workers_s", None)) is not None]
-        self.keep_workers_s: float | None = min(keep, default=None)
+        self.unit = each[0].unit
+        keep = [one.keep_workers_s for one in each if one.keep_workers_s is not None]
+        self.keep_workers_s = min(keep, default=None)
         self._wanted: tuple[int, Collection[str]] | None = None
         self._by_kind: Mapping[str, int] = {}
+
+    @property
+    def ends_agents(self) -> bool:
+        """Whether all of them end agents."""
+        return all(pool.scheduler.ends_agents for pool in self.pools)
 
     def available(self) -> Availability:
         """Return whether the commands of all schedulers are installed."""
@@ -53,13 +67,11 @@ class SchedulerPools:
     async def check(self, agent: AgentOrder) -> None:
         """Raise ``NotAvailable`` if one of them can never work with its settings."""
         for pool in self.pools:
-            check = getattr(pool.scheduler, "check", None)
-            if check is not None:
-                try:
-                    await check(agent)
-                except NotAvailable as error:
-                    where = f"pool '{pool.settings.label}'" + (f": {error.where}" if error.where else "")
-                    raise NotAvailable(error.what, where=where, fix=error.fix) from error
+            try:
+                await pool.scheduler.check(agent)
+            except NotAvailable as error:
+                where = f"pool '{pool.settings.label}'" + (f": {error.where}" if error.where else "")
+                raise NotAvailable(error.what, where=where, fix=error.fix) from error
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Run all schedulers; one that fails is restarted without disturbing the others."""
@@ -145,46 +157,30 @@ class SchedulerPools:
 
     def to_leave(self) -> frozenset[str]:
         """Return the nodes that the schedulers drain."""
-        drained = (ask() for pool in self.pools if (ask := getattr(pool.scheduler, "to_leave", None)) is not None)
-        return frozenset().union(*drained)
-
-    @property
-    def node_kinds(self) -> Mapping[str, str]:
-        """The kinds of nodes, of pools that have one and whose nodes are known."""
-        known = ((pool, getattr(pool.scheduler, "nodes", ())) for pool in self.pools if pool.settings.kind)
-        return {node: pool.settings.kind for pool, nodes in known for node in nodes}
-
-    async def idle(self) -> int:
-        """Count the idle nodes of all pools."""
-        return sum([await pool.scheduler.idle() for pool in self.pools])  # type: ignore[attr-defined]
+        return frozenset().union(*(pool.scheduler.to_leave() for pool in self.pools))
 
     def gpus_of(self, node: str) -> float:
         """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""
-        return next((float(getattr(one.scheduler, "gpus", 0.0)) for one in self.pools if node in one.nodes), 0.0)
+        return next((pool.scheduler.gpus_of(node) for pool in self.pools if node in pool.nodes), 0.0)
 
-    @property
-    def cluster(self) -> str:
-        """The names of the clusters, as far as known."""
-        return "+".join(dict.fromkeys(filter(None, (getattr(one.scheduler, "cluster", "") for one in self.pools))))
-
-    @property
-    def pilots(self) -> Mapping[str, float]:
-        """The number of pilots in all pools, by state."""
-        found = Counter[str]()
-        for pool in self.pools:
-            found.update(getattr(pool.scheduler, "pilots", {}))
-        return dict(found)
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        """The partitions of all pools to which pilots are submitted."""
-        return tuple(dict.fromkeys(name for pool in self.pools for name in getattr(pool.scheduler, "partitions", ())))
-
-    @property
-    def hooks(self) -> HookTally | None:
-        """The reports of hooks, from the first pool that has some."""
-        tallies = (getattr(pool.scheduler, "hooks", None) for pool in self.pools)
-        return next((tally for tally in tallies if tally is not None and tally.spool), None)
+    def facts(self) -> SchedulerFacts:
+        """Return what all pools know together; reports of hooks from the first pool that has some."""
+        each = [(pool, pool.scheduler.facts()) for pool in self.pools]
+        pilots = Counter[str]()
+        for _, found in each:
+            pilots.update(found.pilots or {})
+        return SchedulerFacts(
+            cluster="+".join(dict.fromkeys(found.cluster for _, found in each if found.cluster)),
+            nodes=frozenset().union(*(found.nodes for _, found in each)),
+            node_kinds={node: pool.settings.kind for pool, found in each if pool.settings.kind for node in found.nodes},
+            pilots=dict(pilots),
+            partitions=tuple(dict.fromkeys(name for _, found in each for name in found.partitions)),
+            hooks=next((found.hooks for _, found in each if found.hooks is not None), None),
+            pools=tuple(
+                PoolFacts(label=pool.settings.label, scheduler=pool.settings.name, nodes=len(pool.nodes))
+                for pool in self.pools
+            ),
+        )
 
 
 async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Callable[[Exception], None]) -> None:

@@ -5,21 +5,21 @@ Command builders, parsers and a table of states. Times are requested in seconds 
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from bftrain.live.schedulers import slurm_gpus
-from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.errors import BadConfig, NotAvailable
+from bftrain.live.schedulers.backend import (
     Command,
-    CommandBackend,
     CommandFailed,
     CommandRunner,
     Pilot,
+    PilotBackend,
     PilotLimits,
     PilotOrder,
     PilotState,
@@ -28,12 +28,10 @@ from bftrain.live.schedulers.pilot_backend import (
     found_all,
     pilot_script,
 )
-from bftrain.live.schedulers.pilot_manager import PilotJobs
-from bftrain.live.schedulers.pool_settings import scheduler_settings
-from bftrain.live.schedulers.port import AgentOrder, Scheduler, Site
-from bftrain.live.schedulers.slurm_limits import ask_limits
-from bftrain.live.schedulers.slurm_settings import SlurmSettings
-from bftrain.node_units import GPU, NODE
+from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, scheduler_settings
+from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
+from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
+from bftrain.node_units import GPU, NODE, slot_name
 from bftrain.nodesets import expand, fold
 from bftrain.values import checks
 
@@ -91,24 +89,60 @@ _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
 # States of nodes, and marks behind them, that administrators set to empty a node: maintenance, reboot, power down
 _EMPTIED: Final = re.compile(r"(drain|maint|fail).*|.*[$@^!%]")
+# What we choose ourselves for sbatch: pilots elsewhere than was checked would be in others' way, or never be found
+_OURS: Final = ("partition", "qos", "nodes", "job-name", "comment", "array", "requeue", "time", "clusters")
+_WORD: Final = re.compile(r"--(\w[\w-]+)(?:=.*)?|-([pqNJatM]).*", re.DOTALL)
+
+
+def _chosen_by_us(word: str) -> bool:
+    """Return whether a word for sbatch, perhaps shortened as in ``--part=main``, contradicts our own."""
+    found = _WORD.fullmatch(word)
+    return found is not None and (found[2] is not None or any(name.startswith(found[1]) for name in _OURS))
+
+
+class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of pilots in Slurm; "" is Slurm's default."""
+
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
+    options: tuple[str, ...] = ()  # more words for sbatch, such as --gres=gpu:4
+    arrays: bool = True  # submit many pilots as one job array
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("partition", "qos", "account"):
+            if getattr(self, name):
+                checks.text(self, name)
+        checks.texts(self, "options")
+        if word := next(filter(_chosen_by_us, self.options), ""):
+            what, fix = (
+                f"'{word}' contradicts how pilots are submitted",
+                "leave it out: partition, qos and lengths_s are keys",
+            )
+            checks.reject(self, "options", what, fix)
+        if not self.partition and not self.qos:
+            checks.reject(
+                self, "partition", "is missing", "name the partition, or the qos, whose jobs Slurm may preempt"
+            )
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
     settings = scheduler_settings(table, SlurmSettings)
     if site.unit == GPU:
-        slurm_gpus.check_options(settings.options)
+        check_options(settings.options)
     run = CommandRunner(timeout_s=settings.command_timeout_s, more=EPOCHS)
     return PilotJobs(Slurm(settings, site.grace_s, site.unit), settings, site, run)
 
 
-class Slurm(CommandBackend):
+class Slurm(PilotBackend):
     """Slurm's commands and parsers of their output."""
 
     name = "slurm"
     programs = PROGRAMS
     remedy = REMEDY
-    cancels = "scancel"
+    cancels = ("scancel",)
     troubles = TROUBLES
     avoids = True
 
@@ -127,14 +161,14 @@ class Slurm(CommandBackend):
         """
         start = _AS_STEP if self._grace_s else ""
         if self.unit == GPU:
-            words, check = slurm_gpus.SLOT_WORDS, slurm_gpus.CHECK_SLOT
-            return pilot_script(order, site, slurm_gpus.FIND_SLOT, start, words=words, check=check)
+            words, check = SLOT_WORDS, CHECK_SLOT
+            return pilot_script(order, site, FIND_SLOT, start, words=words, check=check)
         return pilot_script(order, site, "node=$SLURMD_NODENAME", start)
 
     @property
     def gpus(self) -> float:
         """GPUs that a pilot asks for, such as by --gres=gpu:4; 0 if it asks for none."""
-        return 1.0 if self.unit == GPU else slurm_gpus.gpus_asked(self._settings.options)
+        return 1.0 if self.unit == GPU else gpus_asked(self._settings.options)
 
     async def limits(self, run: Run) -> PilotLimits:
         """Query the limits of pilots; raise NotAvailable if pilots would not be preempted."""
@@ -159,7 +193,7 @@ class Slurm(CommandBackend):
         known = self._settings
         words = ["sbatch", "--parsable", f"--job-name={order.name}", f"--comment={order.mark}"]
         words += [f"--{name}={value}" for name in ("partition", "qos", "account") if (value := getattr(known, name))]
-        part = [] if slurm_gpus.gpus_asked(known.options) else [slurm_gpus.ONE_GPU]
+        part = [] if gpus_asked(known.options) else [ONE_GPU]
         words += ["--nodes=1", "--ntasks=1", *(part if self.unit == GPU else ["--exclusive"])]
         words += ["--no-requeue", "--output=/dev/null", "--input=/dev/null"]
         words += [f"--time={math.ceil(order.seconds / 60)}", f"--nice={order.rank * _NICE}"]
@@ -181,12 +215,12 @@ class Slurm(CommandBackend):
         self._slots = {one.number: slot for one in pilots if (slot := self._slots.get(one.number))}
         if fresh := [one.number for one in pilots if one.state in HOLDING and one.number not in self._slots]:
             try:
-                said = await run(slurm_gpus.job_details(fresh))
+                said = await run(job_details(fresh))
             except CommandFailed as error:
                 if self.trouble(error) is not Trouble.GONE:
                     raise
                 said = error.printed  # of all others
-            self._slots |= slurm_gpus.read_slots(said)
+            self._slots |= read_slots(said)
         return [
             replace(one, node=self._slots.get(one.number, "" if one.state in HOLDING else one.node)) for one in pilots
         ]
@@ -194,7 +228,7 @@ class Slurm(CommandBackend):
     async def idle(self, run: Run) -> frozenset[str]:
         """Return the idle nodes of the partition, or as many slots as GPUs of shared nodes are idle."""
         if self.unit == GPU:
-            return slurm_gpus.read_idle_gpus(await run(slurm_gpus.node_gpus(self._settings.partition)))
+            return read_idle_gpus(await run(node_gpus(self._settings.partition)))
         return read_idle(await run(sinfo(self._settings.partition)))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
@@ -293,3 +327,289 @@ def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
 
     run = CommandRunner(timeout_s=settings.command_timeout_s)
     return NodeWatch("slurm-nodes", ask, settings, run, lambda: found_all(("sinfo",), REMEDY))
+
+
+# -- limits of pilots, and whether Slurm preempts them at once
+
+_ASSOCIATION: Final = "GrpJobs,GrpSubmit,GrpTRES,MaxJobs,MaxSubmit,MaxWall"
+_QOS: Final = (
+    "Name,Preempt,PreemptMode,GraceTime,GrpJobs,GrpSubmit,GrpTRES,MaxJobsPU,MaxSubmitPU,MaxTRESPU,MaxJobsPA,MaxSubmitPA,"
+    "MaxWall"
+)
+_RUNNING_LIMITS: Final = frozenset({"GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA"})
+_SUBMITTED_LIMITS: Final = frozenset({"GrpSubmit", "MaxSubmit", "MaxSubmitPU", "MaxSubmitPA"})
+_NODE_LIMITS: Final = frozenset({"GrpTRES", "MaxTRESPU"})
+_OF_A_PILOT: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # of which each pilot has one
+_PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
+_LENGTH: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
+_SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
+
+
+async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE) -> PilotLimits:
+    """Query what Slurm allows pilots, and from its configuration whether it preempts them at once.
+
+    Pilots that are not preempted would delay other jobs, so that is NotAvailable, and so are pilots of single GPUs
+    where Slurm hands out whole nodes. Slow preemption is a remark.
+    """
+    config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
+    if "PreemptType" not in config:  # an unreadable answer, not a Slurm without preemption
+        raise CommandFailed(("scontrol", "show", "config"), 0, "printed what cannot be read")
+    by_partition = config["PreemptType"].strip() == "preempt/partition_prio"
+    partitions = await _partitions(run) if chosen.partition or by_partition else []
+    partition = _chosen(partitions, chosen.partition)
+    accounting = config.get("AccountingStorageType", "").strip() == "accounting_storage/slurmdbd"
+    rows = await _accounted(run, chosen, partition) if accounting else []
+    if unit == GPU:
+        await check_gpus(run, config, chosen.partition, partition)
+    # Limits on nodes and GPUs stand in texts such as ``cpu=400,node=10,gres/gpu=40``
+    pairs = [pair.partition("=") for row in rows for name in _NODE_LIMITS for pair in row.get(name, "").split(",")]
+    at_once = [_number(number) for kind, _, number in pairs if kind in _OF_A_PILOT[unit]]
+    walls = [row.get("MaxWall", "") for row in rows]
+    remarks = list(_preemption(config, partition, rows, chosen, grace_s))
+    if by_partition:
+        remarks += _lower_tier(partition, partitions)
+    elif accounting:
+        await _check_qos(run, chosen.qos)
+    if partition.get("State", "UP") != "UP":
+        remarks.append(f"partition '{partition.get('PartitionName')}' is {partition['State']}, so pilots only wait")
+    return PilotLimits(
+        running=min([_least(rows, _RUNNING_LIMITS), *at_once]),
+        submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
+        longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
+        nodes=_nodes(partition),
+        cluster=config.get("ClusterName", "").strip(),
+        remarks=tuple(remarks),
+    )
+
+
+async def _partitions(run: Run) -> list[Mapping[str, str]]:
+    command = Command(argv=("scontrol", "show", "partition", "--all", "--oneliner"))
+    rows: list[Mapping[str, str]] = [dict(_PAIR.findall(line)) for line in (await run(command)).splitlines()]
+    if found := [row for row in rows if "PartitionName" in row]:
+        return found
+    raise CommandFailed(command.argv, 0, "printed what cannot be read")
+
+
+def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, str]:
+    """Return the partition of pilots: Slurm's default without a name."""
+    if not name:
+        return next((one for one in partitions if one.get("Default") == "YES"), {})
+    try:
+        return next(one for one in partitions if one["PartitionName"] == name)
+    except StopIteration:
+        raise NotAvailable("Slurm has no such partition", where=f"partition '{name}'", fix="see sinfo") from None
+
+
+def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    """Raise unless other partitions' jobs preempt pilots by their tier, and yield a remark on those that wait."""
+    name, tier, nodes = pilots.get("PartitionName", ""), _tier(pilots), _nodes(pilots)
+    others = [
+        one
+        for one in partitions
+        if one["PartitionName"] != name and (not nodes or not (theirs := _nodes(one)) or nodes & theirs)
+    ]
+    waiting = [one for one in others if _tier(one) <= tier]
+    default = [one for one in waiting if one.get("Default") == "YES"]
+    if default or len(waiting) == len(others):
+        whose = f"jobs of partition '{default[0]['PartitionName']}'" if default else "jobs of all other partitions"
+        raise NotAvailable(
+            f"Slurm never preempts pilots for {whose}, which would wait: PriorityTier={tier:g} is not below theirs",
+            where=f"partition '{name}'",
+            fix="give the partitions of others a higher PriorityTier in slurm.conf, see the tutorial",
+        )
+    if names := [one["PartitionName"] for one in waiting if one.get("PreemptMode") == "OFF"]:
+        yield f"jobs of {', '.join(names)} wait for pilots: their PriorityTier is not above {tier:g}, that of '{name}'"
+
+
+async def _check_qos(run: Run, name: str) -> None:
+    """Raise unless jobs of another QOS may preempt pilots, as far as that can be asked."""
+    fix = "name the QOS of [scheduler] in Preempt of others: sacctmgr modify qos normal set preempt=scavenger"
+    if not name:
+        raise NotAvailable("Slurm preempts by QOS, and none is named for pilots", where="[scheduler] qos", fix=fix)
+    try:
+        rows = read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", "qos", "format=Name,Preempt"))))
+    except CommandFailed:
+        return  # not all users may ask
+    preempted = {row["Name"]: row["Preempt"].split(",") for row in rows if row.keys() >= {"Name", "Preempt"}}
+    if preempted and name not in preempted:
+        raise NotAvailable("Slurm has no such QOS", where=f"QOS '{name}'", fix="see sacctmgr show qos")
+    if preempted and not any(name in names for names in preempted.values()):
+        what = "Slurm never preempts pilots there, so others would wait: no QOS may preempt it"
+        raise NotAvailable(what, where=f"QOS '{name}'", fix=fix)
+
+
+def _tier(partition: Mapping[str, str]) -> float:
+    return _number(partition.get("PriorityTier", "1"))
+
+
+def _nodes(partition: Mapping[str, str]) -> frozenset[str]:
+    try:
+        return frozenset(expand(partition["Nodes"]))
+    except (KeyError, ValueError):  # none, or (null)
+        return frozenset()
+
+
+async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """Query the accounting for the limits of our associations, of the QOS, and of the partition's QOS."""
+    names = [name for name in (chosen.qos, partition.get("QoS", "N/A")) if name and name != "N/A"]
+    account = (f"account={chosen.account}",) if chosen.account else ()
+    asked = [("assoc", "where", f"user={getpass.getuser()}", *account, f"format={_ASSOCIATION}")]
+    asked += [("qos", "where", f"name={name}", f"format={_QOS}") for name in names]
+    rows: list[Mapping[str, str]] = []
+    for words in asked:
+        try:
+            rows += read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", *words))))
+        except CommandFailed:
+            continue  # not all users may ask; sbatch's answer will show it
+    return rows
+
+
+def read_table(said: str) -> list[Mapping[str, str]]:
+    """Parse the output of sacctmgr with ``--parsable2``: a line of names, and lines of values."""
+    head, *lines = said.splitlines() or [""]
+    names = head.split("|")
+    return [dict(zip(names, line.split("|"), strict=False)) for line in lines]
+
+
+def _preemption(
+    config: Mapping[str, str],
+    partition: Mapping[str, str],
+    rows: Iterable[Mapping[str, str]],
+    chosen: SlurmSettings,
+    used_s: float,
+) -> Iterator[str]:
+    """Raise if pilots are never preempted; yield remarks on slow preemption."""
+    kind = config.get("PreemptType", "").strip()
+    qos = next((row for row in rows if chosen.qos and row.get("Name") == chosen.qos), {})
+    mode = partition.get("PreemptMode", "") if kind == "preempt/partition_prio" else qos.get("PreemptMode", "")
+    if not mode or mode == "cluster":
+        mode = config.get("PreemptMode", "").strip()
+    mode = mode.upper()
+    if kind not in {"preempt/partition_prio", "preempt/qos"} or mode in {"", "OFF"}:
+        where = f"partition '{chosen.partition}'" if kind != "preempt/qos" else f"QOS '{chosen.qos}'"
+        raise NotAvailable(
+            f"Slurm never preempts pilots there, so others would wait: PreemptType={kind}, PreemptMode={mode}",
+            where=where,
+            fix="have a partition with PreemptMode=CANCEL, GraceTime=0 and a low PriorityTier, see the tutorial",
+        )
+    if "CANCEL" not in mode:
+        yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
+    grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
+    grace_s = _length_s(grace) if ":" in grace else _number(grace or "0")
+    if grace_s and not used_s:
+        yield f"GraceTime is {grace}, and others' jobs may wait so long for pilots' nodes; better 0"
+    elif grace_s and used_s > grace_s:
+        yield f"GraceTime is {grace}, and agents would use {used_s:g} s; make [agents] grace_s smaller"
+    exempt = config.get("PreemptExemptTime", "").strip()
+    if exempt not in {"", "00:00:00", "NONE"}:
+        yield f"PreemptExemptTime is {exempt}, and others' jobs may wait so long for pilots' nodes; better 0"
+
+
+def _least(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> float:
+    return min((_number(row.get(name, "")) for row in rows for name in names), default=math.inf)
+
+
+def _number(text: str) -> float:
+    text = text.strip()
+    return float(text) if text.isdecimal() else math.inf
+
+
+def _length_s(text: str) -> float:
+    """Parse a duration such as ``1-12:00:00``."""
+    found = _LENGTH.fullmatch(text)
+    if found is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 86_400.0 * days + 3_600 * hours + 60 * minutes + seconds
+
+
+# -- GPUs of shared nodes: each pilot asks for one GPU, and its place is a slot such as ``n1/gpu3``. Slurm starts such
+# pilots on GPUs that other jobs of a node leave idle, and preempts as many as a job asks for. Only the number of a
+# pilot's GPU is not in its lists of jobs, so that it is queried once for each pilot
+
+ONE_GPU: Final = "--gres=gpu:1"
+FIND_SLOT: Final = "node=$SLURMD_NODENAME-gpu$SLURM_JOB_GPUS"  # the name of its log
+SLOT_WORDS: Final = {"node": '"$SLURMD_NODENAME/gpu$SLURM_JOB_GPUS"', "host": '"$SLURMD_NODENAME"'}
+CHECK_SLOT: Final = """\
+case $SLURM_JOB_GPUS in
+''|*[!0-9]*) echo "SLURM_JOB_GPUS='$SLURM_JOB_GPUS' is not one GPU: does gres.conf name their files?"; exit 64 ;;
+esac
+"""
+_ASKED: Final = re.compile(r"--(?:gres=(?:.*,)?gpu|gpus-per-node=|gpus=)(?::?[A-Za-z_][\w-]*)?:?(\d+)?(?:,.*)?")
+_COUNT: Final = re.compile(r"(?:^|,)gpu(?::[A-Za-z_][\w.-]*)?:(\d+)")
+_JOB: Final = re.compile(r"\bJobId=(\d+) .*? Nodes=(\S+) .*?\bGRES=\S*?\bgpu[:\w.-]*\(IDX:(\d+)\)")
+_MOST_REQUESTS: Final = 32  # to the controller, which works for milliseconds on each
+_SHARED_STATES: Final = frozenset({"idle", "mix"})  # of nodes that may start one more job
+_ROW: Final = "NodeList:256|,StateCompact:32|,Gres:512|,GresUsed:512"
+
+
+def gpus_asked(options: Iterable[str]) -> float:
+    """Return the GPUs that options of sbatch ask for, such as ``--gres=gpu:4``; 0 if they ask for none."""
+    return max((float(one[1] or 1) for one in filter(None, map(_ASKED.fullmatch, options))), default=0.0)
+
+
+def check_options(options: Iterable[str]) -> None:
+    """Raise if options of sbatch contradict pilots of one GPU each."""
+    if (gpus := gpus_asked(options)) > 1:
+        what = f'asks for {gpus:g} GPUs, and with unit = "gpu" each pilot has one'
+        raise BadConfig(what, where="[scheduler] options", fix='leave it out, or say "--gres=gpu:TYPE:1"')
+    if any(option.startswith("--exclusive") for option in options):
+        what = '--exclusive asks for whole nodes, against unit = "gpu"'
+        raise BadConfig(what, where="[scheduler] options", fix="leave one of them out")
+
+
+async def check_gpus(run: Run, config: Mapping[str, str], name: str, partition: Mapping[str, str]) -> None:
+    """Raise if Slurm cannot hand out single GPUs of the nodes of a partition."""
+    types, select = (config.get(key, "").strip() for key in ("GresTypes", "SelectType"))
+    where, fix = f"partition '{name}'" if name else "Slurm", 'leave out unit = "gpu", for whole nodes'
+    if GPU not in types.split(","):
+        raise NotAvailable(f"Slurm knows no GPUs: GresTypes={types or '(null)'}", where=where, fix=fix)
+    if select == "select/linear" or partition.get("OverSubscribe") == "EXCLUSIVE":
+        setting = f"SelectType={select}" if select == "select/linear" else "OverSubscribe=EXCLUSIVE"
+        raise NotAvailable(f"jobs get whole nodes there, not single GPUs: {setting}", where=where, fix=fix)
+    if not any(total for _, _, total, _ in _gpu_rows(await run(node_gpus(name)))):
+        raise NotAvailable("no node has GPUs there", where=where, fix=f"{fix}; sinfo --Format=NodeList,Gres shows them")
+
+
+def node_gpus(partition: str) -> Command:
+    """Build the command that lists each node's state, GPUs and allocated GPUs, one node a line."""
+    where = (f"--partition={partition}",) if partition else ()
+    return Command(argv=("sinfo", "--noheader", "--Node", "--responding", *where, f"--Format={_ROW}"))
+
+
+def read_idle_gpus(said: str) -> frozenset[str]:
+    """Parse as many slots as there are idle GPUs on nodes that may start jobs.
+
+    Slurm may not say which GPUs of a node are allocated, so the numbers begin behind the number of those.
+    """
+    return frozenset(
+        slot_name(node, GPU, number)
+        for node, state, total, used in _gpu_rows(said)
+        if state in _SHARED_STATES
+        for number in range(used, total)
+    )
+
+
+def _gpu_rows(said: str) -> Sequence[tuple[str, str, int, int]]:
+    """Return name, state, GPUs and allocated GPUs of each node."""
+    rows = ([part.strip() for part in line.split("|")] for line in said.splitlines())
+    return [(row[0], row[1], _count(row[2]), _count(row[3])) for row in rows if len(row) == _ROW.count(",") + 1]
+
+
+def _count(gres: str) -> int:
+    """Return the GPUs in a list such as ``gpu:a100:3(IDX:0,2-3),mps:0``."""
+    return sum(map(int, _COUNT.findall(gres)))
+
+
+def job_details(numbers: Sequence[str]) -> Command:
+    """Build the command that describes jobs with their GPUs, one a line; many jobs by one request for all."""
+    argv = ("scontrol", "--details", "--oneliner")
+    if len(numbers) > _MOST_REQUESTS:
+        return Command(argv=(*argv, "show", "job"))
+    return Command(argv=argv, stdin="".join(f"show job {number}\n" for number in numbers))
+
+
+def read_slots(said: str) -> dict[str, str]:
+    """Parse the slot of each job that holds one GPU, by the job's number."""
+    found = (_JOB.search(line) for line in said.splitlines())
+    return {one[1]: slot_name(one[2], GPU, int(one[3])) for one in found if one}

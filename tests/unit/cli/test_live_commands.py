@@ -15,7 +15,7 @@ import yaml
 
 from bftrain import Client
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import ourselves, submit
+from tests.helpers.live_inside import SchedulerFacts, ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
 from tests.helpers.timeouts import set_timeouts
@@ -250,13 +250,15 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
     assert str(tmp_path / "system.sock") in bftrain("queue").err
 
 
-def test_hooks_are_checked_by_a_message_that_comes_back(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+def test_hooks_are_checked_by_a_message_that_comes_back(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = bftrain("hooks", "check")
     assert (refused.code, "reads no spool" in refused.err) == (4, True)
     spool = tmp_path / "spool"
     spool.mkdir(mode=0o700)
     tally = HookTally(str(spool), "start", "end")
-    run.inside.world.hooks = tally  # type: ignore[attr-defined]  # as schedulers that read a spool have one
+    monkeypatch.setattr(run.inside.world, "facts", lambda: SchedulerFacts(hooks=tally.report))
     deaf = bftrain("hooks", "check")
     assert (deaf.code, "not heard within" in deaf.err) == (4, True)
     listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
@@ -336,7 +338,7 @@ def test_all_endpoints_are_listed(bftrain: CommandLine) -> None:
 
 def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandLine, tmp_path: Path) -> None:
     with live_thread(tmp_path) as run:
-        run.inside.world.pilots = {"waiting": 1.0}  # type: ignore[attr-defined]  # as schedulers with pilots have
+        run.inside.world.known = SchedulerFacts(pilots={"waiting": 1})
         run.do(lambda inside: submit(inside.service, "a"))
         run.do(lambda inside: inside.world.lend("n1"))
         text = run.do(lambda inside: inside.service.metrics.text())

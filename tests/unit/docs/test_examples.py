@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bftrain import ImportOptions, import_logs, registry
-from bftrain.live.schedulers.port import AgentOrder, Allowed, News, Scheduler, Site
+from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Scheduler, Site
 from bftrain_solvers import conformance
 from tests.helpers import plugins
 from tests.helpers.in_process import CommandLine

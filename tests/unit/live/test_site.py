@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from bftrain import Availability, BadConfig, BadValue, BftrainError, NotAvailable, Settings
 from tests.helpers.live_inside import (
     Agents,
+    SchedulerFacts,
     SiteSettings,
     World,
     decided,
@@ -302,7 +303,7 @@ async def test_the_journal_has_the_name_of_the_cluster_and_another_one_is_remark
     remarked, known = [], []
     for cluster in ("", "physics", "", "chemistry"):
         world = World()
-        world.cluster = cluster
+        world.known = SchedulerFacts(cluster=cluster)
         async with live_inside(tmp_path, world) as (daemon, _, _, _):
             remarked.append([one.text for one in daemon.remarks.latest if "cluster" in one.text])
             known.append(last_cluster(daemon.opened.journal))

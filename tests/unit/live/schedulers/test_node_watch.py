@@ -21,6 +21,7 @@ from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from tests.helpers.live_inside import (
     Allowed,
     Remark,
+    SchedulerFacts,
     Taken,
     World,
     decided,
@@ -373,9 +374,8 @@ async def test_a_pool_with_a_kind_is_asked_for_what_tasks_can_use_of_it() -> Non
     pools.want_kinds({"v100": 2, "k80": 0})
     pools.want(2)
     assert (wants(left), wants(right)) == (2, 0)
-    right_nodes: Any = right
-    right_nodes.nodes = frozenset({"n8", "n9"})
-    assert pools.node_kinds == {"n8": "k80", "n9": "k80"}
+    right.known = SchedulerFacts(nodes=frozenset({"n8", "n9"}))
+    assert pools.facts().node_kinds == {"n8": "k80", "n9": "k80"}
     task.cancel()
 
 
@@ -446,8 +446,8 @@ async def test_one_that_can_never_work_is_named() -> None:
 
 @in_a_loop
 async def test_nodes_of_a_pool_have_its_kind_also_while_its_scheduler_does_not_answer(tmp_path: Path) -> None:
-    world: Any = World()
-    world.nodes = frozenset({"n1", "n2"})
+    world = World()
+    world.known = SchedulerFacts(nodes=frozenset({"n1", "n2"}))
     settings: dict[str, Any] = {"scheduler": {"name": "inside", "kind": "v100"}}
     curves = {"v100": SpeedCurve(nodes=(1, 2), rate=(1.0, 2.0))}
     given = Submission(run=Run(argv=("train.py",)), max_nodes=2, curves=curves, name="a")
@@ -457,7 +457,7 @@ async def test_nodes_of_a_pool_have_its_kind_also_while_its_scheduler_does_not_a
         await decided(daemon)
         assert world.held["a"] == {"n1"}
         assert service.nodes(ourselves())[0].kind == "v100"
-    world.nodes = frozenset()
+    world.known = SchedulerFacts()
     async with live_inside(tmp_path, world, **settings) as (daemon, service, _, _):
         await decided(daemon)
         assert service.nodes(ourselves())[0].kind == "v100"

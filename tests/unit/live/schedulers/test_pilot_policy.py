@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.schedulers.pilot_policy import MOST_WAITING, PilotMoves, PilotPolicy, PilotPolicySettings
+from bftrain.live.schedulers.policy import MOST_WAITING, PilotMoves, PilotPolicy, PilotPolicySettings
 from tests.helpers.schedulers import Pilot, PilotLimits, PilotState, Trouble
 
 LONG, SHORT = "long", "short"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bftrain import NotAvailable
-from bftrain.live.schedulers import pilot_policy
+from bftrain.live.schedulers import policy
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.pilot_stage import PilotStage
 from tests.helpers.schedulers import ALIVE, AgentOrder, Pilot, PilotLimits, PilotState, Run, Trouble, blocked
@@ -405,7 +405,7 @@ async def test_limits_are_read_again_after_a_submission_that_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where Slurm refuses jobs that are longer than the partition allows (EnforcePartLimits)."""
-    monkeypatch.setattr(pilot_policy, "TROUBLE_WAITS_S", dict.fromkeys(Trouble, (0.01, 0.01)))
+    monkeypatch.setattr(policy, "TROUBLE_WAITS_S", dict.fromkeys(Trouble, (0.01, 0.01)))
     stage = PilotStage(tmp_path, "n1", lengths_s=(86_400.0,))
     async with stage:
         await stage.until(lambda: stage.toy.count(PilotState.RUNNING) == 1, "one runs")

@@ -1,9 +1,10 @@
-"""The spool: a folder into which a scheduler's hooks write one small file for each event.
+"""Hooks of schedulers: their spool, and how they are installed.
 
-Neither side waits: a hook writes a file and exits, whether the daemon runs or not. The daemon checks the folder's
-modification time fifty times a second, which works on every file system and costs next to nothing, and reads new files.
-A report only causes a look at the scheduler, or a node to be given back; it never makes a node ours. So repeated, late,
-reordered, partial or missing files do no harm.
+The spool is a folder into which a scheduler's hooks write one small file for each event. Neither side waits: a hook
+writes a file and exits, whether the daemon runs or not. The daemon checks the folder's modification time fifty times a
+second, which works on every file system and costs next to nothing, and reads new files. A report only causes a look at
+the scheduler, or a node to be given back; it never makes a node ours. So repeated, late, reordered, partial or missing
+files do no harm.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ import asyncio
 import os
 import pwd
 import re
+import shlex
 import stat
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from bftrain.errors import BadConfig, NotAvailable
+from bftrain.errors import BadConfig, BadInput, NotAvailable
+from bftrain.files import overwrite_error
 from bftrain.live import timeouts
-from bftrain.live.schedulers.port import Post, Remark
+from bftrain.live.schedulers.base import HookReport, Post, Remark
 from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain hooks install makes one as it should be"
@@ -244,6 +248,18 @@ class HookTally:
         self.last_s: float | None = None  # seconds since 1970
 
     @property
+    def report(self) -> HookReport | None:
+        """Return what was reported; none without a spool."""
+        if not self.spool:
+            return None
+        return HookReport(
+            spool=self.spool,
+            counts={str(what): count for what, count in self.counts.items()},
+            silent=self.silent,
+            last_s=self.last_s,
+        )
+
+    @property
     def silent(self) -> tuple[What, ...]:
         """The events that no hook has reported yet."""
         return tuple(what for what in self._expected if not self.counts[what])
@@ -362,3 +378,83 @@ def read_line(line: str, at_s: float) -> HookNews | None:
         return None
     restart = int(found["restart"])
     return HookNews(what=_WHATS[found["what"]], job=found["job"], restart=restart, nodes=nodes, at_s=at_s)
+
+
+Kind = Literal["slurm", "pbs"]
+
+_FILES: Final = {"slurm": "slurm.sh", "pbs": "pbs_hook.py"}
+_OURS: Final = "Tells bftrain that a job of"
+_SLURM: Final = "PrologSlurmctld={hook}\nEpilogSlurmctld={hook}"
+_PBS: Final = """\
+qmgr -c 'create hook bftrain'
+qmgr -c 'set hook bftrain event = "execjob_begin,execjob_epilogue,execjob_end"'
+qmgr -c 'set hook bftrain alarm = 5'
+qmgr -c 'import hook bftrain application/x-python default {hook}'"""
+
+
+class InstalledHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that were made, and the lines to add to the settings of the scheduler and the site."""
+
+    hook: str
+    spool: str
+    for_scheduler: str
+    for_site: str
+
+
+def hook_text(kind: Kind, spool: Path) -> str:
+    """Return the hook that writes into ``spool``."""
+    path = str(spool.absolute())
+    if not path.isprintable() or set(path) & set("'\"\\"):
+        raise BadInput("has letters that no hook should have to quote", where=path, fix="choose a plainer name")
+    text = resources.files("bftrain.live.schedulers.hook_files").joinpath(_FILES[kind]).read_text(encoding="utf-8")
+    return text.replace("@SPOOL@", path)
+
+
+def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str = "root") -> InstalledHooks:
+    """Write the hook and make the spool: ``owner`` runs bftrain, ``writer`` runs the hook."""
+    text = hook_text(kind, spool)
+    reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
+    _make_spool(spool, reader, author)
+    if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
+        raise overwrite_error(hook, "is not a hook that bftrain wrote")
+    hook.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside its place and moved there, so that no scheduler ever runs half of one
+    beside = hook.with_name(f".{hook.name}.{os.getpid()}")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    with os.fdopen(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+        os.fchmod(opened.fileno(), 0o755)
+    beside.replace(hook)
+    path = str(hook.absolute())
+    believed = "" if author.pw_uid in {0, reader.pw_uid} else f'\nspool_writers = ["{writer}"]'
+    return InstalledHooks(
+        hook=path,
+        spool=str(spool.absolute()),
+        for_scheduler=_SLURM.format(hook=path) if kind == "slurm" else _PBS.format(hook=shlex.quote(path)),
+        for_site=f'spool = "{spool.absolute()}"{believed}',
+    )
+
+
+def _user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise BadInput("there is no such user", where=name) from error
+
+
+def _make_spool(spool: Path, reader: pwd.struct_passwd, author: pwd.struct_passwd) -> None:
+    """Make a folder owned by ``reader``, into which only ``author`` may write files."""
+    shared = author.pw_uid not in {0, reader.pw_uid}
+    try:
+        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = spool.lstat()
+        if not stat.S_ISDIR(about.st_mode):
+            raise NotAvailable("is no folder", where=str(spool), fix="choose another name")
+        if about.st_uid != reader.pw_uid or (shared and about.st_gid != author.pw_gid):
+            os.chown(spool, reader.pw_uid, author.pw_gid if shared else reader.pw_gid)
+        spool.chmod(0o730 if shared else 0o700)
+    except PermissionError as error:
+        what = f"cannot be given to {reader.pw_name} and {author.pw_name}: {error.strerror}"
+        raise NotAvailable(what, where=str(spool), fix="run this as root") from error
+    if reader.pw_uid == os.geteuid():
+        check_folder(spool)

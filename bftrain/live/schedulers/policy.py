@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bftrain.live.schedulers.pilot_backend import ALIVE, LATER, Pilot, PilotLimits, PilotState, Trouble
+from bftrain.live.schedulers.backend import ALIVE, LATER, Pilot, PilotLimits, PilotState, Trouble
 from bftrain.values import checks
 
 MOST_WAITING: Final = 64  # however much there is to fill

@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,9 +19,7 @@ import msgspec
 
 from bftrain.errors import NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.schedulers.hook_spool import HookNews, HookTally, listening
-from bftrain.live.schedulers.node_drains import NodeDrains
-from bftrain.live.schedulers.pilot_backend import (
+from bftrain.live.schedulers.backend import (
     ALIVE,
     ENDED_ITSELF,
     LATER,
@@ -31,6 +29,7 @@ from bftrain.live.schedulers.pilot_backend import (
     PilotBackend,
     PilotOrder,
     PilotState,
+    Run,
     Trouble,
     blocked,
     check_site,
@@ -43,9 +42,12 @@ from bftrain.live.schedulers.pilot_backend import (
     of_others,
     too_long,
 )
-from bftrain.live.schedulers.pilot_policy import TURNS, PilotPolicy, PilotPolicySettings
-from bftrain.live.schedulers.port import AgentOrder, Allowed, Post, Remark, Site, Taken
-from bftrain.node_units import NODE, node_of
+from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken
+from bftrain.live.schedulers.hooks import HookNews, HookTally, listening
+from bftrain.live.schedulers.policy import TURNS, PilotPolicy, PilotPolicySettings
+from bftrain.node_units import node_of
+from bftrain.nodesets import fold
+from bftrain.ports import Availability
 from bftrain.values import checks
 
 _NEWS_S: Final = 30.0  # a plan that moved by less is no news
@@ -72,18 +74,16 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
         checks.texts(self, "spool_writers")
 
 
-class PilotJobs:
+class PilotJobs(Scheduler):
     """A scheduler whose nodes are used through pilots."""
 
     agents_suffice = True
 
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
         check_site(site)
-        self.name, self.unit = batch.name, getattr(batch, "unit", NODE)
-        self.available = batch.available
+        self.name, self.unit = batch.name, batch.unit
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
-        self.partitions: tuple[str, ...] = getattr(batch, "partitions", ())  # whose jobs preempt no pilots
-        self._without = self.nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
+        self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
         self._stock, self._hinted, self._busy = PilotPolicy(settings), asyncio.Event(), asyncio.Lock()
         self._post: Post = lambda _: None
         self._announced: dict[str, float | None] = {}  # node -> expected end of our use
@@ -93,7 +93,7 @@ class PilotJobs:
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
         self._longest_s, self._leaving, self._too_long, self._drains = LATER, False, False, NodeDrains()
-        self.cluster, self.hooks = "", HookTally(settings.spool, "end")  # the machine's name, if known
+        self._cluster, self.hooks = "", HookTally(settings.spool, "end")  # the machine's name, if known
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Keep at most ``nodes`` pilots, and none on the nodes ``without``."""
@@ -109,16 +109,24 @@ class PilotJobs:
         """Record that the node's present pilot ends by the scheduler's order."""
         self._noticed[node] = time.time()
 
-    @property
-    def pilots(self) -> Mapping[str, float]:
-        """The number of pilots by state, as far as known."""
-        found = Counter(str(pilot.state) for pilot in self._known.values())
-        return {str(state): found[str(state)] for state in PilotState if state in ALIVE}
+    def available(self) -> Availability:
+        """Return whether the commands of the scheduler are installed."""
+        return self._batch.available()
 
-    @property
-    def gpus(self) -> float:
-        """GPUs that a pilot asks for; 0 if that is not known."""
-        return float(getattr(self._batch, "gpus", 0.0))
+    def facts(self) -> SchedulerFacts:
+        """Return what is known of pilots and their nodes."""
+        found = Counter(str(pilot.state) for pilot in self._known.values())
+        return SchedulerFacts(
+            cluster=self._cluster,
+            nodes=self._nodes,
+            pilots={str(state): found[str(state)] for state in PilotState if state in ALIVE},
+            partitions=self._batch.partitions,
+            hooks=self.hooks.report,
+        )
+
+    def gpus_of(self, node: str) -> float:  # noqa: ARG002 - each pilot asks for as many
+        """Return the GPUs that a pilot asks for; 0 if that is not known."""
+        return self._batch.gpus
 
     def to_leave(self) -> frozenset[str]:
         """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
@@ -129,11 +137,10 @@ class PilotJobs:
         with suppress(CommandFailed):
             async with self._busy:
                 await self._learn_limits(time.monotonic(), at_start=True)
-            if (refused := getattr(self._batch, "refused", None)) is not None:
-                (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
-                if why := await refused(self._run, order):
-                    fix = "see the settings in [scheduler]"
-                    raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
+            (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
+            if why := await self._batch.refused(self._run, order):
+                fix = "see the settings in [scheduler]"
+                raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Keep the stock of pilots, and post changes of their states."""
@@ -222,7 +229,7 @@ class PilotJobs:
             self._post(Remark(text=text))
         if self._leaving:
             return self._settings.poll_s
-        others = await ask(self._run) if (ask := getattr(self._batch, "waiting_jobs", None)) else ()
+        others = await self._batch.waiting_jobs(self._run)
         idle = len(await self._batch.idle(self._run)) if self._settings.reserve or others else None
         orders = self._orders(script, now)
         marks = [one.mark for one in orders]
@@ -303,7 +310,7 @@ class PilotJobs:
             if pilot.state in ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
                 pilots[place] = msgspec.structs.replace(pilot, state=PilotState.TAKEN)
         self._known = listed
-        self.nodes = self.nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
+        self._nodes = self._nodes.union(node_of(pilot.node) for pilot in pilots if pilot.node)
         return pilots
 
     async def _learn_limits(self, now: float, *, at_start: bool = False) -> None:
@@ -323,15 +330,15 @@ class PilotJobs:
                 self._tell(())
             raise
         self._stock.limit(limits)
-        self._limits_at, self._longest_s, self.cluster = now, limits.longest_s, limits.cluster
-        self.nodes = self.nodes.union(limits.nodes)
+        self._limits_at, self._longest_s, self._cluster = now, limits.longest_s, limits.cluster
+        self._nodes = self._nodes.union(limits.nodes)
         self._remark("limits", "; ".join(limits.remarks))
 
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
         """Build the orders, the longest first."""
         # Schedulers refuse an order that names a node they do not know. One GPU of a node cannot be avoided alone
         without = self._without.union(self._stock.avoided(now), self._drains.nodes)
-        avoid = tuple(sorted(self.nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
+        avoid = tuple(sorted(self._nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
         name = job_name(self._site)
         lengths = sorted({min(length, self._longest_s) for length in self._settings.lengths_s}, reverse=True)
         orders = []
@@ -391,3 +398,28 @@ class PilotJobs:
         await asyncio.sleep(
             max(self._noticed.values(), default=0.0) + timeouts.TIMEOUTS.after_preemption_s - time.time()
         )
+
+
+class NodeDrains:
+    """The nodes that administrators drain, such as for maintenance, among those that had pilots; with reasons."""
+
+    def __init__(self) -> None:
+        self.nodes: Mapping[str, str] = {}
+
+    async def refresh(self, batch: PilotBackend, run: Run, held: Iterable[str], post: Post) -> None:
+        """Query the nodes ``held``, and the drained ones until they are in service again; post remarks."""
+        asked = {*map(node_of, held), *self.nodes}
+        if not asked:
+            return
+        before, self.nodes = self.nodes, await batch.draining(run, sorted(asked))
+        reasons: dict[str, list[str]] = {}
+        for node, why in self.nodes.items():
+            if node not in before:
+                reasons.setdefault(why, []).append(node)
+        for why, drained in reasons.items():
+            post(Remark(text=f"{batch.name} drains {fold(drained)} ({why}): tasks leave, and it is given back"))
+
+    def among(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the drained nodes, and those of ``names`` that are GPUs of such nodes."""
+        gpus = (name for name in names if node_of(name) in self.nodes) if self.nodes else ()
+        return frozenset(self.nodes).union(gpus)

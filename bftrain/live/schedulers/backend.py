@@ -2,7 +2,7 @@
 
 A *pilot* is a job of ours on one whole node, in a partition or queue whose jobs are preempted whenever others want the
 node. It only runs an agent. A :class:`PilotBackend` submits, lists and cancels such jobs under one scheduler; the part
-that is the same for all schedulers is in :mod:`bftrain.live.schedulers.pilot_manager`.
+that is the same for all schedulers is in :mod:`bftrain.live.schedulers.pilots`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import shlex
 import shutil
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 import msgspec
 
 from bftrain.errors import BadValue, NotAvailable
-from bftrain.live.schedulers.port import PLACES, AgentOrder, Site
+from bftrain.live.schedulers.base import PLACES, AgentOrder, Site
+from bftrain.node_units import NODE
 from bftrain.ports import Availability
 
 LATER: Final = float("inf")
@@ -147,41 +149,6 @@ class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()  # all that there are, as far as known
     cluster: str = ""  # what the scheduler calls the machine, as far as known
     remarks: tuple[str, ...] = ()
-
-
-class PilotBackend(Protocol):
-    """The way in which one batch scheduler submits, lists and cancels pilots."""
-
-    name: str
-    avoids: bool
-    """Whether pilots can be kept off some nodes."""
-
-    def available(self) -> Availability:
-        """Return whether its commands are installed, without calling the scheduler."""
-
-    def script(self, order: AgentOrder, site: Site) -> str:
-        """Return the job script."""
-
-    async def limits(self, run: Run) -> PilotLimits:
-        """Query the site's limits; raise NotAvailable if pilots would delay others' jobs."""
-
-    async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
-        """Submit pilots; return how many were submitted, which may be fewer."""
-
-    async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs of this name, including those that ended lately if the scheduler remembers them."""
-
-    async def cancel(self, run: Run, ids: Collection[str]) -> None:
-        """Cancel pilots; one that is gone already is no error."""
-
-    async def idle(self, run: Run) -> frozenset[str]:
-        """Return the idle nodes that pilots could get."""
-
-    async def plans(self, run: Run, name: str) -> Mapping[str, float]:
-        """Return when nodes are planned for waiting jobs of other names: seconds since 1970 by node."""
-
-    def trouble(self, failed: CommandFailed) -> Trouble:
-        """Return the consequence of a failed command."""
 
 
 def check_site(site: Site) -> None:
@@ -354,30 +321,95 @@ def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:
     return [words[begin : begin + most] for begin in range(0, len(words), most)]
 
 
-class CommandBackend:
-    """Common parts of backends that use commands: availability, cancelling, and errors."""
+class PilotBackend(ABC):
+    """The way in which one batch scheduler submits, lists and cancels pilots by commands.
 
-    programs: ClassVar[tuple[str, ...]]
-    remedy: ClassVar[str]  # where they are missing
-    cancels: ClassVar[
-        str | tuple[str, ...]
-    ]  # the one that cancels the jobs that it is given, perhaps with its first words
-    troubles: ClassVar[Sequence[tuple[str, Trouble]]]  # pattern in the output -> consequence; first match
+    A subclass sets the class variables and implements the abstract methods; all other members have defaults.
+    """
+
+    name: str
+    programs: ClassVar[tuple[str, ...]] = ()
+    remedy: ClassVar[str] = ""  # where programs are missing
+    cancels: ClassVar[tuple[str, ...]] = ()  # the command that cancels the jobs that follow
+    troubles: ClassVar[Sequence[tuple[str, Trouble]]] = ()  # pattern in the output -> consequence; first match
+    avoids: bool = False  # whether pilots can be kept off some nodes
+    unit: str = NODE
+    partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that a pilot asks for; 0 if that is not known."""
+        return 0.0
 
     def available(self) -> Availability:
-        """Return whether the commands are installed."""
+        """Return whether its commands are installed, without calling the scheduler."""
         return found_all(self.programs, self.remedy)
 
+    @abstractmethod
+    def script(self, order: AgentOrder, site: Site) -> str:
+        """Return the job script."""
+
+    @abstractmethod
+    async def limits(self, run: Run) -> PilotLimits:
+        """Query the site's limits; raise NotAvailable if pilots would delay others' jobs."""
+
+    @abstractmethod
+    async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
+        """List our jobs of this name, including those that ended lately if the scheduler remembers them."""
+
+    @abstractmethod
+    async def idle(self, run: Run) -> frozenset[str]:
+        """Return the idle nodes that pilots could get."""
+
+    def submission(self, order: PilotOrder) -> Command:
+        """Build the command that submits one pilot."""
+        raise NotImplementedError
+
+    async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
+        """Submit pilots; return how many were submitted, which may be fewer."""
+        await run(self.submission(order))
+        return min(count, 1)
+
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
-        """Cancel jobs."""
-        words = (self.cancels,) if isinstance(self.cancels, str) else self.cancels
+        """Cancel pilots; one that is gone already is no error."""
         for piece in in_pieces(tuple(ids)):
             try:
-                await run(Command(argv=(*words, *piece)))
+                await run(Command(argv=(*self.cancels, *piece)))
             except CommandFailed as error:
                 if self.trouble(error) is not Trouble.GONE:
                     raise
 
+    async def plans(self, run: Run, name: str) -> Mapping[str, float]:  # noqa: ARG002 - of subclasses that can tell
+        """Return when nodes are planned for waiting jobs of other names: seconds since 1970 by node."""
+        return {}
+
+    async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - as above
+        """Return those of the nodes that administrators drain or reboot, with the reason."""
+        return {}
+
+    async def waiting_jobs(self, run: Run) -> Sequence[int]:  # noqa: ARG002 - as above
+        """Return the nodes for which each job of others waits, if the scheduler does not preempt pilots for them."""
+        return ()
+
+    async def refused(self, run: Run, order: PilotOrder) -> str:  # noqa: ARG002 - as above
+        """Return why the scheduler can never accept such a pilot; "" if it may."""
+        return ""
+
     def trouble(self, failed: CommandFailed) -> Trouble:
-        """Return the consequence of a command's error message."""
+        """Return the consequence of a failed command."""
         return next((kind for words, kind in self.troubles if re.search(words, failed.said)), Trouble.AWAY)
+
+
+def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:
+    """Return the error for a queue that does not exist; ``see`` is the command that lists queues."""
+    return NotAvailable(f"{product} has no such queue", where=f"queue '{queue}'", fix=f"see {see}")
+
+
+def queue_remarks(queue: str, *, starts: bool, takes: bool, preempts: bool) -> list[str]:
+    """Return remarks on a queue that starts or takes no jobs now, or whose jobs preempt others'."""
+    remarks = {
+        f"queue '{queue}' starts no jobs now": not starts,
+        f"queue '{queue}' takes no jobs now": not takes,
+        f"jobs of queue '{queue}' preempt others'": preempts,
+    }
+    return [text for text, holds in remarks.items() if holds]

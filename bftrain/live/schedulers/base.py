@@ -1,0 +1,253 @@
+"""The base class of batch schedulers, and the settings that all of them have.
+
+A node is in the pool while both are true: the scheduler allows it, and an agent of ours has registered from it. With
+pilot jobs the scheduler allows the nodes of running pilots, so the agents' messages suffice. With hooks, agents wait on
+every node, and the scheduler's reports decide.
+
+Nothing here may delay a release: ``post(Taken(...))`` leads to one before anything else.
+
+A scheduler is registered by a function that builds it, a ``MakeScheduler``, in entry points ``bftrain.scheduler``.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from bftrain.config import from_mapping
+from bftrain.errors import BadConfig
+from bftrain.node_units import GPU, NODE, node_of
+from bftrain.ports import Availability
+from bftrain.values import checks, wire
+
+PLACES: Final = re.compile(r"\{(node|host)\}")  # in the words of an AgentOrder
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
+    """The scheduler lets us use these nodes; ``until_s`` (seconds since 1970) is when they will probably be needed."""
+
+    nodes: tuple[str, ...]
+    until_s: float | None = None
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
+    """The scheduler takes these nodes back, or they went down."""
+
+    nodes: tuple[str, ...]
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True, tag="remark"):
+    """A notice for operators, such as a controller that does not answer; it changes nothing."""
+
+    text: str
+
+
+News = Allowed | Taken | Remark
+Post = Callable[[News], None]
+
+
+class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The command that starts an agent on a node.
+
+    ``{node}`` in an argument is the name of the node or slot, ``{host}`` that of the node alone.
+    """
+
+    argv: tuple[str, ...]
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment of a scheduler: ``name`` marks our jobs, ``folder`` is private and visible from all nodes.
+
+    ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them. ``unit`` says what we
+    get: whole nodes, or GPUs of nodes as slots such as ``n1/gpu3``.
+    ``owner`` marks the jobs of one state, letters and digits: another live run of this name may have jobs, too.
+    """
+
+    name: str
+    folder: Path
+    grace_s: float = 0.0
+    unit: str = NODE
+    owner: str = ""
+
+
+class HookReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The reports of hooks: where they write, how many came by event, and the events of which none came yet."""
+
+    spool: str
+    counts: Mapping[str, int] = {}
+    silent: tuple[str, ...] = ()
+    last_s: float | None = None  # seconds since 1970
+
+
+class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool: its label, its scheduler, and the number of its nodes that are ours."""
+
+    label: str
+    scheduler: str
+    nodes: int
+
+
+class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that a scheduler knows at the moment, for the status and the journal."""
+
+    cluster: str = ""  # the name of the machine
+    nodes: frozenset[str] = frozenset()  # all nodes, ours or not
+    node_kinds: Mapping[str, str] = {}  # the kind of each node of a pool that has one
+    pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
+    partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots
+    hooks: HookReport | None = None  # none without a spool
+    pools: tuple[PoolFacts, ...] = ()
+
+
+class Scheduler(ABC):
+    """One batch scheduler. All methods run in the event loop of the daemon and may not block it.
+
+    A subclass sets ``name`` and implements the abstract methods; all other members have defaults.
+    """
+
+    name: str
+    # An agent that registers is proof enough that its node is ours: it is a pilot job. Else an ``Allowed`` is too
+    agents_suffice: bool = False
+    unit: str = NODE  # of the names that it uses: whole nodes, or single GPUs
+    keep_workers_s: float | None = None  # how long agents without a daemon keep workers; none: as long as they wait
+
+    @property
+    def ends_agents(self) -> bool:
+        """Whether no process of ours is left on nodes that the scheduler does not let us use."""
+        return self.agents_suffice
+
+    @abstractmethod
+    def available(self) -> Availability:
+        """Return whether its commands are installed, without calling the scheduler."""
+
+    @abstractmethod
+    async def run(self, post: Post, agent: AgentOrder) -> None:
+        """Post reports until cancelled, and keep agents on idle nodes; survives restarts of the scheduler.
+
+        When cancelled it leaves agents running: a restarted daemon finds them again.
+        """
+
+    @abstractmethod
+    async def look(self) -> frozenset[str] | None:
+        """Return the nodes that the scheduler lets us use now; ``None`` if it does not answer."""
+
+    @abstractmethod
+    def want(self, nodes: int, without: Collection[str] = ()) -> None:
+        """Set how many nodes could be used now, and which must not be (drained); called again on each change.
+
+        Default before the first call: unlimited. It takes no node back: ``give_back`` does.
+        """
+
+    @abstractmethod
+    async def give_back(self, nodes: Collection[str]) -> None:
+        """Release nodes that are not needed or to be drained; their agents end. Call ``want`` first."""
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """End all our jobs at the scheduler, running and waiting ones, for a drain."""
+
+    async def check(self, agent: AgentOrder) -> None:  # noqa: B027 - by default nothing
+        """Raise ``NotAvailable`` if it can never work with the settings of the site, as far as it knows."""
+
+    def want_kinds(self, by_kind: Mapping[str, int]) -> None:  # noqa: B027 - by default nothing
+        """Set how many nodes of each kind could be used; called before ``want``."""
+
+    def hint(self) -> None:  # noqa: B027 - by default nothing
+        """Receive the hint that an agent came or went, so that this is a good time to look."""
+
+    def noticed(self, node: str) -> None:  # noqa: B027 - by default nothing
+        """Record that the scheduler announced to the agent of a node that it takes the node."""
+
+    def to_leave(self) -> frozenset[str]:
+        """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
+        return frozenset()
+
+    def gpus_of(self, node: str) -> float:  # noqa: ARG002 - of subclasses that know it
+        """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""
+        return 0.0
+
+    def facts(self) -> SchedulerFacts:
+        """Return what is known at the moment."""
+        return SchedulerFacts()
+
+
+# Given the settings of the site for it (a table of TOML without ``name``), and the site; BadConfig says what is wrong
+MakeScheduler = Callable[[Mapping[str, object], Site], Scheduler]
+
+
+def filled(order: AgentOrder, node: str) -> Sequence[str]:
+    """Return the command that starts the agent of ``node``."""
+    names = {"node": node, "host": node_of(node)}
+    return tuple(PLACES.sub(lambda found: names[found[1]], word) for word in order.argv)
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_SCHEDULER: Final = "name"  # the key that names it
+_REMOVED: Final = ("when", "timezone")  # keys of earlier versions
+
+
+class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a pool beside its scheduler's own ones, which are in ``table``."""
+
+    name: str  # of its scheduler
+    pool: str = ""  # what the pool is called; a single one may have no name
+    kind: str = ""  # of its nodes that [kinds] does not name
+    unit: str = NODE  # what tasks get: whole nodes, or single GPUs of nodes that others' jobs may share
+    table: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        checks.text(self, "name")
+        if self.pool and not _NAME.fullmatch(self.pool):
+            checks.reject(self, "pool", f"must be up to 40 letters, digits, '-' and '_', not {self.pool!r}")
+        checks.one_of(self, "unit", (NODE, GPU))
+        if self.kind:
+            checks.text(self, "kind")
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is said that a scheduler alone would not do."""
+        return not (self.pool or self.kind)
+
+    @property
+    def label(self) -> str:
+        """The name that is shown."""
+        return self.pool or self.name
+
+
+_OWN: Final = frozenset(PoolSettings.__struct_fields__) - {"table"}
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+def scheduler_settings(table: Mapping[str, Any], kind: type[Settings]) -> Settings:
+    """Read the scheduler's own settings from a pool's ``table``; errors suggest the pool's keys too."""
+    return from_mapping(table, kind, where="[scheduler]", beside=_OWN)
+
+
+def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[PoolSettings, ...]:
+    """Read a table [scheduler], or the list [[scheduler]]; each but one has a name of its own."""
+    tables = [given] if isinstance(given, Mapping) else list(given)
+    if not tables:
+        raise BadConfig("names no scheduler", where="[[scheduler]]", fix='such as name = "slurm"')
+    pools: list[PoolSettings] = []
+    for number, table in enumerate(tables, start=1):
+        where = "[scheduler]" if isinstance(given, Mapping) else f"[[scheduler]] number {number}"
+        if not isinstance(table.get(_SCHEDULER), str):
+            raise BadConfig("has no name", where=where, fix='such as name = "slurm"')
+        if removed := [key for key in _REMOVED if key in table]:
+            fix = "run bftrain live pause and bftrain live resume from cron"
+            raise BadConfig(f"'{removed[0]}' was removed", where=where, fix=fix)
+        own = {key: table[key] for key in table if key in _OWN}
+        pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _OWN}}, PoolSettings)
+        if any(pool.pool == other.pool for other in pools):
+            what = f"there is another pool called '{pool.pool}'" if pool.pool else "there is another one without a name"
+            raise BadConfig(what, where=where, fix='name each: pool = "gpu"')
+        if pools and pool.unit != pools[0].unit:
+            what = f'has unit = "{pool.unit}", and the first one has "{pools[0].unit}"'
+            raise BadConfig(what, where=where, fix="give all the same unit, or run a live run for each")
+        pools.append(pool)
+    return tuple(pools)
