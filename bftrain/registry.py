@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 
-from bftrain.errors import BrokenPlugin, UnknownName, described, fold
+from bftrain.errors import BadInput, BrokenPlugin, UnknownName, described, fold
 from bftrain.ports import Placement, SharingPolicy, Solver
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "all": "bftrain.deciding.admission:AdmitAll",
         "load": "bftrain.deciding.admission:LoadAdmission",
         "quota": "bftrain.deciding.admission:QuotaAdmission",
-        "campaigns": "bftrain.deciding.campaigns:CampaignAdmission",
     },
     "placement": {
         "grouped": "bftrain.deciding.placement:grouped",
@@ -165,6 +164,11 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
 # Former names, and the present ones
 RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
 
+# Former parts, and their replacements
+_REMOVED: Final[Mapping[tuple[Port, str], str]] = {
+    ("admission", "campaigns"): "copy examples/admissions/campaigns.py, and name campaigns.py:CampaignAdmission"
+}
+
 # Protocols of parts used as registered: an admission, a queue policy or a scheduler is created from settings, a reader
 # recognises files, and an objective may also be a plain function, which bftrain.parts wraps
 _CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
@@ -232,6 +236,8 @@ def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
     if name in BUILT_IN[port]:  # skips the search through all installed packages
         return _built_in(port, name).load()
     known = parts(port)
+    if (port, name) in _REMOVED and name not in known:
+        raise BadInput(f"'{name}' is no longer built in", where=port, fix=_REMOVED[port, name])
     if name not in known or known[name].problem:
         raise UnknownName.among(port, name, (key for key, part in known.items() if not part.problem))
     return known[name].load()

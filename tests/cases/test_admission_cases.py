@@ -18,6 +18,7 @@ import pytest
 
 import bftrain
 
+ROOT = Path(__file__).parents[2]
 LINEAR = bftrain.SpeedCurve(nodes=(1, 100), rate=(1.0, 100.0))
 RUNS = [
     pytest.param(case["tasks"], run, admission, id=f"{path.stem}-{number}-{admission}")
@@ -56,8 +57,9 @@ def events_of(moment: dict[str, Any], tasks: dict[str, Any], joined: dict[str, i
 
 @pytest.mark.parametrize(("tasks", "run", "admission"), RUNS)
 def test_an_admission_lets_the_tasks_of_its_case_compete(
-    tasks: dict[str, Any], run: dict[str, Any], admission: str
+    tasks: dict[str, Any], run: dict[str, Any], admission: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(ROOT)
     entities = {name: bftrain.Entity(**fields) for name, fields in run.get("entities", {}).items()}
     settings = bftrain.Settings(admission=admission, max_tasks=run.get("max_tasks", 35), entities=entities)
     harvester, joined = bftrain.build_harvester(settings), dict[str, int]()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bftrain.deciding import ostrich_schedule
+from bftrain_datasets.scheduling import ostrich_schedule
 
 if TYPE_CHECKING:
     from bftrain_datasets.scheduling.jobs import JobTable

@@ -138,7 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("replay --placement a", "auto"),
         ("replay --placement g", "grouped"),
         ("schedule --policy eas", "easy"),
-        ("decide --admission camp", "campaigns"),
+        ("decide --admission quo", "quota"),
         ("solve --solver al", "all"),
         ("import --format sac", "sacct"),
         ("replay --horizon a", "auto"),

@@ -25,6 +25,7 @@ from bftrain import (
 )
 from bftrain.rerun import recover, restore
 from bftrain.values import wire
+from tests.helpers.campaigns import CAMPAIGNS
 from tests.unit.core.samples import joined, left, nodes, submitted
 
 LINEAR = SpeedCurve(nodes=(1, 100), rate=(1.0, 100.0))  # work in samples is work in node-seconds
@@ -68,7 +69,11 @@ def moments(seed: int) -> list[tuple[Event, ...]]:
 
 
 SETTINGS = Settings(
-    admission="campaigns,gap_s=300", solver="greedy", max_tasks=4, max_failures=2, entities={"ann": Entity(weight=1.7)}
+    admission=f"{CAMPAIGNS},gap_s=300",
+    solver="greedy",
+    max_tasks=4,
+    max_failures=2,
+    entities={"ann": Entity(weight=1.7)},
 )
 
 
@@ -107,7 +112,7 @@ def test_other_settings_after_a_restart_are_rerun_too(tmp_path: Path) -> None:
     storm = moments(3)
     path = tmp_path / "j.db"
     recorded(path, storm[:40])
-    others = msgspec.structs.replace(SETTINGS, entities={"bob": Entity(weight=5.0)}, admission="campaigns,load=0.5")
+    others = msgspec.structs.replace(SETTINGS, entities={"bob": Entity(weight=5.0)}, admission=f"{CAMPAIGNS},load=0.5")
     with Journal.open(path) as journal:
         harvester = recover(journal, others)
         for moment in storm[40:]:

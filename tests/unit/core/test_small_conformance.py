@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,25 @@ from bftrain import conformance, registry
 from bftrain.ports import Queue
 from tests.unit.core import parts
 
-CampaignAdmission: Any = registry.load("admission", "campaigns")
+EXAMPLE = Path(__file__).parents[3] / "examples" / "admissions" / "campaigns.py"
+SPEC = spec_from_file_location("campaigns", EXAMPLE)
+assert SPEC is not None
+assert SPEC.loader is not None
+MODULE = sys.modules["campaigns"] = module_from_spec(SPEC)
+SPEC.loader.exec_module(MODULE)
+CampaignAdmission: Any = MODULE.CampaignAdmission
 
 PAGE = (Path(__file__).parents[3] / "docs/adding/admission.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", registry.BUILT_IN["admission"])
 def test_every_built_in_admission_passes(name: str) -> None:
-    settings = {"entities": conformance.USERS} if name in {"quota", "campaigns"} else {}
+    settings = {"entities": conformance.USERS} if name == "quota" else {}
     conformance.check_admission(registry.load("admission", name), **settings)
+
+
+def test_the_example_of_an_admission_with_state_passes() -> None:
+    conformance.check_admission(CampaignAdmission, entities=conformance.USERS)
 
 
 def test_the_admission_in_the_documents_passes() -> None:

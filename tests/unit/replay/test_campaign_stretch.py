@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import bftrain
 from bftrain import Entity, EventLog, TaskSpec
+from tests.helpers.campaigns import CAMPAIGNS
 from tests.unit.replay.cases import ReplayResult, log_of, replayed, task
 
 LINEAR = (1.0, 2.0, 3.0, 4.0)  # samples/s: the work is the node-seconds that it takes
@@ -49,7 +50,7 @@ def test_two_users_who_share_by_turns() -> None:
     assert little.bound_s == pytest.approx(60)
     assert little.end_s - little.created_s > little.bound_s
 
-    fair = replayed(log, tasks, admission="campaigns")
+    fair = replayed(log, tasks, admission=CAMPAIGNS)
     much, little = campaigns_of(fair)
     assert (little.end_s, much.end_s) == (30, 220)
     assert (little.stretch, much.stretch) == (1, pytest.approx(1.1))
@@ -118,7 +119,7 @@ def test_shares_weigh_in_the_virtual_schedule() -> None:
 @settings(max_examples=10, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 400), st.integers(1, 900)), min_size=1, max_size=8),
-    st.sampled_from(["first-come", "campaigns", "load"]),
+    st.sampled_from(["first-come", CAMPAIGNS, "load"]),
 )
 def test_all_that_was_harvested_is_poured(given: list[tuple[str, int, int]], admission: str) -> None:
     """If all finish, the last virtual end is the last real one: what is held and what is poured are the same."""

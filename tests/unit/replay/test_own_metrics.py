@@ -153,7 +153,7 @@ def test_a_sweep_has_a_column_for_each(tmp_path: Path) -> None:
     save_tasks(TASKS, tmp_path / "tasks.toml")
     (tmp_path / "sweep.toml").write_text(
         'log = "log.npz"\ntasks = "tasks.toml"\nbaseline = "equal-share"\n[fixed]\nmetrics = "campaigns"\n'
-        '[grid]\nadmission = ["first-come", "campaigns", "load=2"]\n'
+        '[grid]\nadmission = ["first-come", "all", "load=2"]\n'
     )
     swept = bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1)
     header, *rows = (tmp_path / "out" / "table.csv").read_text().splitlines()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bftrain import BftrainError, BrokenPlugin, Entity, rounds, save_tasks
+from tests.helpers.campaigns import CAMPAIGNS
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import RoundResult
@@ -63,14 +64,14 @@ def test_campaigns_let_a_short_study_go_before_the_rest_of_a_long_one() -> None:
     long = [gang(f"long-{number}", 4000.0, 2, 0.0, user="ann") for number in range(10)]
     short = [gang(f"short-{number}", 500.0, 2, 300.0, user="bob") for number in range(2)]
     ends = {}
-    for admission in ("", "campaigns"):
+    for admission in ("", CAMPAIGNS):
         done = run(admission, [*long, *short], policy="fifo")
         table = done.tasks_table
         ends[admission] = max(
             end for name, end in zip(table["name"], table["finish_s"], strict=True) if name.startswith("short")
         )
         assert done.ended == "all_done"
-    assert ends["campaigns"] < 0.5 * ends[""]
+    assert ends[CAMPAIGNS] < 0.5 * ends[""]
 
 
 def test_an_admission_of_ones_own_sees_what_there_is(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Campaigns: admission by OStrich's virtual fair schedule, on nodes that come and go.
+"""Campaigns: a custom admission with state, by OStrich's virtual fair schedule on nodes that come and go.
+
+Use it by its path: ``--admission examples/admissions/campaigns.py:CampaignAdmission,load=2``.
 
 A campaign is a set of tasks that one user submits together: those of a study, or of some minutes. In a
 virtual schedule all users with unfinished work share, by weight, the node-time that tasks really hold; a user's share
@@ -20,11 +22,11 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from bftrain.deciding.admission import MAX, KindCapacity, check_demand, check_number
-from bftrain.deciding.ostrich_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
 from bftrain.ports import Queue
 from bftrain.values.events import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
+from bftrain_datasets.scheduling.ostrich_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
 
 GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
 LOAD: Final = 1.0
