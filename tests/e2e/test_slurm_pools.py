@@ -49,8 +49,8 @@ def test_two_partitions_give_nodes_within_their_limits(cluster: Slurm, tmp_path:
         keeper.wait_for(keeper.ours())
         jobs = set(cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%P %j").stdout.split("\n"))
         assert jobs - {""} == {"left bftrain-test-left", "right bftrain-test-right"}
-        assert pools.node_kinds == dict.fromkeys(left, "v100")
-        assert pools.cluster == "test"
+        assert pools.facts().node_kinds == dict.fromkeys(left, "v100")
+        assert pools.facts().cluster == "test"
         keeper.do(lambda: pools.want(1))
         keeper.ask(pools.give_back(right))
         keeper.wait_for(keeper.ours() & left, "right is left")
@@ -69,4 +69,4 @@ def test_a_pool_whose_partition_is_not_there_is_named(cluster: Slurm, tmp_path: 
         SchedulerRunner(make, {}, tmp_path / "site", cluster.env) as keeper,
         pytest.raises(NotAvailable, match=r"pool 'gone': partition 'gone': Slurm has no such partition"),
     ):
-        keeper.ask(keeper.scheduler.check(keeper.order))  # type: ignore[attr-defined]  # of those with pilots
+        keeper.ask(keeper.scheduler.check(keeper.order))
