@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import os
-import resource
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from bftrain.live.model.schemas import RUN_STATES, state_of
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
@@ -20,6 +20,9 @@ from bftrain.version import __version__
 
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
+
+# Else each histogram has a series more, with the time of its creation
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 _CHANGES: Final = ("start", "grow", "shrink", "stop")
@@ -35,85 +38,27 @@ _USED: Final = {
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-class MetricFamily(NamedTuple):
-    """All series of one metric. ``kind`` is counter, gauge or histogram; a series is a suffix, labels and a value."""
-
-    name: str
-    kind: str
-    about: str
-    series: Sequence[tuple[str, Mapping[str, str], float]]
-
-
-def counter(name: str, about: str, value: float) -> MetricFamily:
+def counter(name: str, about: str, value: float) -> Metric:
     """Return a counter: a value that only grows; its name ends with ``_total``."""
-    return MetricFamily(name, "counter", about, [("", {}, value)])
+    return CounterMetricFamily(name, about, value=value)
 
 
-def gauge(name: str, about: str, value: float) -> MetricFamily:
+def gauge(name: str, about: str, value: float) -> Metric:
     """Return a gauge: a value that rises and falls."""
-    return MetricFamily(name, "gauge", about, [("", {}, value)])
+    return GaugeMetricFamily(name, about, value=value)
 
 
-def by(label: str, name: str, kind: str, about: str, values: Mapping[str, float]) -> MetricFamily:
-    """Return a metric with one series for each value of a label."""
-    return MetricFamily(name, kind, about, [("", {label: key}, value) for key, value in values.items()])
+def by(label: str, name: str, about: str, values: Mapping[str, float]) -> Metric:
+    """Return a metric with one series for each value of a label; a counter if its name ends with ``_total``."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(name, about, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
-class Histogram:
-    """Histogram of durations in seconds."""
-
-    def __init__(self, name: str, about: str, bounds: Sequence[float]) -> None:
-        self._name = name
-        self._about = about
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one duration."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    @property
-    def family(self) -> MetricFamily:
-        """The histogram as a metric family."""
-        series: list[tuple[str, Mapping[str, str], float]] = []
-        total = 0
-        for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
-            total += count
-            series.append(("_bucket", {"le": "+Inf" if math.isinf(bound) else repr(float(bound))}, total))
-        return MetricFamily(
-            self._name, "histogram", self._about, [*series, ("_sum", {}, self._sum), ("_count", {}, total)]
-        )
-
-
-def text(families: Iterable[MetricFamily]) -> str:
-    """Return metric families in Prometheus' text format."""
-    lines = []
-    for family in families:
-        lines += [f"# HELP {family.name} {_escaped(family.about)}", f"# TYPE {family.name} {family.kind}"]
-        for suffix, labels, value in family.series:
-            inside = ",".join(
-                '{}="{}"'.format(name, _escaped(given).replace('"', r"\"")) for name, given in labels.items()
-            )
-            lines.append(f"{family.name}{suffix}{f'{{{inside}}}' if inside else ''} {_number(value)}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _escaped(given: str) -> str:
-    return given.replace("\\", r"\\").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
-
-
-class LiveMetrics:
-    """Counts events of a live run; ``text`` renders the metrics on request."""
+class LiveMetrics(Collector):
+    """Counts events of a live run; the other metrics are read off the daemon when they are asked for."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
@@ -128,13 +73,19 @@ class LiveMetrics:
         self._failures = 0
         self._samples = 0.0
         self._seen: dict[str, float] = {}  # samples of unfinished tasks that are counted
-        self._solving = Histogram("bftrain_solve_seconds", "How long solvers took to decide.", _BOUNDS_S)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._solving = Histogram(
+            "bftrain_solve_seconds", "How long solvers took to decide.", buckets=_BOUNDS_S, registry=self._registry
+        )
         self._latency = Histogram(
             "bftrain_event_to_orders_seconds",
             "From the first event that was taken in to the orders of the decision that follows from it. "
             "Nodes that leave are handed back before that, at once.",
-            _BOUNDS_S,
+            buckets=_BOUNDS_S,
+            registry=self._registry,
         )
+        ProcessCollector(registry=self._registry)
         self._asked_at: float | None = None  # since when something is to be decided
         self._idle_s = self._used_s = 0.0  # node-seconds
         self._sizes = (0, 0)  # nodes that are ours, and that tasks hold
@@ -148,8 +99,17 @@ class LiveMetrics:
 
     def text(self) -> str:
         """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry).decode()
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the metrics need not be asked for when this collector is registered."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics but histograms and those of the process."""
         self._size()
-        return text([*self._now(), *self._so_far(), *_process()])
+        yield from self._now()
+        yield from self._so_far()
 
     def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         match what:
@@ -213,7 +173,7 @@ class LiveMetrics:
         self._used_s += used * passed
         self._sizes, self._sized_at = (harvester.pool_size, sum(map(len, harvester.held.values()))), now
 
-    def _now(self) -> Iterator[MetricFamily]:
+    def _now(self) -> Iterator[Metric]:
         daemon, site = self._daemon, self._daemon.site
         about = {
             "version": __version__,
@@ -221,10 +181,12 @@ class LiveMetrics:
             "solver": site.deciding.solver,
             "objective": str(site.deciding.objective),
         }
-        yield MetricFamily("bftrain_build_info", "gauge", "What runs, and how it decides.", [("", about, 1)])
+        build = GaugeMetricFamily("bftrain_build_info", "What runs, and how it decides.", labels=[*about])
+        build.add_metric([*about.values()], 1)
+        yield build
         shown = daemon.harvesting.shown(daemon.state)
         states = {state: float(state == shown) for state in RUN_STATES}
-        yield by("state", "bftrain_state", "gauge", "1 for the state that the live run is in.", states)
+        yield by("state", "bftrain_state", "1 for the state that the live run is in.", states)
         yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", daemon.since_s)
         pool, used = self._sizes
         yield gauge("bftrain_pool_nodes", "Idle nodes that are ours to use.", pool)
@@ -234,7 +196,7 @@ class LiveMetrics:
         held = daemon.harvester.held
         tasks = Counter({"running": 0, "waiting": 0, "paused": 0})
         tasks.update(state_of(record, len(held.get(record.name, ()))) for record in daemon.task_store.unfinished)
-        yield by("state", "bftrain_tasks", "gauge", "Unfinished tasks.", tasks)
+        yield by("state", "bftrain_tasks", "Unfinished tasks.", tasks)
         now = daemon.decision_loop.now
         speed = sum(track.speed(now) for track in daemon.task_manager.tracks.values())
         yield gauge("bftrain_speed_samples_per_second", "What all tasks do together, as they report it.", speed)
@@ -246,41 +208,33 @@ class LiveMetrics:
             yield gauge("bftrain_last_decision_timestamp_seconds", "When that was, since 1970.", at_s)
         pilots = daemon.opened.scheduler.facts().pilots
         if pilots is not None:
-            yield by(
-                "state", "bftrain_pilots", "gauge", "Our jobs at the scheduler; waiting ones are the stock.", pilots
-            )
+            yield by("state", "bftrain_pilots", "Our jobs at the scheduler; waiting ones are the stock.", pilots)
 
-    def _so_far(self) -> Iterator[MetricFamily]:
+    def _so_far(self) -> Iterator[Metric]:
         yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self._idle_s)
         yield counter("bftrain_used_node_seconds_total", "Node-time that tasks held: the harvest.", self._used_s)
         yield counter("bftrain_samples_total", "Samples of steps that were done for the first time.", self._samples)
         yield counter("bftrain_nodes_joined_total", "Nodes that became ours.", self._nodes["joined"])
         yield counter("bftrain_nodes_left_total", "Nodes that were taken back or given back.", self._nodes["left"])
-        yield by("event", "bftrain_events_total", "counter", "What happened, by kind.", self._events)
-        yield by(
-            "answer", "bftrain_decisions_total", "counter", "Decisions, by whose answer was taken.", self._decisions
-        )
-        yield by("change", "bftrain_rescales_total", "counter", "Changes of tasks that were decided.", self._changes)
+        yield by("event", "bftrain_events_total", "What happened, by kind.", self._events)
+        yield by("answer", "bftrain_decisions_total", "Decisions, by whose answer was taken.", self._decisions)
+        yield by("change", "bftrain_rescales_total", "Changes of tasks that were decided.", self._changes)
         yield counter(
             "bftrain_preemptions_total", "Times that a task lost nodes to the main scheduler.", self._preemptions
         )
-        yield by(
-            "state", "bftrain_tasks_ended_total", "counter", "Tasks that are over, by how they ended.", self._ended
-        )
+        yield by("state", "bftrain_tasks_ended_total", "Tasks that are over, by how they ended.", self._ended)
         yield counter(
             "bftrain_task_failures_total", "Times that processes of a task died by themselves.", self._failures
         )
-        yield by("code", "bftrain_api_answers_total", "counter", "What the API answered, by status.", self._answers)
+        yield by("code", "bftrain_api_answers_total", "What the API answered, by status.", self._answers)
         yield from self._used()
-        yield self._solving.family
-        yield self._latency.family
 
-    def _used(self) -> Iterator[MetricFamily]:
+    def _used(self) -> Iterator[Metric]:
         """Yield the hours of the ledger, which go on over restarts."""
         used = self._daemon.task_manager.ledger.by_user
         for place, (name, about) in enumerate(_USED.items()):
             if self._daemon.site.api.metrics_by_user:
-                yield by("user", name, "counter", about, {user: sums[place] for user, sums in used.items()})
+                yield by("user", name, about, {user: sums[place] for user, sums in used.items()})
             else:
                 yield counter(name, about, sum(sums[place] for sums in used.values()))
 
@@ -298,16 +252,3 @@ def _size_of(path: Path) -> float:
         except OSError:
             continue
     return float(total)
-
-
-def _process() -> Iterator[MetricFamily]:
-    """Yield the metrics of this process, under the names that Prometheus' own clients use."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    yield counter("process_cpu_seconds_total", "Processor time.", used.ru_utime + used.ru_stime)
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - their names do not matter
-    except (OSError, ValueError, IndexError):
-        return  # no Linux
-    yield gauge("process_resident_memory_bytes", "Memory.", pages * resource.getpagesize())
-    yield gauge("process_open_fds", "Open files and sockets.", files)

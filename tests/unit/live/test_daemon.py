@@ -133,11 +133,11 @@ async def test_nodes_that_are_given_up_are_no_preemption_and_announced_ones_are(
         await decided(daemon)
         await service.drain(ourselves(), ["n1"])
         await decided(daemon)
-        assert preemptions(service) == (0, "0")
+        assert preemptions(service) == (0, "0.0")
         daemon.tell({"t": 1.0, "type": "notice", "node": "n2", "grace_s": 60.0})
         await decided(daemon)
         assert set(daemon.harvester.held["a"]) == {"n3"}
-        assert preemptions(service) == (1, "1")
+        assert preemptions(service) == (1, "1.0")
         await daemon.drain()
         assert service.task(ourselves(), "a").preemptions == 1, "the end of the live run is none"
 
