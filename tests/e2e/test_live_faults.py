@@ -30,10 +30,10 @@ from bftrain import (
     TaskView,
     registry,
 )
-from bftrain.live.client import client
 from tests.helpers import live_child
 from tests.helpers.live_child import POINTS
 from tests.helpers.live_world import World
+from tests.helpers.timeouts import set_timeouts
 
 pytestmark = pytest.mark.apart
 
@@ -256,7 +256,7 @@ def test_kills_lose_no_task_run_none_twice_and_keep_no_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, seed: int
 ) -> None:
     monkeypatch.setitem(registry.BUILT_IN["solver"], "slow", f"{live_child.HERE}:slow")  # type: ignore[arg-type]  # it is a dict
-    monkeypatch.setattr(client, "_RESTART_S", 0.0)  # an owner who waits for each restart would meet fewer kills
+    set_timeouts(monkeypatch, restart_s=0.0)  # an owner who waits for each restart would meet fewer kills
     folder = tmp_path / "live"
     folder.mkdir(mode=0o700)
     began = time.monotonic()

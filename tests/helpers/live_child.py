@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bftrain import Availability, Journal, Limits, Settings, Solution, ValueTable, registry
-from bftrain.live import decision_loop, process
+from bftrain.live import process, timeouts
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.process import LiveProcess
 from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Scheduler, Site, Taken
@@ -200,7 +201,7 @@ def main() -> None:
     built_in: Any = registry.BUILT_IN
     for port, (name, attribute) in PARTS.items():
         built_in[port][name] = f"{HERE}:{attribute}"
-    decision_loop._KEEP_EVERY = 25  # type: ignore[misc]  # noqa: SLF001 - so that restarts begin there too
+    timeouts.LIMITS = replace(timeouts.LIMITS, snapshot_steps=25)  # so that restarts begin there too
     registry.load("solver", "exact")
     registry.load("solver", "greedy")
     assert process
