@@ -54,7 +54,7 @@ def test_two_users_who_share_by_turns() -> None:
     much, little = campaigns_of(fair)
     assert (little.end_s, much.end_s) == (30, 220)
     assert (little.stretch, much.stretch) == (1, pytest.approx(1.1))
-    assert metrics_of(log, tasks, admission="campaigns") == {
+    assert metrics_of(log, tasks, admission=CAMPAIGNS) == {
         "campaigns": 2,
         "campaigns_finished": 2,
         "campaign_stretch_mean": pytest.approx(1.05),
