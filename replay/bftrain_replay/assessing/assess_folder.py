@@ -18,8 +18,8 @@ PAGE: Final = "assess.html"
 KIND: Final = ResultKind(title="assessment", form="bftrain assess", summary=FIGURES, names=frozenset({FIGURES, PAGE}))
 
 
-def write(found: LogAssessment, folder: Path) -> None:
-    """Write the figures and the page."""
+def write(found: LogAssessment, folder: Path, *, static: bool = False) -> None:
+    """Write the figures and the page; a ``static`` page needs no JavaScript."""
     if vega.available():
-        write_text(folder / PAGE, html(page(found)))
+        write_text(folder / PAGE, html(page(found), static=static))
     write_text(folder / FIGURES, summaries.to_json(found.to_dict()))

@@ -51,6 +51,7 @@ def page(found: LogAssessment) -> HtmlPage:
         warnings=tuple(f"{text}." for text in found.doubtful["caveats"]),
         cards=tuple(_cards(found)),
         sections=tuple(_sections(found)),
+        static_command="bftrain assess FILES --static",
     )
     return in_unit(made, log.unit)
 

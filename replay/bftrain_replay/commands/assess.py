@@ -101,6 +101,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option(
     "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("assessment"), help="Folder [assessment]."
 )
+@click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, and no JavaScript needed.")
 @overwrite_option
 @prints_results
 def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types

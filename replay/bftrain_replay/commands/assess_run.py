@@ -69,6 +69,7 @@ class AssessRequest:
     quick: bool
     no_cache: bool
     overwrite: bool
+    static: bool
     max_tasks: int | None
     progress: str | None
     cost_factor: float | None
@@ -114,7 +115,7 @@ class AssessRequest:
                 not_resimulated=why_not,
             )
             found = assess(replayed, settings, inputs, others)
-            result.replace(lambda draft: assess_folder.write(found, draft))
+            result.replace(lambda draft: assess_folder.write(found, draft, static=self.static))
         out.result(found.to_dict(), lambda: in_words(found))
         out.say(f"page: {self.folder / assess_folder.PAGE}")
 

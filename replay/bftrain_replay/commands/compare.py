@@ -33,6 +33,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 )
 @click.argument("folders", metavar="DIR DIR...", nargs=-1, required=True, type=_folder)
 @click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="Write a page with charts too.")
+@click.option("--static", is_flag=True, help="Draw the charts into the page: no zoom, and no JavaScript needed.")
 @click.option(
     "--label", "labels", multiple=True, metavar="NAME", help="What to call a replay; one for each DIR, in their order."
 )
@@ -42,6 +43,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 def command(
     folders: tuple[Path, ...],
     page: Path | None,
+    static: bool,  # noqa: FBT001 - click's way
     labels: tuple[str, ...],
     difference: bool,  # noqa: FBT001 - click's way
     force: bool,  # noqa: FBT001 - click's way
@@ -52,7 +54,7 @@ def command(
 
     found = compare(*folders, labels=labels, force=force)
     if page is not None:
-        found.write(page)
+        found.write(page, static=static)
     for note in (*([f"compared because of --force: {found.forced}"] if found.forced else ()), *found.notes):
         out.warn(note)
     data = {**found.to_dict(), "page": str(page) if page else None} if out.json else None

@@ -21,30 +21,33 @@ _file = click.Path(path_type=Path, dir_okay=False)
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain report result/\nbftrain report result/ --svg pictures/",
+    example="bftrain report result/\nbftrain report result/ --static\nbftrain report result/ --svg pictures/",
     epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it.",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="The page [DIR/report.html].")
 @click.option("--title", default="", help="Title of the page.")
+@click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, and no JavaScript needed.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")
 @click.option("--png", "png", metavar="DIR", type=_folder, help="Write the pictures as PNG there, and no page.")
 @prints_results
-def command(folder: Path, *, page: Path | None, title: str, svg: Path | None, png: Path | None, out: Output) -> None:
+def command(
+    folder: Path, *, page: Path | None, title: str, static: bool, svg: Path | None, png: Path | None, out: Output
+) -> None:
     """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
     from bftrain.result_folder import REPORT_FILE, complete_replacement, locked_result
 
     elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None or elsewhere:
         complete_replacement(folder)
-        written = _write(_page_of(folder, title), page, elsewhere)
+        written = _write(_page_of(folder, title), page, elsewhere, static=static)
     else:
         with locked_result(folder):
-            written = _write(_page_of(folder, title), folder / REPORT_FILE, {})
+            written = _write(_page_of(folder, title), folder / REPORT_FILE, {}, static=static)
     out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
 
 
-def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> list[Path]:
+def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path], *, static: bool) -> list[Path]:
     """Write the figures into folders, by their form, and the page if it has a name; return the paths."""
     from bftrain.files import prepare_folder
     from bftrain.result_folder import write_page
@@ -56,7 +59,7 @@ def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path]) -> l
         prepare_folder(folder)
         written += vega.write(drawn.figures, folder, form)
     if page is not None:
-        write_page(page, html(drawn))
+        write_page(page, html(drawn, static=static))
         written.append(page)
     return written
 

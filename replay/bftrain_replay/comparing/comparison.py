@@ -82,11 +82,11 @@ class Comparison(ShortRepr, ComparedReplays):
             dtype="float64",
         )
 
-    def write(self, path: str | Path) -> None:
-        """Write it as one self-contained HTML page."""
+    def write(self, path: str | Path, *, static: bool = False) -> None:
+        """Write it as one self-contained HTML page; a ``static`` one needs no JavaScript."""
         from bftrain_replay.comparing.comparison_page import write  # noqa: PLC0415 - to draw takes what to compare does not
 
-        write(self, Path(path))
+        write(self, Path(path), static=static)
 
 
 def compare(

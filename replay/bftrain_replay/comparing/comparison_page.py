@@ -35,9 +35,9 @@ _OF_HARVESTS: Final = (
 )
 
 
-def write(comparison: ComparedReplays, path: Path) -> None:
+def write(comparison: ComparedReplays, path: Path, *, static: bool = False) -> None:
     """Write the page, complete or not at all; refuse to replace a file that bftrain did not write."""
-    write_page(path, html(page(comparison)))
+    write_page(path, html(page(comparison), static=static))
 
 
 def page(comparison: ComparedReplays) -> HtmlPage:
@@ -82,6 +82,7 @@ def page(comparison: ComparedReplays) -> HtmlPage:
             PageSection(heading="Figures", intro=_MARKS + ("" if in_rounds else _OF_HARVESTS), parts=(table,)),
             PageSection(heading="How they were made", parts=tuple(_making(comparison))),
         ),
+        static_command="bftrain compare DIR DIR -o FILE.html --static",
     )
     return in_unit(made, comparison.unit)
 

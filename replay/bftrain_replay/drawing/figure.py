@@ -30,6 +30,7 @@ _CROWDED: Final = 0.5  # changes a pixel; more of them are drawn as a density, a
 _TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # the others are "@used"
 AT_ONCE: Final = 1 << 19  # changes that are put in order at once
 _LINES_AT_ONCE: Final = 16  # of an image: enough to work through columns, and few enough for the processor's cache
+_GROUP_PIXELS: Final = 13  # that the name of a group of rows takes
 _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 
 
@@ -319,8 +320,21 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
                 "encoding": {"x": spec["encoding"]["x"], "y": {"value": 0}, "url": {"field": "url", "type": "nominal"}},
             }
             over = {name: spec.pop(name) for name in ("data", "mark", "encoding")}
-            spec["layer"] = [behind, over]
+            spec["layer"] = [behind, over, *self._group_names(self.raster, over["encoding"]["y"])]
         return spec
+
+    def _group_names(self, raster: StateRaster, y: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a layer with the name of each group that has room for it, at its first row."""
+        ends = [row for _, row in raster.groups[1:]] + [len(raster.rows)]
+        room = self.height / len(raster.rows) if raster.rows else 0.0
+        names = [
+            {"row": row, "name": name}
+            for (name, row), end in zip(raster.groups, ends, strict=True)
+            if (end - row) * room > _GROUP_PIXELS
+        ]
+        text = {"type": "text", "align": "left", "baseline": "top", "dx": 4, "dy": 2}
+        channels = {"x": {"value": 0}, "y": {**y, "field": "row"}, "text": category("name")}
+        return [{"data": {"values": names}, "mark": text, "encoding": channels}] if names else []
 
     def packed(self) -> dict[str, Any]:
         """Return the data from which page.js draws it."""

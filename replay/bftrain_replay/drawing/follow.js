@@ -45,7 +45,6 @@ const follow = (subject) => {
   if (!bar) return;
   for (const item of drawn.values()) if (item.figure.raster) item.turn = (item.turn ?? Promise.resolve()).then(() => paint(item));
   markRows();
-  markPaper();
   bar.classList.toggle("on", !!subject);
   line.textContent = subject ? wordsFor(subject) + (factsOf(subject) && ` · ${factsOf(subject)}`) : "";
   line.title = line.textContent;

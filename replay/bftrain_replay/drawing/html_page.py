@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from bftrain.result_folder import PAGE_MARK
 from bftrain.version import __version__
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, StateRaster
-from bftrain_replay.drawing.static.picture import static_picture
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
@@ -23,9 +23,10 @@ _PRINTED: Final = 100  # rows of a table, as page.css says
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
 _WITHOUT_SCRIPT: Final = (
-    "<noscript><style>.chooser, .follow, .zoom, nav button { display: none; }</style>"
-    '<p class="soft">Without JavaScript, pictures cannot be zoomed and tables cannot be sorted.</p></noscript>'
+    "<noscript><style>.frame, .chooser, .follow, .zoom, nav button { display: none; }</style>"
+    '<p class="warning">The pictures of this page need JavaScript; <code>%s</code> draws them without it.</p></noscript>'
 )
+_STATIC: Final = '<p class="soft">This page is static: pictures cannot be zoomed, and tables cannot be sorted.</p>'
 _CLOSER: Final = "Look closer at the small ones"
 _LOOKS: Final = (
     '<div class="looks">'
@@ -106,7 +107,8 @@ class PageSection(msgspec.Struct, frozen=True, kw_only=True):
 class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page from top to bottom; ``users_of`` maps each task that readers can follow to its user.
 
-    ``unnamed`` is the number of tasks that they cannot follow, because they are too many.
+    ``unnamed`` is the number of tasks that they cannot follow, because they are too many. ``static_command`` draws
+    the pictures without JavaScript.
     """
 
     title: str
@@ -117,6 +119,7 @@ class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):
     sections: Sequence[PageSection] = ()
     users_of: Mapping[str, str] = msgspec.field(default_factory=dict)
     unnamed: int = 0
+    static_command: str = "bftrain report DIR --static"
 
     @property
     def figures(self) -> tuple[ChartFigure, ...]:
@@ -124,27 +127,13 @@ class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(part for section in self.sections for part in section.parts if isinstance(part, ChartFigure))
 
 
-def static_pictures(figures: Iterable[ChartFigure]) -> dict[str, str]:
-    """Draw charts for :func:`html`, by name."""
-    return {figure.name: static_picture(figure) for figure in figures if not figure.chooses_time}
+def html(page: HtmlPage, *, static: bool = False) -> str:
+    """Return the whole file.
 
-
-def html(page: HtmlPage, drawn: Mapping[str, str] | None = None) -> str:
-    """Return the whole file; ``drawn`` are static pictures of charts that were drawn before."""
-    pictures = {**static_pictures(each for each in page.figures if each.name not in (drawn or {})), **(drawn or {})}
-    code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
-    figures, series = _packed(page.figures)
-    look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
-    page_data: dict[str, Any] = {**look, "figures": figures, "series": series, "users_of": list(page.users_of.items())}
-    if page.unnamed:
-        page_data["unnamed"] = page.unnamed
-    scripts: tuple[str, ...] = ()
-    if figures:
-        scripts = (
-            f'<script type="application/json" id="page-data">{_json(page_data)}</script>',
-            f"<script>{_inside_script(vega.script())}</script>",
-            f"<script>{_inside_script(code)}</script>",
-        )
+    Its script draws the pictures. A ``static`` page has no script: it contains the pictures as SVG.
+    """
+    if static:
+        page = replace(page, users_of={}, unnamed=0)
     every = "".join(
         f'<div class="card"{_tooltip(card.about)}><dt>{escape(card.name)}</dt>'
         f'<dd class="figure">{escape(card.figure)}</dd><dd class="note">{_words(card.note)}</dd></div>'
@@ -165,14 +154,27 @@ def html(page: HtmlPage, drawn: Mapping[str, str] | None = None) -> str:
             *(f'<p class="warning">{_words(warning)}</p>' for warning in page.warnings),
             f'<dl class="cards{six}">{every}</dl>' if every else "",
             _nav(page.sections, searched=bool(page.users_of)),
-            _WITHOUT_SCRIPT if page.figures else "",
-            *(_section(section, pictures) for section in page.sections),
+            _STATIC if static else _WITHOUT_SCRIPT % escape(page.static_command) if page.figures else "",
+            *(_section(section, static=static) for section in page.sections),
             f"{_FOLLOW if page.users_of else ''}</main>",
             '<div id="tip" role="status" hidden></div>',
-            *scripts,
+            *(_scripts(page) if page.figures and not static else ()),
             "</body></html>\n",
         )
     )
+
+
+def _scripts(page: HtmlPage) -> Iterator[str]:
+    """Yield the page's data, Vega, and our code."""
+    code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
+    figures, series = _packed(page.figures)
+    look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
+    page_data: dict[str, Any] = {**look, "figures": figures, "series": series, "users_of": list(page.users_of.items())}
+    if page.unnamed:
+        page_data["unnamed"] = page.unnamed
+    yield f'<script type="application/json" id="page-data">{_json(page_data)}</script>'
+    yield f"<script>{_inside_script(vega.script())}</script>"
+    yield f"<script>{_inside_script(code)}</script>"
 
 
 def _part_of_us(name: str) -> str:
@@ -205,39 +207,50 @@ def _place(section: PageSection) -> str:
     return re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-")
 
 
-def _section(section: PageSection, pictures: Mapping[str, str]) -> str:
+def _section(section: PageSection, *, static: bool) -> str:
     intro = f'<p class="soft">{_words(section.intro)}</p>' if section.intro else ""
-    parts = "".join(_part(part, section, pictures) for part in section.parts)
+    parts = "".join(_part(part, section, static=static) for part in section.parts)
     columns = ' class="columns"' if section.columns else ""
     return f'<section id="{_place(section)}"{columns}><h2>{escape(section.heading)}</h2>{intro}{parts}</section>'
 
 
-def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection, pictures: Mapping[str, str]) -> str:
-    if isinstance(part, ChartFigure):
-        titled = part.title not in {"", section.heading}
-        title = f"<h3>{escape(part.title)}</h3>" if titled else ""
-        says = f'<p class="says">{_words(part.says)}</p>' if part.says else ""
-        caption = f"<figcaption>{_words(part.caption)}</figcaption>" if part.caption else ""
-        wide = f' style="max-width:{part.width}px"' if part.width else ""
-        name, kind = escape(part.name), ' class="chooser"' if part.chooses_time else ""
-        closer = f'<button type="button" class="zoom" aria-pressed="false">{_CLOSER}</button>' if part.closer else ""
-        over = (
-            '<canvas aria-hidden="true"></canvas><div class="groups" aria-hidden="true"></div>'
-            if part.raster is not None
-            else ""
-        )
-        if part.moments is not None:
-            over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
-        raster = " of-raster" if part.raster is not None else ""
-        still = "" if part.chooses_time else f'<div class="static{raster}">{pictures[part.name]}</div>'
-        return (
-            f'<figure id="{name}"{kind}>'
-            f"{title}{says}{_LOOKS if part.chooses_time else ''}"
-            f'<div class="frame"{wide}><div class="draw{" over-time" if part.moments else ""}" id="draw-{name}" '
-            f'role="img" aria-label="{escape(part.alt)}" style="min-height:{part.height}px"></div>{over}{still}</div>'
-            f"{closer}{_named(part.raster)}{caption}</figure>"
-        )
-    return _table(part) if isinstance(part, HtmlTable) else part
+def _part(part: ChartFigure | HtmlTable | HtmlText, section: PageSection, *, static: bool) -> str:
+    if isinstance(part, HtmlTable):
+        return _table(part, static=static)
+    if isinstance(part, HtmlText):
+        return part
+    if static:
+        return "" if part.chooses_time else _figure(part, section, _still(part))
+    name, closer, over = escape(part.name), "", ""
+    if part.closer:
+        closer = f'<button type="button" class="zoom" aria-pressed="false">{_CLOSER}</button>'
+    if part.raster is not None:
+        over = '<canvas aria-hidden="true"></canvas><div class="groups" aria-hidden="true"></div>'
+    if part.moments is not None:
+        over += '<div class="shade" hidden></div><div class="hair" hidden></div>'
+    wide = f' style="max-width:{part.width}px"' if part.width else ""
+    return _figure(
+        part,
+        section,
+        f'<div class="frame"{wide}><div class="draw{" over-time" if part.moments else ""}" id="draw-{name}" '
+        f'role="img" aria-label="{escape(part.alt)}" style="min-height:{part.height}px"></div>{over}</div>{closer}',
+    )
+
+
+def _figure(part: ChartFigure, section: PageSection, picture: str) -> str:
+    title = "" if part.title in {"", section.heading} else f"<h3>{escape(part.title)}</h3>"
+    says = f'<p class="says">{_words(part.says)}</p>' if part.says else ""
+    caption = f"<figcaption>{_words(part.caption)}</figcaption>" if part.caption else ""
+    kind, looks = (' class="chooser"', _LOOKS) if part.chooses_time else ("", "")
+    key = _named(part.raster)
+    return f'<figure id="{escape(part.name)}"{kind}>{title}{says}{looks}{picture}{key}{caption}</figure>'
+
+
+def _still(figure: ChartFigure) -> str:
+    """Return the picture as SVG, in the colours of the page: dark if the reader prefers that, but rasters are light."""
+    picture = vega.svg(replace(figure, title=""), {role: f"var(--{role})" for role in LIGHT}, figure.name)
+    raster = " of-raster" if figure.raster is not None else ""
+    return f'<div class="static{raster}">{picture}</div>'
 
 
 def _named(raster: StateRaster | None) -> str:
@@ -252,7 +265,9 @@ def _named(raster: StateRaster | None) -> str:
     return f'<p class="key">{"".join(links)}</p>'
 
 
-def _table(table: HtmlTable) -> str:
+def _table(table: HtmlTable, *, static: bool) -> str:
+    if static:  # neither sorted nor followed
+        table = replace(table, sortable=False, rows_are="")
     head = "".join(
         f'<th scope="col"><button type="button">{escape(heading)}</button></th>'
         if table.sortable

@@ -114,8 +114,6 @@ const redrawn = (colours, pixels) => { // with these colours for rasters, so wid
     if (item.figure.chooses_time) mark(item, shown);
   }
 };
-// Paper shows the same part of the time, and the same tasks highlighted
-const markPaper = () => document.documentElement.classList.toggle("closer", !!(shown || followed));
 let unfolded = [], printing = false;
 const ofScreen = () => printing || redrawn(dark.matches ? pageData.dark : pageData.light);
 dark.addEventListener("change", () => { // only rasters have colours of their own
@@ -127,7 +125,7 @@ addEventListener("beforeprint", () => {
   printing = true;
   unfolded = [...document.querySelectorAll("details:not([open])")];
   for (const details of unfolded) details.open = true;
-  if (shown || followed) redrawn(pageData.light, PAPER); // all of the time is on paper already: the static pictures
+  redrawn(pageData.light, PAPER); // paper shows the same part of the time, and the same tasks highlighted
 });
 addEventListener("afterprint", () => {
   printing = false;

@@ -126,18 +126,6 @@ class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
             columns[name] = np.diff(np.interp(edges, bounds, integral)) / np.diff(edges)
         return StepSeries(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
 
-    def extremes(self, most: int, least_name: str, most_name: str) -> StepSeries:
-        """Return the minimum and maximum of each column within each of at most that many steps, as two columns."""
-        bounds = np.append(self.times_s, self.end_s)
-        edges = np.linspace(bounds[0], bounds[-1], most + 1) if self.times_s.size > most else bounds
-        first = np.searchsorted(self.times_s, edges[:-1], side="right") - 1
-        last = np.maximum(np.searchsorted(self.times_s, edges[1:], side="left") - 1, first)
-        columns = {}
-        for name, values in self.columns.items():
-            for suffix, extreme in ((least_name, np.minimum), (most_name, np.maximum)):
-                columns[name + suffix] = extreme(extreme.reduceat(values, first), values[last])
-        return StepSeries(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
-
     def rows(self, moments: TimeAxis, most: int = STEPS) -> list[dict[str, Any]]:
         """Return the rows that a chart draws; the last one is repeated at the end."""
         series = self.averaged(most)

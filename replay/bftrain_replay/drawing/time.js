@@ -19,7 +19,6 @@ const mark = (item, part) => inTurn(item, (view) => { // on the strip, what is l
 let asked = 0;
 const choose = (part) => {
   shown = part && part[1] > part[0] ? part : null;
-  markPaper();
   cancelAnimationFrame(asked);
   asked = requestAnimationFrame(() => {
     drawn.forEach(update);

@@ -8,7 +8,7 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,16 +23,22 @@ from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
 
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 VERSION: Final = "6.4"
-_NUMBERED: Final = re.compile(r'((?:id="|url\(#)(?:clip|gradient_))(\d+)')
+_NUMBERED: Final = re.compile(r'(id="|url\(#)(clip|gradient_)(\d+)')
 PAPER_WIDTH: Final = 760  # pixels
 PNG_SCALE: Final = 2.5  # of a pixel
 
 
-def svg(figure: ChartFigure) -> str:
-    """Draw a figure as SVG."""
-    drawn = str(_library().vegalite_to_svg(_on_paper(figure), vl_version=VERSION))
-    numbers: dict[str, str] = {}  # it counts parts on from figure to figure; here each figure begins at 0
-    return _NUMBERED.sub(lambda found: found[1] + numbers.setdefault(found[2], str(len(numbers))), drawn)
+def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT, prefix: str = "") -> str:
+    """Draw a figure as SVG in the colours of ``theme``; images in it are light.
+
+    ``prefix`` makes the identifiers inside unique among several pictures of one page.
+    """
+    drawn = str(_library().vegalite_to_svg(_on_paper(figure, theme), vl_version=VERSION))
+    numbers: dict[str, str] = {}  # vl-convert counts them on from figure to figure; here each figure starts at 0
+    start = f"{prefix}-" if prefix else ""
+    return _NUMBERED.sub(
+        lambda match: f"{match[1]}{start}{match[2]}{numbers.setdefault(match[3], str(len(numbers)))}", drawn
+    )
 
 
 class SvgChart(msgspec.Struct, frozen=True):
@@ -124,18 +130,19 @@ def _seal(script: str) -> str:
     return f"// {hashlib.sha256(script.encode()).hexdigest()}\n"
 
 
-def _on_paper(figure: ChartFigure) -> dict[str, Any]:
+def _on_paper(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> dict[str, Any]:
     width = min(figure.width or PAPER_WIDTH, PAPER_WIDTH)
     spec = {
         "$schema": SCHEMA,
         "config": CONFIG,
-        "title": {"text": figure.title, "anchor": "start", "color": "@ink", "fontSize": 15, "offset": 10},
         "description": figure.alt,
         "width": width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         **figure.with_data(LIGHT, width, PNG_SCALE),
     }
-    whole: dict[str, Any] = coloured(spec, LIGHT)
+    if figure.title:
+        spec["title"] = {"text": figure.title, "anchor": "start", "color": "@ink", "fontSize": 15, "offset": 10}
+    whole: dict[str, Any] = coloured(spec, theme)
     return whole
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,7 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html, static_pictures
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html
 from bftrain_replay.reporting.alternatives_section import advice, sensitivity
 from bftrain_replay.reporting.completion import completion, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration
@@ -38,36 +38,29 @@ _YARDSTICKS: Final = (
 
 
 class OwnParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a page that show the replay alone, which can be made before those that it is compared with.
-
-    ``pictures`` are static pictures of charts by name, drawn already.
-    """
+    """The parts of a page that show the replay alone, which can be made before those that it is compared with."""
 
     over_time: tuple[ChartFigure, ...]
     completion: tuple[PageSection, ...]
     more: tuple[ChartFigure, ...]
-    pictures: Mapping[str, str]
 
 
-def own_parts(material: ReportData, *, draw: bool = True) -> OwnParts:
-    """Make the parts of a page that show the replay alone; ``draw`` their pictures too, which takes the most time."""
+def own_parts(material: ReportData) -> OwnParts:
+    """Make the parts of a page that show the replay alone, which takes most of the time."""
     of_users = [users_over_time(material), shares_so_far(material)]
     over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
     ends = [completion(material), campaigns(material.campaigns)]
     more = [idle_pieces(material), decision_times(material)]
-    charts = [*over_time, *(part for section in ends if section is not None for part in section.parts), *more]
-    drawn = [chart for chart in charts if isinstance(chart, ChartFigure)] if draw else []
     return OwnParts(
         over_time=tuple(chart for chart in over_time if chart is not None),
         completion=tuple(section for section in ends if section is not None),
         more=tuple(chart for chart in more if chart is not None),
-        pictures=static_pictures(in_unit(drawn, material.log.unit)),
     )
 
 
 def page(material: ReportData, title: str = "", own: OwnParts | None = None) -> HtmlPage:
     """Build the page; ``own`` are parts that were made before, and are made here otherwise."""
-    own = own or own_parts(material, draw=False)
+    own = own or own_parts(material)
     # Said before all figures: that they are of a part, if they are
     part = headline.note(material.end_s, material.log.span_s, complete=material.summary["complete"]).rstrip()
     # Say what was replayed
@@ -145,7 +138,7 @@ def _losses(material: ReportData) -> tuple[PageSection, ...]:
 
 def render(material: ReportData, title: str = "", own: OwnParts | None = None) -> str:
     """Return the page as the text of an HTML file; ``own`` are parts that were made before."""
-    return html(page(material, title, own), own.pictures if own is not None else {})
+    return html(page(material, title, own))
 
 
 def figures(material: ReportData) -> Iterator[ChartFigure]:

@@ -61,6 +61,7 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
             ),
             PageSection(heading="How it was made", parts=(_making(summary),)),
         ),
+        static_command="bftrain sweep FILE --svg DIR",
     )
     return in_unit(made, swept.unit)
 
