@@ -1,4 +1,4 @@
-"""ForkedPass: one pass of a study in a child process, which shares the log and the tasks with this one.
+"""ForkedPass: one pass of a study or of a sweep in a child process, which shares the log and the tasks with this one.
 
 A fork needs no file, no start of Python and no copy of the log, and takes functions as objectives. It is safe only
 while this process has one thread, and no library in use that keeps threads, connections or licences of its own.
@@ -15,12 +15,14 @@ import time
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.accounting.column_file import ColumnFile
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.engine import KeepGoing
+
+T = TypeVar("T")
 
 # Runs a pass and asks at every moment whether to go on
 RunPass = Callable[[KeepGoing], ReplayResult | None]
@@ -38,7 +40,7 @@ class PassProgress(NamedTuple):
 
 
 class _PassEnd(NamedTuple):
-    result: ReplayResult | None
+    result: Any
 
 
 def usable_cpus() -> int:
@@ -51,17 +53,21 @@ def may_fork() -> bool:
     return threading.active_count() == 1 and not any(name in sys.modules for name in _NOT_TO_BE_FORKED)
 
 
-class ForkedPass:
-    """A pass that runs in a child; it ends with this process, however this ends."""
+class ForkedPass(Generic[T]):
+    """A pass that runs in a child; it ends with this process, however this ends.
 
-    def __init__(self, run: RunPass) -> None:
+    Without a result in the end, ``exit_code`` is the child's exit code or its negative signal.
+    """
+
+    def __init__(self, run: Callable[[KeepGoing], T | None]) -> None:
         self.progress = PassProgress(0.0, 0)
         self.running = True
-        self.result: ReplayResult | None = None
+        self.result: T | None = None
+        self.exit_code = 0
         context = multiprocessing.get_context("fork")
-        self._connection, theirs = context.Pipe(duplex=False)
+        self.connection, theirs = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_run_in_child, args=(run, theirs, self._connection, os.getpid()), daemon=True
+            target=_run_in_child, args=(run, theirs, self.connection, os.getpid()), daemon=True
         )
         # Until the child ignores it, Ctrl-C would end it with a traceback
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -76,10 +82,11 @@ class ForkedPass:
 
     def refresh(self, wait_s: float = 0.0) -> None:
         """Receive the child's messages within this time; a child that died leaves no result."""
-        while self.running and self._connection.poll(wait_s):
+        while self.running and self.connection.poll(wait_s):
             try:
-                message = self._connection.recv()
+                message = self.connection.recv()
             except (EOFError, OSError):
+                self._process.join(_TELL_EVERY_S)  # its end of the connection is closed: it exits
                 message = _PassEnd(None)
             if isinstance(message, _PassEnd):
                 self.result = message.result
@@ -94,8 +101,9 @@ class ForkedPass:
             self.running = False
             self._process.kill()
             self._process.join()
+            self.exit_code = self._process.exitcode or 0
             self._process.close()
-            self._connection.close()
+            self.connection.close()
 
 
 class PassesBeside:
@@ -103,7 +111,7 @@ class PassesBeside:
 
     def __init__(self, report: Callable[[str, float, int], bool]) -> None:
         self._report = report
-        self._passes: dict[str, ForkedPass] = {}
+        self._passes: dict[str, ForkedPass[ReplayResult]] = {}
         self._next_s = 0.0
 
     def __contains__(self, name: str) -> bool:
@@ -141,7 +149,9 @@ class PassesBeside:
             each.stop()
 
 
-def _run_in_child(run: RunPass, to_parent: Connection, of_parent: Connection, parent: int) -> None:
+def _run_in_child(
+    run: Callable[[KeepGoing], object], to_parent: Connection, of_parent: Connection, parent: int
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)

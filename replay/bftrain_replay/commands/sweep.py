@@ -217,8 +217,8 @@ def command(  # noqa: PLR0913 - one argument for each option
 def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
     from bftrain_replay.forked_pass import usable_cpus
     from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor, OwnWorkers
-    from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
     from bftrain_replay.sweeping.executors.slurm_jobs import SlurmJobs, option
+    from bftrain_replay.sweeping.local_executor import LocalExecutor
     from bftrain_replay.sweeping.sweep import PRINTS
 
     if options and dask != SLURM:

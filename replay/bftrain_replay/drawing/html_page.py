@@ -24,7 +24,8 @@ _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections of a page that begins with links to them
 _WITHOUT_SCRIPT: Final = (
     "<noscript><style>.frame, .chooser, .follow, .zoom, nav button { display: none; }</style>"
-    '<p class="warning">The pictures of this page need JavaScript; <code>%s</code> draws them without it.</p></noscript>'
+    '<p class="warning">The pictures of this page need JavaScript; <code>%s</code> draws them without it.</p>'
+    "</noscript>"
 )
 _STATIC: Final = '<p class="soft">This page is static: pictures cannot be zoomed, and tables cannot be sorted.</p>'
 _CLOSER: Final = "Look closer at the small ones"

@@ -22,7 +22,7 @@ from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
-from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile

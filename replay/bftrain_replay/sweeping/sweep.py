@@ -20,7 +20,7 @@ from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
 from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
-from bftrain_replay.sweeping.executors.local_processes import LocalExecutor
+from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
 from bftrain_replay.sweeping.seed_spread import over_seeds

@@ -47,7 +47,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return replay_files(done, tmp_path_factory.mktemp("alone") / "out")
 
 
-def ended(each: ForkedPass) -> ForkedPass:
+def ended(each: ForkedPass[None]) -> ForkedPass[None]:
     until = time.monotonic() + 20.0
     while each.running and time.monotonic() < until:
         each.refresh(0.1)

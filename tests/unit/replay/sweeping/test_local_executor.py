@@ -42,7 +42,7 @@ def worked(folder: Path, workers: int = 2, *, watch: Any = None, **spec: object)
 
 
 def processes_at_work() -> set[str]:
-    """Name our processes that are foremen and workers, which all have the same command line; others run tests too."""
+    """Return the IDs of our runners and workers, which all have the same command line; other programs run tests too."""
     parents, at_work = {}, set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -50,7 +50,7 @@ def processes_at_work() -> set[str]:
             parents[entry.name] = (entry / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"sweeping.executors.fork_server" in words:
+        if b"sweeping.local_executor" in words:
             at_work.add(entry.name)
     return {pid for pid in at_work if str(os.getpid()) in ancestors(pid, parents)}
 
@@ -99,25 +99,33 @@ def test_a_worker_that_dies_costs_its_pass_alone(folder: Path) -> None:
     assert [row.state for row in found.rows[2:4]] == ["done"] * 2
 
 
-def test_a_foreman_who_is_killed_is_replaced(folder: Path) -> None:
-    """Its workers go on; the next worker that is needed has another foreman."""
-
-    def is_foreman(pid: str) -> bool:
-        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        return int(parent) == os.getpid()
-
+def test_a_killed_runner_is_replaced_and_its_passes_start_again(folder: Path) -> None:
     killed: list[str] = []
 
     def kill_once(status: Any) -> None:  # noqa: ANN401 - the progress of a sweep
         if status.at_work and not killed:
-            killed.extend(filter(is_foreman, processes_at_work()))
+            killed.extend(filter(is_runner, processes_at_work()))
             for pid in killed:
                 os.kill(int(pid), signal.SIGKILL)
 
     found = worked(folder, watch=kill_once, grid={"objective": ["throughput", "bad.py:ends"], "max_tasks": [1, 2, 3]})
-    assert killed
+    assert len(killed) == 1
     assert [row.state for row in found.rows] == ["done"] * 3 + ["failed"] * 3
-    assert {row.error for row in found.rows[3:]} <= {"its worker died", "its worker ended with exit code 7"}
+    assert {row.error for row in found.rows[3:]} == {"its worker ended with exit code 7"}
+
+
+def test_runners_that_are_always_killed_end_the_sweep(folder: Path) -> None:
+    def kill(_: object) -> None:
+        for pid in filter(is_runner, processes_at_work()):
+            os.kill(int(pid), signal.SIGKILL)
+
+    with pytest.raises(NotAvailable, match="no worker can be started here: the runner was killed by SIGKILL"):
+        worked(folder, watch=kill, grid={"objective": ["bad.py:slow"]})
+
+
+def is_runner(pid: str) -> bool:
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    return int(parent) == os.getpid()
 
 
 def test_stopping_ends_all_workers_at_once(folder: Path) -> None:
@@ -140,7 +148,7 @@ def test_no_more_workers_than_passes(folder: Path) -> None:
 
 def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(NotAvailable, match="no worker can be started here: exit code 1"):
+    with pytest.raises(NotAvailable, match="no worker can be started here: the runner ended with exit code 1"):
         worked(folder)
 
 

@@ -1,0 +1,222 @@
+"""Runs the passes of a sweep in processes of this machine.
+
+A runner process, ``python -m bftrain_replay.sweeping.local_executor``, forks one child for each pass. A child shares
+the loaded inputs with its siblings, and its death costs its pass alone. The runner has one thread, which makes forking
+safe whatever threads the calling program has.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+import bftrain
+from bftrain import registry
+from bftrain.errors import BftrainError, NotAvailable
+from bftrain.values import wire
+from bftrain_elastic.agent.process_tree import die_with
+from bftrain_replay.forked_pass import ForkedPass
+from bftrain_replay.simulation.engine import KeepGoing
+from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed, work
+from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, InputCache, input_key
+from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, solver_of
+
+_LOOK_EVERY_S: Final = 0.1
+_PATIENCE_S: Final = 5.0  # for the runner to end its children
+_MOST_KILLED_RUNNERS: Final = 3  # without an outcome in between
+_LAST_WORDS: Final = 2000
+_USUAL_SOLVER: Final = "exact"  # others may bring threads, which a child would not have
+_MODULE: Final = "bftrain_replay.sweeping.local_executor"
+# Several passes that each take all cores for their arrays are slower than one, and threads make forking unsafe
+_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What a runner shall do."""
+
+    workers: int
+    jobs: tuple[SweepPass, ...]
+    parent: int  # its process ID
+
+
+class _Progress(NamedTuple):
+    """Message from the runner: the number of a worker, the ID of its pass ("" while it waits), and the progress."""
+
+    worker: int
+    job: str = ""
+    share: float = 0.0
+
+
+class LocalExecutor:
+    """Runs this many passes at a time; what their code prints goes to a file."""
+
+    def __init__(self, workers: int, prints: Path) -> None:
+        self._workers = workers
+        self._prints = prints
+        self._killed_runners = 0
+
+    def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
+        """Run all passes. A killed runner is replaced, and its unfinished passes start again."""
+        remaining = {job.id: job for job in jobs}
+        try:
+            while remaining and not stopping():
+                yield from self._outcomes_of_runner(remaining, tell, stopping)
+        finally:
+            with suppress(OSError):
+                if self._prints.stat().st_size == 0:
+                    self._prints.unlink()
+
+    def _outcomes_of_runner(
+        self, remaining: dict[str, SweepPass], tell: Tell, stopping: Stopping
+    ) -> Iterator[PassOutcome]:
+        with self._runner() as (process, connection):
+            try:
+                connection.send_bytes(wire.encode(_Request(self._workers, tuple(remaining.values()), os.getpid())))
+                while remaining and not stopping():
+                    if not connection.poll(_LOOK_EVERY_S):
+                        continue
+                    message = wire.decode(connection.recv_bytes(), PassOutcome | _Progress)
+                    if isinstance(message, PassOutcome):
+                        del remaining[message.id]
+                        self._killed_runners = 0
+                        yield message
+                    else:
+                        job = remaining.get(message.job)
+                        tell(WorkerActivity(f"worker {message.worker}", job, message.share))
+            except (EOFError, OSError):
+                self._check_lost(process.wait())
+
+    @contextmanager
+    def _runner(self) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
+        # Our packages are found as they are here
+        paths = [Path(bftrain.__file__).parents[1], Path(__file__).parents[2], os.environ.get("PYTHONPATH")]
+        found_in = {"PYTHONPATH": os.pathsep.join(str(path) for path in paths if path)}
+        ours, theirs = socket.socketpair()
+        with theirs, self._prints.open("ab") as prints:
+            process = subprocess.Popen(  # noqa: S603 - our own module, by our own Python
+                # -P: a file of the current folder is none of our modules
+                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=prints,
+                stderr=prints,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), **found_in},
+                start_new_session=True,  # an interrupt at the terminal is for the program, which then ends the runner
+            )
+        try:
+            with Connection(ours.detach()) as connection:
+                yield process, connection
+        finally:
+            process.terminate()
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _check_lost(self, code: int) -> None:
+        """Raise if runners cannot live here: one failed, or several were killed consecutively."""
+        self._killed_runners += 1
+        if code >= 0 or self._killed_runners == _MOST_KILLED_RUNNERS:
+            words = self._prints.read_text(errors="replace")[-_LAST_WORDS:].strip()
+            last = words.splitlines()[-1] if words else f"the runner {_exit_reason(code)}"
+            raise NotAvailable(f"no worker can be started here: {last}", where=str(self._prints))
+
+
+class _Running(NamedTuple):
+    job: SweepPass
+    child: ForkedPass[PassOutcome]
+    start_s: float
+
+
+class _Runner:
+    """The passes of one runner process and their children."""
+
+    def __init__(self, request: _Request) -> None:
+        self._waiting = deque(request.jobs)
+        self._workers = range(1, min(request.workers, len(request.jobs)) + 1)
+        self._running: dict[int, _Running] = {}
+        self._inputs = InputCache()
+        # As many inputs as are kept; a child loads any other one for itself
+        self._shared_logs = set(islice(dict.fromkeys(input_key(job.log, job.seed) for job in request.jobs), MOST_KEPT))
+        tasks = dict.fromkeys(input_key(job.tasks, job.seed) for job in request.jobs)
+        self._shared_tasks = set(islice(tasks, MOST_KEPT))
+        if _USUAL_SOLVER in {solver_of(job.how) for job in request.jobs}:
+            registry.load("solver", _USUAL_SOLVER)  # or each child would import it
+
+    def messages(self) -> Iterator[PassOutcome | _Progress]:
+        """Run all passes."""
+        try:
+            while self._waiting or self._running:
+                for number in self._workers:
+                    if self._waiting and number not in self._running:
+                        yield self._start(number, self._waiting.popleft())
+                wait([each.child.connection for each in self._running.values()], _LOOK_EVERY_S)
+                for number, (job, child, start_s) in list(self._running.items()):
+                    child.refresh()
+                    if child.running:
+                        yield _Progress(number, job.id, child.progress.simulated_s)
+                        continue
+                    del self._running[number]
+                    yield _Progress(number)
+                    died = f"its worker {_exit_reason(child.exit_code)}"
+                    yield child.result or failed(job, died, time.monotonic() - start_s)
+        finally:
+            for each in self._running.values():
+                each.child.stop()
+
+    def _start(self, number: int, job: SweepPass) -> _Progress:
+        with suppress(BftrainError, OSError):  # the pass reports an input that cannot be loaded
+            if input_key(job.log, job.seed) in self._shared_logs:
+                self._inputs.log(job.log, job.seed)
+            if input_key(job.tasks, job.seed) in self._shared_tasks:
+                self._inputs.tasks(job.tasks, job.seed)
+
+        def run(keep_going: KeepGoing) -> PassOutcome:
+            self._running.clear()
+            gc.freeze()  # or the first collection would copy all inputs
+            log, tasks = partial(self._inputs.log, job.log, job.seed), partial(self._inputs.tasks, job.tasks, job.seed)
+            outcome = work(job, log, tasks, lambda share: keep_going(share, 0))
+            sys.stdout.flush()
+            return outcome
+
+        self._running[number] = _Running(job, ForkedPass(run), time.monotonic())
+        return _Progress(number, job.id)
+
+
+def _exit_reason(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    hint = ", as happens when memory runs out" if -code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{hint}"
+
+
+def main() -> None:
+    """Run the requested passes, until all are done or SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with Connection(int(sys.argv[1])) as connection, suppress(BrokenPipeError, ConnectionResetError):
+        request = wire.decode(connection.recv_bytes(), _Request)
+        die_with(request.parent)
+        runner = _Runner(request)
+        for message in runner.messages():
+            connection.send_bytes(wire.encode(message))
+
+
+if __name__ == "__main__":
+    main()
