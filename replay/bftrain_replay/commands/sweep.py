@@ -215,22 +215,29 @@ def command(  # noqa: PLR0913 - one argument for each option
 
 
 def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
+    from functools import partial
+
     from bftrain_replay.forked_pass import usable_cpus
-    from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor, OwnWorkers
-    from bftrain_replay.sweeping.executors.slurm_jobs import SlurmJobs, option
+    from bftrain_replay.sweeping.dask_executor import (
+        DaskExecutor,
+        own_processes,
+        running_cluster,
+        slurm_jobs,
+        slurm_option,
+    )
     from bftrain_replay.sweeping.local_executor import LocalExecutor
     from bftrain_replay.sweeping.sweep import PRINTS
 
     if options and dask != SLURM:
         raise UsageError("is for --dask slurm", where="--dask-option")
     if dask == SLURM:
-        return DaskExecutor(SlurmJobs(jobs or _SLURM_JOBS, map(option, options), folder))
+        return DaskExecutor(partial(slurm_jobs, jobs or _SLURM_JOBS, list(map(slurm_option, options)), folder))
     if dask == LOCAL:
-        return DaskExecutor(OwnWorkers(jobs or usable_cpus()))
+        return DaskExecutor(partial(own_processes, jobs or usable_cpus()))
     if dask:
         if jobs:
             raise UsageError("is not ours to choose with a Dask cluster that runs already", where="--jobs")
-        return DaskExecutor(ClusterAddress(dask))
+        return DaskExecutor(partial(running_cluster, dask))
     return LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
 
 

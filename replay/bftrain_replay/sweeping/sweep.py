@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from bftrain.values import wire
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
-from bftrain_replay.sweeping.executors.dask_client import ClusterAddress, DaskExecutor
+from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
@@ -298,7 +298,9 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     ready = PreparedSweep.of(spec)
     folder = Path(folder)
     workers = jobs or usable_cpus()
-    runs: PassExecutor = DaskExecutor(ClusterAddress(dask)) if dask else LocalExecutor(workers, folder / PRINTS)
+    runs: PassExecutor = (
+        DaskExecutor(partial(running_cluster, dask)) if dask else LocalExecutor(workers, folder / PRINTS)
+    )
     executor = CachedExecutor(runs, OutcomeCache.of_user(wanted=cache), keeps=not dask)
     target = result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON)
     with target as result, sweep_runs.OutcomeFile(folder) as outcomes:
