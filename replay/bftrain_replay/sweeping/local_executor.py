@@ -140,7 +140,7 @@ class LocalExecutor:
 
 class _Running(NamedTuple):
     job: SweepPass
-    child: ForkedPass[PassOutcome]
+    child: ForkedPass[bytes]  # its outcome, encoded
     start_s: float
 
 
@@ -159,8 +159,8 @@ class _Runner:
         if _USUAL_SOLVER in {solver_of(job.how) for job in request.jobs}:
             registry.load("solver", _USUAL_SOLVER)  # or each child would import it
 
-    def messages(self) -> Iterator[PassOutcome | _Progress]:
-        """Run all passes."""
+    def messages(self) -> Iterator[bytes]:
+        """Run all passes; yield outcomes and progress, encoded."""
         try:
             while self._waiting or self._running:
                 for number in self._workers:
@@ -170,33 +170,33 @@ class _Runner:
                 for number, (job, child, start_s) in list(self._running.items()):
                     child.refresh()
                     if child.running:
-                        yield _Progress(number, job.id, child.progress.simulated_s)
+                        yield wire.encode(_Progress(number, job.id, child.progress.simulated_s))
                         continue
                     del self._running[number]
-                    yield _Progress(number)
+                    yield wire.encode(_Progress(number))
                     died = f"its worker {_exit_reason(child.exit_code)}"
-                    yield child.result or failed(job, died, time.monotonic() - start_s)
+                    yield child.result or wire.encode(failed(job, died, time.monotonic() - start_s))
         finally:
             for each in self._running.values():
                 each.child.stop()
 
-    def _start(self, number: int, job: SweepPass) -> _Progress:
+    def _start(self, number: int, job: SweepPass) -> bytes:
         with suppress(BftrainError, OSError):  # the pass reports an input that cannot be loaded
             if input_key(job.log, job.seed) in self._shared_logs:
                 self._inputs.log(job.log, job.seed)
             if input_key(job.tasks, job.seed) in self._shared_tasks:
                 self._inputs.tasks(job.tasks, job.seed)
 
-        def run(keep_going: KeepGoing) -> PassOutcome:
+        def run(keep_going: KeepGoing) -> bytes:
             self._running.clear()
             gc.freeze()  # or the first collection would copy all inputs
             log, tasks = partial(self._inputs.log, job.log, job.seed), partial(self._inputs.tasks, job.tasks, job.seed)
             outcome = work(job, log, tasks, lambda share: keep_going(share, 0))
             sys.stdout.flush()
-            return outcome
+            return wire.encode(outcome)
 
         self._running[number] = _Running(job, ForkedPass(run), time.monotonic())
-        return _Progress(number, job.id)
+        return wire.encode(_Progress(number, job.id))
 
 
 def _exit_reason(code: int) -> str:
@@ -215,7 +215,7 @@ def main() -> None:
         die_with(request.parent)
         runner = _Runner(request)
         for message in runner.messages():
-            connection.send_bytes(wire.encode(message))
+            connection.send_bytes(message)
 
 
 if __name__ == "__main__":
