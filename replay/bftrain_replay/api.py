@@ -23,8 +23,6 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_replay import replay_folder
-from bftrain_replay.alternatives.advice import AdviceRow, gaining
-from bftrain_replay.alternatives.sensitivity import SensitivityRow, check
 from bftrain_replay.drawing import vega
 from bftrain_replay.output import summary_json
 from bftrain_replay.provenance import InputSource
@@ -39,6 +37,7 @@ from bftrain_replay.study_passes import Watch
 from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
 from bftrain_replay.sweeping.outcome_cache import OutcomeCache
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
+from bftrain_replay.variations import AdviceRow, SensitivityRow, check_rules, gaining
 
 _IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
 _TABLE: Final = "sensitivity"  # its name for watchers
@@ -160,7 +159,7 @@ def replay(
         given["objective"] = metric.name
     how = ReplaySettings(**given)
     if sensitivity:
-        check(how)
+        check_rules(how)
         if metric is not None:
             what = "replays in other processes, which a function cannot be handed to"
             raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")

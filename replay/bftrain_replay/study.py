@@ -19,8 +19,6 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import IdleDoubts, doubts_of
-from bftrain_replay.alternatives.advice import AdviceRow
-from bftrain_replay.alternatives.sensitivity import SensitivityRow
 from bftrain_replay.reference.fluid_shares import FluidShares
 from bftrain_replay.reference.ideal_cluster import IdealCluster, QueueDetector
 from bftrain_replay.results import headline
@@ -33,6 +31,7 @@ from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_checks import ReplayParts, check_cluster, check_kinds, check_parts
 from bftrain_replay.study_passes import StudyPasses, Watch
+from bftrain_replay.variations import AdviceRow, SensitivityRow
 
 
 def _ignore(_: object) -> None:

@@ -25,13 +25,14 @@ from bftrain_replay.assessing.figure_text import (
     worth_rows,
 )
 from bftrain_replay.assessing.handback import HandbackEffect
-from bftrain_replay.assessing.what_if import COSTS, KEPT, LEAD, TASKS, MixRow, WhatIfRow
+from bftrain_replay.assessing.what_if import LEAD, TASKS, MixRow, WhatIfRow
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
+from bftrain_replay.variations import COSTS, PROGRESS
 
 _SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
-_WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", KEPT: "saved {}"}
+_WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
 _MIXES: Final = 3  # rows
 _HEAD: Final = 1.5  # rows that the head of a table and the gap below the table take
 _GROUPS: Final = 8  # rows; of more groups the last row is all others together

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -16,10 +15,9 @@ from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigur
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.alternatives import PassInputs
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.variations import COSTS, PROGRESS, Variation
 
 TASKS: Final = "tasks"
-COSTS: Final = "costs"
-KEPT: Final = "progress"
 NOTICE: Final = "notice"
 LEAD: Final = "lead"  # tasks go when notice comes, and do not use the time until the nodes are wanted
 _TASK_FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -59,56 +57,47 @@ class MixRow(msgspec.Struct, frozen=True, kw_only=True):
     work: EstimatedFigure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
-    """One assumption to replay; without ``settings`` it is the main one. Tasks leave ``lead_s`` earlier."""
-
-    what: str
-    label: str
-    option: str
-    value: float | None = None
-    settings: ReplaySettings | None = None
-    lead_s: float = 0.0
-
-
-def what_ifs(settings: ReplaySettings) -> list[WhatIf]:
+def what_ifs(settings: ReplaySettings) -> list[Variation]:
     """Return the assumptions to replay beside ``settings``, each varied alone."""
     return [*_tasks(settings), *_costs(settings), *_kept(settings), *_leads(settings)]
 
 
-def _tasks(settings: ReplaySettings) -> Iterator[WhatIf]:
+def _tasks(settings: ReplaySettings) -> Iterator[Variation]:
     for factor in _TASK_FACTORS:
         count = max(round(settings.max_tasks * factor), 1)
         other = None if factor == 1.0 else replace(settings, max_tasks=count)
-        yield WhatIf(what=TASKS, label=f"{count:,}", option=f"--max-tasks {count}", value=count, settings=other)
+        yield Variation(what=TASKS, label=f"{count:,}", option=f"--max-tasks {count}", value=count, settings=other)
 
 
-def _costs(settings: ReplaySettings) -> Iterator[WhatIf]:
+def _costs(settings: ReplaySettings) -> Iterator[Variation]:
     for factor in _COST_FACTORS:
         cost = settings.cost_factor * factor
         other = None if factor == 1.0 else replace(settings, cost_factor=cost)
         label = "1/4" if factor == 0.25 else f"{factor:g}"  # noqa: PLR2004 - the only one that is no whole number
-        yield WhatIf(what=COSTS, label=f"x {label}", option=f"--cost-factor {cost:g}", value=factor, settings=other)
+        yield Variation(what=COSTS, label=f"x {label}", option=f"--cost-factor {cost:g}", value=factor, settings=other)
 
 
-def _kept(settings: ReplaySettings) -> Iterator[WhatIf]:
-    yield WhatIf(what=KEPT, label="as assumed", option=f"--progress {settings.progress}")
-    for what, label, progress in ((KEPT, "on disk every 30 min", _ON_DISK), (NOTICE, "saved on notice", _ON_NOTICE)):
+def _kept(settings: ReplaySettings) -> Iterator[Variation]:
+    yield Variation(what=PROGRESS, label="as assumed", option=f"--progress {settings.progress}")
+    for what, label, progress in (
+        (PROGRESS, "on disk every 30 min", _ON_DISK),
+        (NOTICE, "saved on notice", _ON_NOTICE),
+    ):
         if progress != settings.progress:
             changed = replace(settings, progress=progress)
-            yield WhatIf(what=what, label=label, option=f"--progress {progress}", settings=changed)
+            yield Variation(what=what, label=label, option=f"--progress {progress}", settings=changed)
 
 
-def _leads(settings: ReplaySettings) -> Iterator[WhatIf]:
+def _leads(settings: ReplaySettings) -> Iterator[Variation]:
     changed = replace(settings, progress=_ON_NOTICE)
     for lead_s in _LEADS_S:
         label = text_formats.duration(lead_s)
         option = f"--progress {_ON_NOTICE}, on the log of bftrain slice --leave-early {lead_s:g}"
-        yield WhatIf(what=LEAD, label=label, option=option, value=lead_s, settings=changed, lead_s=lead_s)
+        yield Variation(what=LEAD, label=label, option=option, value=lead_s, settings=changed, lead_s=lead_s)
 
 
 def passes_of(
-    found: Sequence[WhatIf], sample: ReplayedSample, inputs_of: Callable[[float], PassInputs]
+    found: Sequence[Variation], sample: ReplayedSample, inputs_of: Callable[[float], PassInputs]
 ) -> list[list[SweepPass]]:
     """Return the passes of each assumption on the windows of the sample; none for the main one.
 
@@ -126,7 +115,7 @@ def passes_of(
 
 
 def rows_of(
-    found: Sequence[WhatIf],
+    found: Sequence[Variation],
     passes: Sequence[Sequence[SweepPass]],
     outcomes: Mapping[str, PassOutcome],
     samples: tuple[ReplayedSample, ReplayedSample],

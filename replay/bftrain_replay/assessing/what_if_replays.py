@@ -18,7 +18,7 @@ from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.assessing import what_if
 from bftrain_replay.assessing.assessment import ReplayedHarvest
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
-from bftrain_replay.assessing.what_if import WhatIf, WhatIfRow
+from bftrain_replay.assessing.what_if import WhatIfRow
 from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.results.harvest_by_block import HarvestCurve
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -26,6 +26,7 @@ from bftrain_replay.study_checks import check_kinds
 from bftrain_replay.sweeping.alternatives import PassInputs
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, origin_sha256
+from bftrain_replay.variations import Variation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class WhatIfPlan:
 
     replayed: ReplayedHarvest
     part: ReplayedSample
-    found: tuple[WhatIf, ...]
+    found: tuple[Variation, ...]
     by_row: tuple[list[SweepPass], ...]
 
     @classmethod

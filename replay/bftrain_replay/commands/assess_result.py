@@ -10,8 +10,9 @@ from bftrain import text_formats
 from bftrain.cli.output import table
 from bftrain.node_units import words_of
 from bftrain_replay.assessing.figure_text import batch_jobs, causes, certainty, headline, mix_name, worth_rows
-from bftrain_replay.assessing.what_if import COSTS, KEPT, LEAD, NOTICE, TASKS
+from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS
 from bftrain_replay.results.harvest_by_block import interval
+from bftrain_replay.variations import COSTS, PROGRESS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,7 +24,7 @@ _GROUPS: Final = 1
 _IF: Final = {
     "Tasks that compete": (TASKS,),
     "Starts and rescales cost": (COSTS,),
-    "Progress kept": (KEPT, NOTICE),
+    "Progress kept": (PROGRESS, NOTICE),
     "Leaving on notice of": (LEAD,),
 }
 _MIXES: Final = 3

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.alternatives.sensitivity import SensitivityRow
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import ReplayStudy
     from bftrain_replay.sweeping.alternatives import AlternativeReplays
+    from bftrain_replay.variations import SensitivityRow
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,8 +12,8 @@ from typing import Any, Final
 from bftrain import summaries
 from bftrain.node_units import NODE, in_words_of
 from bftrain.values import wire
+from bftrain_replay import variations
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.alternatives import advice, sensitivity
 from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256, versions_with
 from bftrain_replay.reference.ideal_cluster import IdealCluster
 from bftrain_replay.results.harvest_by_block import WeeklyHarvest
@@ -45,8 +45,7 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
         "workload": _workload(study, source),
         "doubtful": study.doubts.to_dict() if on_log else None,
         "progress": assumed_progress(study),
-        "sensitivity": sensitivity.to_dicts(study.sensitivity),
-        **advice.to_plain(study.advice),
+        **variations.in_summary(study.sensitivity, study.advice),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {

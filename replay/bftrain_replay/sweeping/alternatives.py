@@ -6,7 +6,7 @@ The workers are those of a sweep, so one that dies costs its row and no more, an
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,9 +15,6 @@ from msgspec.structs import replace
 
 from bftrain.values import wire
 from bftrain_replay import plugin_files
-from bftrain_replay.alternatives import advice, sensitivity
-from bftrain_replay.alternatives.advice import AdviceRow, AdviceTrial
-from bftrain_replay.alternatives.sensitivity import SensitivityRow, SettingsAlternative, alternatives
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -27,6 +24,7 @@ from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
+from bftrain_replay.variations import AdviceRow, SensitivityRow, Variation, assumptions, check_rules, remedies
 
 # Called with how many replays are done, fractions of running ones included, and how many there are; returns
 # whether to go on
@@ -48,10 +46,8 @@ class AlternativePlan:
     """The replays for table and advice of ``study``; its log and tasks are in files."""
 
     study: ReplayStudy
-    found: Sequence[SettingsAlternative]
-    trials: Sequence[AdviceTrial]
-    jobs: Mapping[int, str]  # by the place of an alternative: the id of its pass
-    trial_jobs: Mapping[int, str]  # by the place of a trial: the id of its pass, which may be one of an alternative
+    table: Sequence[tuple[Variation, str]]  # each with the ID of its pass; "": the main replay
+    advice: Sequence[tuple[Variation, str]]
     passes: tuple[SweepPass, ...]
 
     @property
@@ -100,10 +96,8 @@ class PassInputs:
 
 def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: TaskFile) -> AlternativePlan:
     """Return the replays for the table and the advice of ``study``; the files are those of its inputs."""
-    sensitivity.check(settings)
+    check_rules(settings)
     anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
-    found = alternatives(anywhere, study.tasks)
-    trials = advice.trials(study.result.summary(), anywhere)
     inputs = PassInputs(
         log=log,
         tasks=tasks,
@@ -111,19 +105,17 @@ def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: Tas
         tasks_sha256=tasks_sha256(study.tasks),
         log_origin=origin_sha256(study.log),
     )
-    passes: dict[str, SweepPass] = {}
+    passes: dict[str, SweepPass] = {}  # a variation of the advice may be one of the table too
 
-    def pass_with(settings: ReplaySettings, words: str) -> str:
-        job = inputs.replay(settings, words)
-        return passes.setdefault(job.id, job).id  # a trial of the advice may be an alternative of the table too
+    def planned(variation: Variation, words: str) -> tuple[Variation, str]:
+        if variation.settings is None:
+            return variation, ""
+        job = inputs.replay(variation.settings, words)
+        return variation, passes.setdefault(job.id, job).id
 
-    jobs = {
-        place: pass_with(each.settings, f"{each.what} {each.setting}")
-        for place, each in enumerate(found)
-        if each.settings is not None
-    }
-    trial_jobs = {place: pass_with(each.settings, each.option) for place, each in enumerate(trials)}
-    return AlternativePlan(study, found, trials, jobs, trial_jobs, tuple(passes.values()))
+    table = [planned(each, f"{each.what} {each.label}") for each in assumptions(anywhere, study.tasks)]
+    advice = [planned(each, each.label) for each in remedies(study.result.summary(), anywhere)]
+    return AlternativePlan(study, table, advice, tuple(passes.values()))
 
 
 def replay_alternatives(
@@ -136,12 +128,13 @@ def replay_alternatives(
     failed = tuple(f"{each.words}: {outcomes[each.id].reason}" for each in what.passes if not outcomes[each.id].figures)
     if failed:
         return AlternativeReplays(None, failed=failed)
-    figures = {name: each.figures for name, each in outcomes.items() if each.figures is not None}
-    replayed = {place: figures[job] for place, job in what.jobs.items()}
-    tried = {place: figures[job] for place, job in what.trial_jobs.items()}
     result = what.study.result
+    main, dedicated = result.summary(), result.yardsticks.dedicated_samples if result.yardsticks else 0.0
+    figures = {"": main, **{name: each.figures for name, each in outcomes.items() if each.figures is not None}}
+    advice = [AdviceRow.of(each, main, figures[job]) for each, job in what.advice]
     return AlternativeReplays(
-        sensitivity.rows_of(what.found, result, replayed), advice.rows_of(what.trials, result.summary(), tried)
+        tuple(SensitivityRow.of(each, figures[job], dedicated) for each, job in what.table),
+        tuple(sorted(advice, key=lambda row: -row.gain)),
     )
 
 

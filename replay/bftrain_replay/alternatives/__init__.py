@@ -1,1 +1,0 @@
-"""Alternatives: other assumptions and settings for a replay, and the advice that follows."""
