@@ -325,8 +325,10 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     def _group_names(self, raster: StateRaster, y: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a layer with the name of each group that has room for it, at its first row."""
+        if not raster.groups:
+            return []
         ends = [row for _, row in raster.groups[1:]] + [len(raster.rows)]
-        room = self.height / len(raster.rows) if raster.rows else 0.0
+        room = self.height / len(raster.rows)  # pixels of a row
         names = [
             {"row": row, "name": name}
             for (name, row), end in zip(raster.groups, ends, strict=True)
