@@ -30,7 +30,8 @@ cost_factor = [0.5, 1, 16]
 # Every figure but the strip on which a part of the time is chosen: what is drawn in it, how large
 DRAWN = """
 [...document.querySelectorAll('figure:not(.chooser)')].map(figure => {
-  const shown = [...figure.querySelectorAll('.static > svg, .draw svg')].filter(one => one.getBoundingClientRect().height);
+  const drawings = [...figure.querySelectorAll('.static > svg, .draw svg')];
+  const shown = drawings.filter(one => one.getBoundingClientRect().height);
   const box = shown[0]?.getBoundingClientRect();
   const words = [...(shown[0]?.querySelectorAll('text') ?? [])].filter(one => one.getBoundingClientRect().width);
   return {

@@ -2,7 +2,7 @@
 
 A runner process, ``python -m bftrain_replay.sweeping.local_executor``, forks one child for each pass. A child shares
 the loaded inputs with its siblings, and its death costs its pass alone. The runner has one thread, which makes forking
-safe whatever threads the calling program has.
+safe even if the calling program has threads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREAD
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """What a runner shall do."""
+    """The passes that a runner has to run."""
 
     workers: int
     jobs: tuple[SweepPass, ...]
