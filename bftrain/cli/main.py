@@ -87,6 +87,7 @@ _TABLE: Final = {
     "compare": (_REPLAY, "Compare the figures of several replays, in the terminal and as a page."),
     "report": (_REPLAY, "Draw a replay: one page for people, or its pictures for papers."),
     "sweep": (_REPLAY, "Replay every combination of the options in a file, in parallel, into one table."),
+    "reproduce": (_REPLAY, "Reproduce the figures of published systems, beside the published values."),
     "export": (_REPLAY, "Write a replay as a trace for Perfetto."),
     "solve": (_CORE, "Solve one allocation problem with one solver or all."),
     "decide": (_CORE, "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe."),

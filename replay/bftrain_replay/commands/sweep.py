@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import click
 
@@ -19,7 +19,7 @@ from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import no_cache_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
     from bftrain_replay.sweeping.sweep import SweepResult, SweepStatus
     from bftrain_replay.sweeping.sweep_table import PointRow
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SLURM: Final = "slurm"
 LOCAL: Final = "local"
@@ -119,6 +122,29 @@ def progress(out: Output) -> Iterator[SweepProgress]:
         yield SweepProgress(out, bars)
 
 
+def worker_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the options that choose workers: ``--jobs``, ``--dask`` and ``--dask-option``."""
+    options = (
+        click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8]."),
+        click.option(
+            "--dask",
+            metavar="ADDRESS|local|slurm",
+            default="",
+            help="Use this Dask cluster, or one made of processes here or of Slurm's jobs.",
+        ),
+        click.option(
+            "--dask-option",
+            "dask_options",
+            metavar="NAME=VALUE",
+            multiple=True,
+            help="With slurm: an option of dask_jobqueue.SLURMCluster, such as queue=main.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @click.command(
     cls=DocumentedCommand,
     example="bftrain sweep sweep.toml --dry-run -o sweep\nbftrain sweep sweep.toml -o sweep --jobs 8",
@@ -137,20 +163,7 @@ def progress(out: Output) -> Iterator[SweepProgress]:
 @no_cache_option
 @click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
 @heading("Workers")
-@click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8].")
-@click.option(
-    "--dask",
-    metavar="ADDRESS|local|slurm",
-    default="",
-    help="Use this Dask cluster, or one made of processes here or of Slurm's jobs.",
-)
-@click.option(
-    "--dask-option",
-    "dask_options",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="With slurm: an option of dask_jobqueue.SLURMCluster, such as queue=main.",
-)
+@worker_options
 @prints_results
 def command(  # noqa: PLR0913 - one argument for each option
     spec: Path,
@@ -179,7 +192,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 
     replay_folder.check_tables(tables)
     cache = OutcomeCache.of_user(wanted=not no_cache)
-    executor = CachedExecutor(_executor(folder, jobs, dask, dask_options), cache, keeps=not dask)
+    executor = CachedExecutor(executor_of(folder, jobs, dask, dask_options), cache, keeps=not dask)
     sweep = PreparedSweep.of(spec, pareto=pareto.split(",") if pareto is not None else ())
     if dry_run:
         known = known_in(folder)
@@ -214,7 +227,8 @@ def command(  # noqa: PLR0913 - one argument for each option
     _leave(done, folder)
 
 
-def _executor(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
+def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
+    """Return what runs the passes: processes here, or the workers of a Dask cluster."""
     from functools import partial
 
     from bftrain_replay.forked_pass import usable_cpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -92,15 +93,23 @@ class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
 
 
 class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
-    """Tasks in a file."""
+    """Tasks in a file; with a ``rate`` of 2 they arrive twice as fast."""
 
     path: str
+    rate: float = 1.0
 
     uses_seed = False
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate < math.inf:
+            raise ValueError(f"rate must be a finite number above 0, not {self.rate}")
+
     def load(self, _seed: int) -> Tasks:
         """Load them."""
-        return load_tasks(Path(self.path))
+        tasks = load_tasks(Path(self.path))
+        if self.rate == 1.0:
+            return tasks
+        return tuple(msgspec.structs.replace(task, submit_s=task.submit_s / self.rate) for task in tasks)
 
 
 class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):

@@ -109,9 +109,10 @@ class SweepSpec:
         """Return a generated input with other options, by their dotted names."""
         own = {option: value for option, value in changes.items() if input_of(option) == of}
         for option in own:
-            if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)):
+            scaled = isinstance(source, sweep_inputs.TaskFile) and option == f"{TASKS}.rate"
+            if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)) and not scaled:
                 fix = f"name one in [{LOGS if of == LOG else TASK_SETS}] that is generated"
-                raise self.wrong(f"'{name}' is a file, which has no options", option, fix)
+                raise self.wrong(f"'{name}' is a file, which has no such option", option, fix)
             known = type(source).__struct_fields__
             if option.partition(".")[2] not in known:
                 fix = suggestion(option.partition(".")[2], known)

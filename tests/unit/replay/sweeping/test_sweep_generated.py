@@ -64,5 +64,5 @@ def test_a_file_has_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     bftrain.save_tasks(bftrain.generate_mix(3, seed=0), tmp_path / "tasks.toml")
     given = {**small(), "tasks": "tasks.toml", "grid": {"tasks.count": [1, 2]}}
-    with pytest.raises(BadConfig, match=r"'tasks\.toml' is a file, which has no options"):
+    with pytest.raises(BadConfig, match=r"'tasks\.toml' is a file, which has no such option"):
         planned(given, tmp_path / "out")

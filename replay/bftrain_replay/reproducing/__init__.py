@@ -1,0 +1,1 @@
+"""Published experiments, run again: ``bftrain reproduce``. One module for each experiment."""
