@@ -57,14 +57,16 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One published figure. ``marks`` reads the values of a point from its row; seeds are averaged.
 
     Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn. ``note`` explains differences on the page.
+    ``ready`` are values that need no run.
     """
 
     name: str
     title: str
     x: str
     y: str
-    points: tuple[Point, ...]
-    marks: Marks
+    points: tuple[Point, ...] = ()
+    marks: Marks = column("completion_s_mean", HOUR_S)
+    ready: tuple[Mark, ...] = ()
     form: Literal["lines", "steps", "bars"] = "lines"
     log_y: bool = False
     digits: int = 2  # behind the decimal point, in tables

@@ -26,7 +26,8 @@ class Reproduction:
         return self.rows[_key(point)]
 
     def marks(self, figure: Figure) -> Iterator[tuple[int, Mark]]:
-        """Yield the seed and each value of the finished points of a figure."""
+        """Yield the seed and each value of the finished points of a figure, and its ready values with seed 0."""
+        yield from ((0, mark) for mark in figure.ready)
         for point in figure.points:
             row = self.row(point)
             if row.state is PointState.DONE:
@@ -42,14 +43,16 @@ class Reproduction:
         return dict.fromkeys(row.error for row in self.rows.values() if row.error)
 
 
-def sweep_of(title: str, figures: Sequence[Figure]) -> PreparedSweep:
-    """Return the sweep of all points, each once."""
+def sweep_of(title: str, figures: Sequence[Figure]) -> PreparedSweep | None:
+    """Return the sweep of all points, each once; none if there are no points."""
     points = {_key(point): point for figure in figures for point in figure.points}
+    if not points:
+        return None
     return PreparedSweep.of({"title": title, "cases": [dict(point.options) for point in points.values()]}, Path("/"))
 
 
 def run(
-    sweep: PreparedSweep,
+    sweep: PreparedSweep | None,
     figures: Sequence[Figure],
     outcomes: OutcomeFile,
     executor: PassExecutor,
@@ -58,6 +61,8 @@ def run(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Reproduction:
     """Run the open points, until all are done or ``stopping()``; failed points are tried again."""
+    if sweep is None:
+        return Reproduction(tuple(figures), {})
     sweep.run(outcomes, executor, retry_failed=True, watch=watch, stopping=stopping)
     keys = dict.fromkeys(_key(point) for figure in figures for point in figure.points)
     rows = zip(keys, sweep.swept(outcomes.known).rows, strict=True)

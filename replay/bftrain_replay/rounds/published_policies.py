@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import Final
 
 import numpy as np
@@ -193,14 +194,15 @@ class AgingPriorities:
 class Gandiva:
     """Random pairs on the same nodes, kept while they do more than alone, in equal time (Xiao and others, OSDI 2018).
 
-    Tasks are paired only while more nodes are asked for than there are. A pair goes on while its speeds, as parts of
+    Tasks are paired only while more nodes are asked for than there are; who was left over is drawn again. A pair goes on while its speeds, as parts of
     those alone and summed up over the kinds of nodes, come to at least 1, as in Gavel's simulator.
     """
 
     name = "gandiva"
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = drawing(seed)
+        drawing(seed)  # raises for what is no seed
+        self._random = Random(seed)  # noqa: S311 - Gavel's generator, so that the same pairs are drawn
         self._with: dict[str, str] = {}  # the partner of each; itself if it has none
 
     def share(self, problem: SharingProblem) -> Shares:
@@ -218,7 +220,7 @@ class Gandiva:
 
         for name, other in list(self._with.items()):
             gone = name not in tasks or other not in tasks
-            if gone or (name != other and gain(tasks[name], tasks[other]) < 1.0):
+            if gone or name == other or gain(tasks[name], tasks[other]) < 1.0:
                 self._with.pop(name, None)
         combinations = {(name, name) for name in tasks}
         if sum(task.nodes for task in problem.tasks) > sum(problem.nodes.values()):
@@ -241,7 +243,7 @@ class Gandiva:
         """Draw two of these, as often as there are tasks; two of the same gang become a pair."""
         for _ in range(len(alone)):
             if len(alone) > 1:
-                one, other = (alone[place] for place in self._random.choice(len(alone), 2, replace=False).tolist())
+                one, other = self._random.sample(alone, 2)
                 if one.nodes == other.nodes:
                     self._with |= {one.name: other.name, other.name: one.name}
                     alone = [task for task in alone if task not in (one, other)]

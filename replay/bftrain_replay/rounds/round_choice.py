@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput, BftrainError, raised
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
 from bftrain_replay.rounds.round_policy import PairingPolicy, PairWish, RoundPolicy, SizingPolicy
-from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, RoundSettings
+from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, GAVEL, LISTED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 
 T = TypeVar("T")
@@ -81,14 +81,23 @@ def _that_fit(kind: Places, nodes: Places, free: Places) -> int:
 class RoundChoice:
     """Asks the policy, and grants wishes in the order of its priorities."""
 
-    def __init__(self, policy: RoundPolicy, settings: RoundSettings, tasks: int) -> None:
+    def __init__(self, policy: RoundPolicy, settings: RoundSettings, tasks: int, kinds: int) -> None:
         self._policy = policy
+        self._kinds = kinds
         self._sizing = policy if isinstance(policy, SizingPolicy) else None
         self._kind_order = settings.order_of_kinds
+        self._leftovers_by_kind = settings.like == GAVEL  # Gavel fills one kind before it looks at the next
         self._overtaking = settings.overtaking != NO
         self.partner = np.full(tasks, -1, dtype=np.intp)  # of each that runs, who shares its nodes
         self.speed = np.zeros(tasks)  # and how fast it is there
         self._random = np.random.default_rng(settings.seed)
+
+    def fills_one_kind(self, kind: Places) -> bool:
+        """Return whether tasks on these kinds, if all tasks run, have the same ones in the next round."""
+        if self._kinds == 1:
+            return True
+        # As long as all have room on the kind that is filled first
+        return self._leftovers_by_kind and self._kind_order == LISTED and not kind.any()
 
     def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Return the tasks that run, and the number of the kind of each."""
@@ -116,6 +125,9 @@ class RoundChoice:
             # Only those of tasks before the first that was granted none
             has = np.isin(task[np.sort(np.unique(task, return_index=True)[1])], task[granted])
             granted = granted if has.all() else granted[: int(np.argmin(has))]
+        blocked = getattr(self._policy, "blocked", None)
+        if blocked is not None:
+            granted = granted[~blocked(contenders)[task[granted]]]
         return contenders.place[task[granted]], kind[granted]
 
     def _with_pairs(
@@ -132,7 +144,11 @@ class RoundChoice:
         speeds, nodes, free = contenders.speeds, contenders.nodes, contenders.free.tolist()
         of_pair = {(wish.one, wish.other, wish.kind): wish.speeds for wish in wishes}
         runs: dict[int, int] = {}
-        for priority, one, other, kind in sorted(every, key=lambda each: (each[0] < 0.0, rank[each[3]], -each[0])):
+
+        def order(wish: tuple[float, int, int, int]) -> tuple[bool, int, float]:
+            return wish[0] < 0.0 and not self._leftovers_by_kind, int(rank[wish[3]]), -wish[0]
+
+        for priority, one, other, kind in sorted(every, key=order):
             tasks = (one,) if other < 0 else (one, other)
             speed = (speeds[one, kind],) if other < 0 else of_pair[one, other, kind]
             if priority > -np.inf and nodes[one] <= free[kind] and min(speed) > 0.0 and runs.keys().isdisjoint(tasks):
@@ -141,6 +157,10 @@ class RoundChoice:
                 if other >= 0:
                     places = contenders.place[[one, other]]
                     self.partner[places], self.speed[places] = places[::-1], speed
+        blocked = getattr(self._policy, "blocked", None)
+        if blocked is not None:
+            stopped = blocked(contenders)
+            runs = {task: kind for task, kind in runs.items() if not stopped[task]}
         return contenders.place[list(runs)], np.array(list(runs.values()), dtype=np.intp)
 
     def _wishes(self, policy: PairingPolicy, contenders: CompetingTasks) -> Sequence[PairWish]:
@@ -206,15 +226,17 @@ class RoundChoice:
     def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Order wishes by pair; of equals the task that came first, and the kind that is faster for it.
 
-        Kind by kind, negative priorities come after all others: they are for nodes that would be idle.
+        Kind by kind, negative priorities come after all others: they are for nodes that would be idle. Gavel grants
+        these before it looks at the next kind.
         """
         if self._kind_order != BY_PRIORITY:
             count = given.shape[1]
             kinds = self._random.permutation(count) if self._kind_order == DRAWN else np.arange(count)
             task = np.argsort(-given[:, kinds], axis=0, kind="stable").T.ravel()
             kind = np.repeat(kinds, given.shape[0])
-            order = np.argsort(given[task, kind] < 0.0, kind="stable")
-            task, kind = task[order], kind[order]
+            if not self._leftovers_by_kind:
+                order = np.argsort(given[task, kind] < 0.0, kind="stable")
+                task, kind = task[order], kind[order]
         else:
             fastest = contenders.gangs.fastest[contenders.place]
             order = np.argsort(-np.take_along_axis(given, fastest, axis=1).ravel(), kind="stable")

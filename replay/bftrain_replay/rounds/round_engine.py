@@ -72,7 +72,7 @@ class RoundEngine:
         self._asks_always = (
             isinstance(policy, SizingPolicy) or bool(settings.pairs) or bool(getattr(policy, "every_round", False))
         )
-        self._chooser = RoundChoice(policy, settings, count)
+        self._chooser = RoundChoice(policy, settings, count, kinds)
         self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
         self.resources = HostResources(policy, policy.name, gangs, shares) if shares else None
         self.resource_s = np.zeros((count, 2))  # sum of CPU cores and memory beside a node over time
@@ -121,11 +121,15 @@ class RoundEngine:
             return MEASURED_DONE
         if self.now_s >= self._limit_s:
             return LOG_END if self._limit_s == self._supply.end_s else UNTIL
-        due_s = getattr(self._policy, "due_s", math.inf)  # until when it waits before it looks again at the tasks
-        nothing_comes = wait_for_members and self._supply.next_s == math.inf and due_s == math.inf
+        nothing_comes = wait_for_members and self._supply.next_s == math.inf and self._due_s == math.inf
         if self._idle_rounds >= _PATIENCE and nothing_comes:
             return STALLED
         return ""
+
+    @property
+    def _due_s(self) -> float:
+        """Until when the policy waits before it looks at the tasks again."""
+        return float(getattr(self._policy, "due_s", math.inf))
 
     def _arrivals(self) -> None:
         come = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
@@ -246,7 +250,7 @@ class RoundEngine:
         competing = self._here if self._entry is None else self._admitted
         if not competing.size:
             self._choice = competing, competing
-        elif self._choice is None or not self._steady:
+        elif self._choice is None or not self._steady or self._due_s <= self.now_s:
             self._choice = self._chooser.choose(
                 CompetingTasks(
                     gangs=self._beliefs.gangs,
@@ -289,12 +293,12 @@ class RoundEngine:
 
     def _rounds_alike(self, run: Places, kind: Places) -> int:
         """Return how many rounds will be like this one; in the last of them something may happen."""
-        all_run = run.size == self._here.size and len(self.gangs.kinds) == 1 and not self._asks_always
+        all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
         if not alike or self._beliefs.teaches(run, kind, self._chooser.partner[run]):
             return 1
         round_s = self._settings.round_s
-        until_s = min(self._limit_s, self._supply.next_s)
+        until_s = min(self._limit_s, self._supply.next_s, max(self._due_s, self.now_s + round_s))
         if self._come < len(self.gangs):
             until_s = min(until_s, float(self.gangs.submit_s[self._come]))
         if run.size:

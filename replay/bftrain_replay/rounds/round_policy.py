@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -21,6 +21,9 @@ from bftrain_replay.rounds.gavel_shares import shares_like_gavel
 from bftrain_replay.rounds.pair_table import model_of
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 from bftrain_replay.rounds.round_settings import GAVEL, RoundSettings
+
+
+_NO_SHARE: Final = 1e9  # seconds: leftovers come behind all shares, ordered by deficits, which are smaller
 
 
 @runtime_checkable
@@ -122,6 +125,7 @@ class FifoLikeGavel:
     """
 
     name = "fifo"
+    steady = True  # between resets
 
     def __init__(self, settings: RoundSettings) -> None:
         self._resets = ResetTimes(settings.least_interval_s)
@@ -189,6 +193,8 @@ class ByShares:
         self._alone_s: Floats = np.zeros(0)
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
         self._left: Floats = np.zeros(0)  # at the last reset
+        self._deficit_s: Floats = np.zeros((0, 0))  # Gavel's: what the shares promised in all resets, less what came
+        self._reset_s = 0.0
 
     @property
     def due_s(self) -> float:
@@ -210,8 +216,15 @@ class ByShares:
         # No task has received more since the reset than all the time until now, on each kind half a round too early
         most_s = contenders.time_s + contenders.round_s * received.shape[1]
         behind = received.sum(axis=1, keepdims=True) + np.where(contenders.weight > 0.0, 0.0, most_s)[:, None]
-        waits = (self._settings.like == GAVEL) & ~np.isin(contenders.place, self._there)
-        return np.where(share > 0.0, share / received, np.where(waits[:, None], -np.inf, -behind))
+        if self._settings.like == GAVEL:
+            behind = _NO_SHARE - self._deficit_s[contenders.place]
+        return np.where(share > 0.0, share / received, -behind)
+
+    def blocked(self, contenders: CompetingTasks) -> NDArray[np.bool_]:
+        """Return which tasks do not run though they get nodes: in Gavel the tasks that came since the last reset."""
+        if self._settings.like != GAVEL:
+            return np.zeros(len(contenders), dtype=bool)
+        return ~np.isin(contenders.place, self._there)
 
     def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
         """Return a wish for each present pair that has a share; share over time received counts here too."""
@@ -245,13 +258,16 @@ class ByShares:
             self._left = contenders.gangs.work.copy()
             self._alone_s, self._alone_speed = np.zeros_like(self._left), np.zeros_like(self._left)
             self._shares = np.zeros_like(contenders.progress.service_s)
+            self._deficit_s = np.zeros_like(self._shares)
         self._count_alone(contenders)
+        self._count_deficits(contenders)
         if not np.array_equal(contenders.place, self._there):
             # Where only nodes came or went, what was received still counts: on a log that may be so in every round
             self._service_s = contenders.progress.service_s - contenders.progress.paired_s
             self._pair_s = {pair: received.copy() for pair, received in contenders.progress.pair_s.items()}
             self._there = contenders.place
-        self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, contenders.progress.kind, -1)
+        kinds_kept = contenders.progress.kind if self._settings.like != GAVEL else self._shares.argmax(axis=1)
+        self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
         self._shares = np.zeros_like(contenders.progress.service_s)
         fits = contenders.nodes[:, None] <= contenders.free
         able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
@@ -271,6 +287,14 @@ class ByShares:
         self._shares[contenders.place[able]] = shares
         places = contenders.place[able].tolist()
         self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
+
+    def _count_deficits(self, contenders: CompetingTasks) -> None:
+        """Add what the shares promised since the last reset, and subtract the time received alone."""
+        alone_s = contenders.progress.service_s - contenders.progress.paired_s
+        if self._service_s.size:
+            passed_s = contenders.time_s - self._reset_s
+            self._deficit_s += self._shares * passed_s - (alone_s - self._service_s)
+        self._reset_s = contenders.time_s
 
     def _needed(self, problem: SharingProblem, value: float, alone_speed: Floats) -> Floats:
         """Return the speed that each task needs for the ``value`` of the policy, if that is a time or an unfairness."""
