@@ -38,6 +38,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "solver": {
         "exact": "bftrain_solvers.exact:solver",
         "highs": "bftrain_solvers.highs:solver",
+        "highs-or-stay": "bftrain_solvers.highs:or_stay",
         "cbc": "bftrain_solvers.cbc:solver",
         "gurobi": "bftrain_solvers.gurobi:solver",
         "equal-share": "bftrain_solvers.allocators:equal_share",
@@ -129,6 +130,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "water-filling": "bftrain_solvers.sharing.policies:water_filling",
         "hierarchical": "bftrain_solvers.sharing.policies:hierarchical",
         "finish-time": "bftrain_solvers.sharing.policies:finish_time",
+        "finish-time-blind": "bftrain_solvers.sharing.policies:finish_time_blind",
         "makespan": "bftrain_solvers.sharing.policies:makespan",
         "throughput": "bftrain_solvers.sharing.policies:throughput",
         "cost": "bftrain_solvers.sharing.policies:cost",

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Lock
+from time import perf_counter
 from typing import Final
 
 from bftrain.ports import Availability
-from bftrain.values.solution import Limits, Termination
+from bftrain.values.solution import Limits, Solution, Termination
+from bftrain.values.table import ValueTable
+from bftrain_solvers.answers import unchanged
 from bftrain_solvers.library_process import LibraryProcess
 from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import MilpSolver, RawAnswer
@@ -106,4 +109,17 @@ def suppress_stdout() -> Iterator[None]:
                     os.write(1, line)
 
 
+class KeepsPlan(HighsSolver):
+    """HiGHS by the rule of the published study: sizes that are not proven best in time are dropped, and all stay."""
+
+    name = "highs-or-stay"
+
+    def solve(self, table: ValueTable, limits: Limits) -> Solution:
+        """Choose one size per task, or the present ones."""
+        started = perf_counter()
+        found = super().solve(table, limits)
+        return unchanged(table, self.name, started) if found.termination is Termination.TIME_LIMIT else found
+
+
 solver = HighsSolver()
+or_stay = KeepsPlan()

@@ -146,3 +146,20 @@ def test_the_same_as_task_by_task(gavel: Path, policy: str) -> None:
         assert end_s == pytest.approx(expected[name].end_s, abs=1e-3)
         assert preempted == expected[name].preemptions
     assert sum(table["preemptions"]) > 20
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("policy", "per_hour", "published_h", "within"),
+    [("allox", 2.0, 16.93, 0.01), ("allox", 4.4, 18.54, 0.02), ("fifo-blind", 2.0, 18.32, 0.03)],
+)
+def test_other_policies_on_the_job_streams_of_gavel(
+    policy: str, per_hour: float, published_h: float, within: float
+) -> None:
+    options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=8000)
+    jobs = import_workload(site_data("gavel/continuous/single/seed0.trace.gz"), options).tasks
+    tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]
+    settings = RoundSettings(policy=policy, like="gavel", round_s=360.0, measure="4000..4999")
+    found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).task_figures.completion_s
+    assert found is not None
+    assert found.mean == pytest.approx(published_h * 3600, rel=within)

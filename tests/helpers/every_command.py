@@ -61,6 +61,7 @@ CALLS: Final[dict[str, Call]] = {
     "compare": Call("{}/one {}/two -o {}/compared.html"),
     "report": Call("{}/one -o {}/report.html"),
     "sweep": Call("{}/sweep.toml -o {}/swept --jobs 1", long=True),
+    "reproduce": Call(""),
     "export": Call("{}/one -o {}/trace.json"),
     "solve": Call("{}/problem.json --solver all"),
     "decide": Call("{}/events.jsonl", lines=True),

@@ -62,7 +62,8 @@ def command(  # noqa: PLR0913 - one argument for each option
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 
     if name is None:
-        data = {each.name: dict(each.figures) for each in EXPERIMENTS.values()}
+        every = EXPERIMENTS.values()
+        data = [{"name": e.name, "title": e.title, "source": e.source, "figures": dict(e.figures)} for e in every]
         out.result(data, lambda: _listing(EXPERIMENTS.values()))
         return
     if name not in EXPERIMENTS:

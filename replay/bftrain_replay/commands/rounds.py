@@ -41,7 +41,10 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
         Choice(("moment", "boundary")),
         "When a task that is done leaves: then, or at the round's end [moment].",
     ),
-    "like": (Choice(("gavel",)), "Shares: the conventions of this simulator, where no option says otherwise [none]."),
+    "like": (
+        Choice(("gavel", "gavel-ideal")),
+        "Shares: the conventions of this simulator; ideal: without rounds [none].",
+    ),
     "kind_order": (
         Choice(("priority", "listed", "drawn")),
         "Shares: all kinds at once, or one by one as they are listed or drawn [priority].",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from bftrain_replay.reproducing.bftrain_study import STUDY
 from bftrain_replay.reproducing.experiment import Experiment
 from bftrain_replay.reproducing.gavel import GAVEL
 
-EXPERIMENTS: Final[Mapping[str, Experiment]] = {each.name: each for each in (GAVEL,)}
+EXPERIMENTS: Final[Mapping[str, Experiment]] = {each.name: each for each in (GAVEL, STUDY)}

@@ -42,7 +42,7 @@ def shares_like_gavel(
         return central_shares(shares, speeds, nodes, counts, needed, slack=_MAKESPAN, squares=1.0)
     if policy == "max-min-blind":
         speeds = (speeds > 0.0).astype(np.float64)
-    if policy != "finish-time":
+    if not policy.startswith("finish-time"):
         needed = (speeds * shares).sum(axis=1)
     return central_shares(shares, speeds, nodes, counts, needed, slack=_OPTIMAL)
 
@@ -56,8 +56,8 @@ def central_shares(
     """
     reached = np.minimum(needed, (np.where(speeds > 0.0, speeds, 0.0) * shares).sum(axis=1))
     keys = np.column_stack((speeds, nodes, np.round(reached / speeds.max(axis=1), _DIGITS)))
-    _, first, group, many = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    many, group = many.astype(np.float64), group.ravel()
+    _, first, group, counted = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    many, group = counted.astype(np.float64), group.ravel()
     means = np.column_stack([np.bincount(group, column) for column in shares.T]) / many[:, None]
     able = (speeds[first] > 0.0) & (nodes[first, None] <= counts)
     rows = _Rows(np.where(able, speeds[first], 0.0), able, nodes[first], many)

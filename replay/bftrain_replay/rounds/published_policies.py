@@ -194,8 +194,9 @@ class AgingPriorities:
 class Gandiva:
     """Random pairs on the same nodes, kept while they do more than alone, in equal time (Xiao and others, OSDI 2018).
 
-    Tasks are paired only while more nodes are asked for than there are; who was left over is drawn again. A pair goes on while its speeds, as parts of
-    those alone and summed up over the kinds of nodes, come to at least 1, as in Gavel's simulator.
+    Tasks are paired only while more nodes are asked for than there are; a task left over is drawn again the next time.
+    A pair goes on while its speeds, as parts of those alone and summed up over the kinds of nodes, come to at least 1,
+    and it runs on every kind, as in Gavel's simulator.
     """
 
     name = "gandiva"
@@ -214,9 +215,10 @@ class Gandiva:
 
         def gain(one: SharingTask, other: SharingTask) -> float:
             two = table.get((one.model, other.model, one.nodes), {})
-            kinds = [kind for kind in problem.nodes if one.speeds.get(kind) and other.speeds.get(kind)]
-            both = [(two.get(kind, (0.0, 0.0)), one.speeds[kind], other.speeds[kind]) for kind in kinds]
-            return sum(a / x + b / y for (a, b), x, y in both) if all(a and b for (a, b), _, _ in both) else 0.0
+            both = [(kind, *two.get(kind, (0.0, 0.0))) for kind in problem.nodes]
+            if not all(a and b for _, a, b in both):
+                return 0.0  # a pair that does not run on some kind is given up
+            return sum(a / one.speeds[kind] + b / other.speeds[kind] for kind, a, b in both)
 
         for name, other in list(self._with.items()):
             gone = name not in tasks or other not in tasks

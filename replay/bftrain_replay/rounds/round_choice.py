@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput, BftrainError, raised
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
 from bftrain_replay.rounds.round_policy import PairingPolicy, PairWish, RoundPolicy, SizingPolicy
-from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, GAVEL, LISTED, RoundSettings
+from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, LISTED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class RoundChoice:
         self._kinds = kinds
         self._sizing = policy if isinstance(policy, SizingPolicy) else None
         self._kind_order = settings.order_of_kinds
-        self._leftovers_by_kind = settings.like == GAVEL  # Gavel fills one kind before it looks at the next
+        self._leftovers_by_kind = settings.like_gavel  # Gavel fills one kind before it looks at the next
         self._overtaking = settings.overtaking != NO
         self.partner = np.full(tasks, -1, dtype=np.intp)  # of each that runs, who shares its nodes
         self.speed = np.zeros(tasks)  # and how fast it is there

@@ -18,9 +18,9 @@ from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs, TaskProgressColumns, round_at
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
-from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostResources, Share
-from bftrain_replay.rounds.round_settings import BOUNDARY, RoundSettings
+from bftrain_replay.rounds.round_settings import BOUNDARY, GAVEL_IDEAL, RoundSettings
 from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 
 # seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
@@ -111,7 +111,10 @@ class RoundEngine:
                 if not watch(self.now_s, int(done)):
                     self.ended = INTERRUPTED
                     return
-            self._step()
+            if self._settings.like == GAVEL_IDEAL:
+                self._ideal_step()
+            else:
+                self._step()
 
     def _why_to_end(self) -> str:
         wait_for_members = self._come == len(self.gangs)
@@ -251,18 +254,49 @@ class RoundEngine:
         if not competing.size:
             self._choice = competing, competing
         elif self._choice is None or not self._steady or self._due_s <= self.now_s:
-            self._choice = self._chooser.choose(
-                CompetingTasks(
-                    gangs=self._beliefs.gangs,
-                    progress=self.progress,
-                    place=competing,
-                    free=self._holders.count,
-                    time_s=self.now_s,
-                    round_s=self._settings.round_s,
-                    version=self._version,
-                )
-            )
+            self._choice = self._chooser.choose(self._contenders(competing))
         return self._choice
+
+    def _contenders(self, competing: Places) -> CompetingTasks:
+        return CompetingTasks(
+            gangs=self._beliefs.gangs,
+            progress=self.progress,
+            place=competing,
+            free=self._holders.count,
+            time_s=self.now_s,
+            round_s=self._settings.round_s,
+            version=self._version,
+        )
+
+    def _ideal_step(self) -> None:
+        """Carry out shares to the letter until the next arrival; tasks that are done leave then, as in Gavel."""
+        assert isinstance(self._policy, ByShares)  # noqa: S101 - simulate has looked
+        here, begin_s, gangs = self._here, self.now_s, self.gangs
+        shares = self._policy.shares(self._contenders(here))
+        comes = self._come < len(gangs)
+        next_s = float(gangs.submit_s[self._come]) if comes else begin_s + self._settings.round_s
+        self.now_s = min(next_s, self._limit_s)
+        passed_s = self.now_s - begin_s
+        samples = np.minimum((gangs.speeds[here] * shares).sum(axis=1) * passed_s, self.progress.left[here])
+        done = samples >= self.progress.left[here] * _ROUNDING
+        self.done_samples[here] += samples
+        self.progress.left[here] -= samples
+        self.progress.service_s[here] += shares * passed_s
+        node_s = shares * (passed_s * gangs.nodes[here])[:, None]
+        self.progress.node_s[here] += node_s.sum(axis=1)
+        self.held_node_s += node_s.sum(axis=0)
+        self.pool_node_s += self._holders.count * passed_s
+        runs = shares.any(axis=1)
+        self.start_s[here[runs]] = np.fmin(self.start_s[here[runs]], begin_s)
+        self._finish(here[done], np.full(int(done.sum()), self.now_s))
+        pool, waiting = int(self._holders.count.sum()), int((~runs).sum())
+        counts = (int(runs.sum()), waiting, 0, 0, 0, int(done.sum()))
+        self.steps.rows.append(
+            RoundStep(self._round, 1, begin_s, self.now_s, pool, float(node_s.sum()), float(samples.sum()), *counts)
+        )
+        self.steps.by_user.append(
+            np.bincount(self._owner[here], node_s.sum(axis=1), len(self.users)).astype(np.float64)
+        )
 
     def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
         """Stop tasks that do not run any more, start new ones; return how many of each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
@@ -20,9 +21,10 @@ from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.gavel_shares import shares_like_gavel
 from bftrain_replay.rounds.pair_table import model_of
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
-from bftrain_replay.rounds.round_settings import GAVEL, RoundSettings
+from bftrain_replay.rounds.round_settings import RoundSettings
 
-
+_TIE: Final = 1e-11  # of a second owed, beside the inverse of seconds received
+_OF_EQUALS: Final = 1e-12  # of a second of deficit, which decides only between equal priorities
 _NO_SHARE: Final = 1e9  # seconds: leftovers come behind all shares, ordered by deficits, which are smaller
 
 
@@ -156,6 +158,71 @@ class FifoLikeGavel:
             free[fastest] -= nodes
 
 
+class BlindFifoLikeGavel:
+    """First come, first served, on any kind: the rules of Gavel's simulator, whose jobs keep their kind to the end.
+
+    A finished task gives its place to the first one that waits. Others get the last kind in the alphabet among those
+    listed as free. A kind that is full is not struck off the list, but one drawn from those with room, so that a kind
+    may have more tasks than nodes: these take turns.
+    """
+
+    name = "fifo-blind"
+
+    def __init__(self, settings: RoundSettings) -> None:
+        self._resets = ResetTimes(settings.least_interval_s)
+        self._random = Random(settings.seed)  # noqa: S311 - Gavel's generator, so that the same kinds are drawn
+        self._kind: dict[int, int] = {}
+        self._since_s: Floats = np.zeros(0)  # service at the last reset
+        self._owed_s: Floats = np.zeros(0)  # time that each should have received until then, less what it received
+        self._reset_s = 0.0
+
+    @property
+    def due_s(self) -> float:
+        """The time of the next reset, if one is postponed."""
+        return self._resets.due_s
+
+    def priorities(self, contenders: CompetingTasks) -> Floats:
+        """Return a number for the assigned kind of each task: the largest for the one that received least."""
+        service_s = contenders.progress.service_s.sum(axis=1)
+        if not self._since_s.size:
+            self._since_s, self._owed_s = np.zeros((2, service_s.size))
+        if self._resets.due(contenders):
+            self._owed_s[list(self._kind)] += contenders.time_s - self._reset_s
+            self._owed_s -= service_s - self._since_s
+            self._since_s, self._reset_s = service_s, contenders.time_s
+            self._assign(contenders)
+        here = contenders.place
+        received_s = (service_s - self._since_s)[here] + contenders.round_s / 2.0
+        own = np.array([self._kind.get(place, -1) for place in here.tolist()], dtype=np.intp)
+        turn = 1.0 / received_s + _TIE * self._owed_s[here]
+        return np.where(own[:, None] == np.arange(len(contenders.kinds)), turn[:, None], -math.inf)
+
+    def _assign(self, contenders: CompetingTasks) -> None:
+        nodes = dict(zip(contenders.place.tolist(), contenders.nodes.tolist(), strict=True))
+        speeds = dict(zip(contenders.place.tolist(), contenders.speeds.tolist(), strict=True))
+        queue, free = [place for place in nodes if place not in self._kind], contenders.free.tolist()
+        for place, kind in sorted(self._kind.items()):
+            if place in nodes:
+                free[kind] -= nodes[place]
+                continue
+            if queue and nodes[queue[0]] <= free[kind] and speeds[queue[0]][kind] > 0.0:
+                self._kind[queue[0]] = kind
+                free[kind] -= nodes[queue.pop(0)]
+            del self._kind[place]
+        listed = sorted((kind for kind, count in enumerate(free) if count > 0), key=lambda kind: contenders.kinds[kind])
+        while queue and listed:
+            place, kind = queue.pop(0), listed[-1]
+            fitting = [number for number, each in enumerate(listed) if free[each] >= nodes[place]]
+            if not fitting:
+                return
+            drawn = fitting[self._random.randrange(len(fitting))]
+            if speeds[place][kind] > 0.0:
+                self._kind[place] = kind
+                free[kind] -= nodes[place]
+                if not free[kind]:
+                    listed.pop(drawn)
+
+
 def las() -> OrderedPolicy:
     """Least attained service first: the fewest node-seconds received, by weight."""
     return OrderedPolicy("las", _received)
@@ -193,6 +260,7 @@ class ByShares:
         self._alone_s: Floats = np.zeros(0)
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
         self._left: Floats = np.zeros(0)  # at the last reset
+        self._pair_deficit_s: dict[tuple[int, int], Floats] = {}
         self._deficit_s: Floats = np.zeros((0, 0))  # Gavel's: what the shares promised in all resets, less what came
         self._reset_s = 0.0
 
@@ -216,13 +284,21 @@ class ByShares:
         # No task has received more since the reset than all the time until now, on each kind half a round too early
         most_s = contenders.time_s + contenders.round_s * received.shape[1]
         behind = received.sum(axis=1, keepdims=True) + np.where(contenders.weight > 0.0, 0.0, most_s)[:, None]
-        if self._settings.like == GAVEL:
-            behind = _NO_SHARE - self._deficit_s[contenders.place]
-        return np.where(share > 0.0, share / received, -behind)
+        ahead = share / received
+        if self._settings.like_gavel:
+            deficit_s = self._deficit_s[contenders.place]
+            ahead, behind = ahead * (1.0 + _OF_EQUALS * deficit_s), _NO_SHARE - deficit_s
+        return np.where(share > 0.0, ahead, -behind)
+
+    def shares(self, contenders: CompetingTasks) -> Floats:
+        """Return the shares by task and kind; 0 for a task that came since the last computation."""
+        if self._resets.due(contenders):
+            self._reset(contenders)
+        return self._shares[contenders.place]
 
     def blocked(self, contenders: CompetingTasks) -> NDArray[np.bool_]:
         """Return which tasks do not run though they get nodes: in Gavel the tasks that came since the last reset."""
-        if self._settings.like != GAVEL:
+        if not self._settings.like_gavel:
             return np.zeros(len(contenders), dtype=bool)
         return ~np.isin(contenders.place, self._there)
 
@@ -235,6 +311,7 @@ class ByShares:
                 none = np.zeros(shares.size)
                 received = contenders.progress.pair_s.get((one, other), none) - self._pair_s.get((one, other), none)
                 priority = shares / (received + contenders.round_s / 2.0)
+                priority *= 1.0 + _OF_EQUALS * self._pair_deficit_s.get((one, other), none)
                 found.extend(
                     PairWish(float(priority[kind]), number[one], number[other], kind, speeds[kind])
                     for kind in np.flatnonzero(shares > 0.0).tolist()
@@ -266,7 +343,7 @@ class ByShares:
             self._service_s = contenders.progress.service_s - contenders.progress.paired_s
             self._pair_s = {pair: received.copy() for pair, received in contenders.progress.pair_s.items()}
             self._there = contenders.place
-        kinds_kept = contenders.progress.kind if self._settings.like != GAVEL else self._shares.argmax(axis=1)
+        kinds_kept = contenders.progress.kind if not self._settings.like_gavel else self._shares.argmax(axis=1)
         self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
         self._shares = np.zeros_like(contenders.progress.service_s)
         fits = contenders.nodes[:, None] <= contenders.free
@@ -280,8 +357,8 @@ class ByShares:
         self.computed += 1
         kinds = _names(contenders)
         shares = np.array([[found.shares[task.name].get(kind, 0.0) for kind in kinds] for task in problem.tasks])
-        if self._settings.like == GAVEL:
-            columns = contenders.speeds[able], contenders.nodes[able].astype(np.float64)
+        if self._settings.like_gavel:
+            columns = self._speeds(contenders)[able], contenders.nodes[able].astype(np.float64)
             needed = self._needed(problem, found.value, self._alone_speed[contenders.place[able]])
             shares = shares_like_gavel(self.name, shares, *columns, contenders.free.astype(np.float64), needed)
         self._shares[contenders.place[able]] = shares
@@ -294,16 +371,28 @@ class ByShares:
         if self._service_s.size:
             passed_s = contenders.time_s - self._reset_s
             self._deficit_s += self._shares * passed_s - (alone_s - self._service_s)
+            here, before, none = set(contenders.place.tolist()), self._pair_deficit_s, np.zeros(alone_s.shape[1])
+            self._pair_deficit_s = {}
+            for pair, (shares, _) in self._pairs.items():
+                if here.issuperset(pair):
+                    got_s = contenders.progress.pair_s.get(pair, none) - self._pair_s.get(pair, none)
+                    self._pair_deficit_s[pair] = before.get(pair, none) + shares * passed_s - got_s
         self._reset_s = contenders.time_s
 
     def _needed(self, problem: SharingProblem, value: float, alone_speed: Floats) -> Floats:
         """Return the speed that each task needs for the ``value`` of the policy, if that is a time or an unfairness."""
         work = np.array([task.work_left_samples or 0.0 for task in problem.tasks])
-        if self.name == "finish-time":
+        if self.name.startswith("finish-time"):
             age_s, alone_s = (np.array([getattr(task, key) for task in problem.tasks]) for key in ("age_s", "alone_s"))
             needed: Floats = work / (value * (alone_s + work / alone_speed) - age_s)
             return needed
         return work / (value or 1.0)
+
+    def _speeds(self, contenders: CompetingTasks) -> Floats:
+        """Return the speeds that the policy sees: all kinds are like the first one if it knows no difference."""
+        if self.name != "finish-time-blind":
+            return contenders.speeds
+        return np.repeat(contenders.speeds[:, :1], len(contenders.kinds), axis=1)
 
     def _count_alone(self, contenders: CompetingTasks) -> None:
         """Add how long the work since the last reset would have taken on an own n-th part of everything."""
@@ -313,7 +402,7 @@ class ByShares:
         self._alone_s += np.where((self._alone_speed > 0.0) & np.isfinite(took_s), took_s, 0.0)
         self._left = left.copy()
         self._alone_speed = np.zeros_like(left)
-        speeds, count = contenders.speeds, max(1, len(contenders))
+        speeds, count = self._speeds(contenders), max(1, len(contenders))
         part = np.where(speeds > 0.0, contenders.free / contenders.nodes[:, None] / count, 0.0)
         part /= np.maximum(1.0, part.sum(axis=1, keepdims=True))
         self._alone_speed[own] = (speeds * part).sum(axis=1)
@@ -329,7 +418,7 @@ class ByShares:
         specs, nodes = [contenders.gangs.specs[each] for each in place], contenders.gangs.nodes[place].tolist()
         models, pairs = contenders.gangs.pairs.between([spec.name for spec in specs], nodes, place.tolist())
         tasks = []
-        for number, row in enumerate(contenders.speeds[able].tolist()):
+        for number, row in enumerate(self._speeds(contenders)[able].tolist()):
             spec = specs[number]
             tasks.append(
                 SharingTask(
@@ -371,8 +460,10 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     one. Parameters may follow, as with an admission: ``tiresias=7200``.
     """
     name = parts.name_of(settings.policy)
-    if name == FifoLikeGavel.name and settings.like == GAVEL:
+    if name == FifoLikeGavel.name and settings.like_gavel:
         return FifoLikeGavel(settings)
+    if name == BlindFifoLikeGavel.name:
+        return BlindFifoLikeGavel(settings)
     where = f"policy '{name}'"
     file, attribute = parts.split_name(name)
     found = _registered(name) if file is None else parts.load_from_file(file, attribute, where)

@@ -24,8 +24,9 @@ DRAWN: Final = "drawn"
 KIND_ORDERS: Final = (BY_PRIORITY, LISTED, DRAWN)
 
 GAVEL: Final = "gavel"
-LIKES: Final = (GAVEL,)
-_BLIND: Final = frozenset({"isolated", "max-min-blind"})  # policies that look at no speeds
+GAVEL_IDEAL: Final = "gavel-ideal"  # its shares to the letter, without rounds
+LIKES: Final = (GAVEL, GAVEL_IDEAL)
+_BLIND: Final = frozenset({"isolated", "max-min-blind", "finish-time-blind"})  # policies that look at no speeds
 _GAVEL_INTERVAL_S: Final = 1920.0
 
 CONSOLIDATED: Final = "consolidated"
@@ -135,23 +136,28 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return found
 
     @property
+    def like_gavel(self) -> bool:
+        """Whether the conventions of Gavel's simulator hold."""
+        return self.like in LIKES
+
+    @property
     def chosen_placement(self) -> str:
         """The placement; Gavel gives out the first free nodes."""
         if self.placement != AUTO:
             return self.placement
-        return FIRST_FREE if self.like == GAVEL else CONSOLIDATED
+        return FIRST_FREE if self.like_gavel else CONSOLIDATED
 
     @property
     def order_of_kinds(self) -> str:
         """The order of wishes: Gavel shuffles the kinds for policies that ignore speeds."""
-        if self.like != GAVEL or self.kind_order != BY_PRIORITY:
+        if not self.like_gavel or self.kind_order != BY_PRIORITY:
             return self.kind_order
         return DRAWN if self.policy in _BLIND else LISTED
 
     @property
     def least_interval_s(self) -> float:
         """The least time between two computations of shares."""
-        return self.shares_interval_s or (_GAVEL_INTERVAL_S if self.like == GAVEL else 0.0)
+        return self.shares_interval_s or (_GAVEL_INTERVAL_S if self.like_gavel else 0.0)
 
     def measured(self, count: int) -> tuple[int, int]:
         """Return the first and the last of ``count`` tasks, in order of arrival, over which means are taken."""

@@ -21,7 +21,7 @@ from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
 from bftrain_replay.rounds.round_resources import shares_of, with_shares
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import RoundOptions, RoundSettings
+from bftrain_replay.rounds.round_settings import GAVEL_IDEAL, RoundOptions, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 
 
@@ -44,6 +44,9 @@ def simulate(
     placed = with_shares(with_places(tasks, there.largest_host), shares)
     gangs = gangs_of(placed, there.most, settings, sizes=isinstance(policy, SizingPolicy))
     _check(gangs, there, settings, policy)
+    if settings.like == GAVEL_IDEAL and not isinstance(policy, ByShares):
+        fix = "choose a sharing policy such as max-min, or like gavel"
+        raise BadInput("carries out shares, and this policy has none", where="like", fix=fix)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "leave it out, or choose a policy that puts tasks in a row"
         raise BadInput("shares know no order in which tasks could wait", where="overtaking", fix=fix)

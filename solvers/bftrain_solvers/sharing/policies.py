@@ -322,6 +322,7 @@ makespan: Final = SharingRule("makespan", "seconds until all are done", _makespa
 finish_time: Final = SharingRule(
     "finish-time", "the largest rho: time to the end, over that on an own n-th part", _finish_time, needs_work=True
 )
+finish_time_blind: Final = SharingRule("finish-time-blind", finish_time.value_is, _finish_time, needs_work=True)
 throughput: Final = SharingRule("throughput", "samples/s of all, by weight", _throughput)
 cost: Final = SharingRule("cost", "samples/s of all, by weight, over the price of the nodes they come from", _cost)
 proportional: Final = SharingRule(
