@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import save_tasks
 from bftrain_datasets.importing.pipeline import import_logs
@@ -123,8 +125,7 @@ def _prepare(request: Request) -> Sequence[Figure]:
 def _quick(figure: Figure) -> Figure:
     first = figure.points[0]
     point = Point(line=f"{first.line}, 4 h", x=first.x, options={**first.options, "window": "..2021-02-11T00:21:15"})
-    names = ("name", "title", "x", "y", "marks", "digits")
-    return Figure(**{name: getattr(figure, name) for name in names}, points=(point,))
+    return replace(figure, points=(point,))
 
 
 STUDY: Final = Experiment(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import bftrain
 from bftrain import BadConfig
@@ -66,3 +67,17 @@ def test_a_file_has_no_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     given = {**small(), "tasks": "tasks.toml", "grid": {"tasks.count": [1, 2]}}
     with pytest.raises(BadConfig, match=r"'tasks\.toml' is a file, which has no such option"):
         planned(given, tmp_path / "out")
+
+
+def test_tasks_of_a_file_arrive_at_another_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mix = bftrain.generate_mix(3, seed=0)
+    for name, gap_s in (("slow", 600.0), ("fast", 150.0)):
+        bftrain.save_tasks([replace(task, submit_s=gap_s * place) for place, task in enumerate(mix)], f"{name}.toml")
+    slow, faster, fast = (
+        swept({**small(), "tasks": f"{name}.toml", **options}, tmp_path / f"out-{place}").rows[0].cells
+        for place, (name, options) in enumerate([("slow", {}), ("slow", {"fixed": {"tasks.rate": 4}}), ("fast", {})])
+    )
+    assert faster["figures_sha256"] == fast["figures_sha256"] != slow["figures_sha256"]
+    with pytest.raises(BadConfig, match=r"tasks.rate.*finite number above 0"):
+        planned({**small(), "tasks": "slow.toml", "grid": {"tasks.rate": [0]}}, tmp_path / "out")
