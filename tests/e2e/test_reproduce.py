@@ -102,3 +102,13 @@ def test_drawn_jobs_are_those_of_gavels_streams_to_the_last_digit(stream: Stream
     used = (0, 5, 6, 7)  # type, steps, gang, weight
     assert [[row[place] for place in used] for row in jobs] == [[row[place] for place in used] for row in published]
     assert [float(row[9]) for row in jobs] == [float(row[9]) for row in published]
+
+
+def test_the_published_study_runs_on_its_files(bftrain: CommandLine, tmp_path: Path) -> None:
+    data = site_data("summit/ndstat-10sdn6-evt.tar.gz").parent
+    words = ("reproduce", "bftrain", "--traces", data, "--quick", "-o", tmp_path / "out", "-q", "--json")
+    ended = bftrain(*words)
+    assert ended.code == 0
+    output = json.loads(ended.out)
+    assert output["runs"] == output["done"] == 3  # t-fwd at 10 s, 2 tasks, a quarter of the costs; 2 tasks once
+    assert all(0.0 < row["ours"] <= 1.1 for row in output["values"])

@@ -29,6 +29,8 @@ _FIXED: Final[Options] = {
     "window": "..2021-02-17T12:21:15",
     "horizon_s": 120.0,
     "max_tasks": 10,
+    "solver": "exact",
+    "cost_factor": 1.0,
 }
 _HORIZONS: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _COMPETING: Final = (2, 5, 10, 20, 35)

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.rounds.round_inputs import Floats
+from bftrain_solvers.sharing.rising import ShareDemands, rise
 
 _OPTIMAL: Final = 1e-4  # a part of its speed that a task may lose: the set of the best shares may have no inside
+DIRECT: Final = frozenset({"max-min", "max-min-blind"})  # policies whose shares are found without their own solver
 _MAKESPAN: Final = 0.025  # Gavel's bisection of the makespan ends when its bounds are 5 % apart
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
 _MOST_STEPS: Final = 500
@@ -45,6 +47,15 @@ def shares_like_gavel(
     if not policy.startswith("finish-time"):
         needed = (speeds * shares).sum(axis=1)
     return central_shares(shares, speeds, nodes, counts, needed, slack=_OPTIMAL)
+
+
+def max_min_shares(policy: str, speeds: Floats, nodes: Floats, weights: Floats, counts: Floats) -> Floats:
+    """Return the shares of ``max-min`` or ``max-min-blind`` as Gavel's solver finds them."""
+    able = (speeds > 0.0) & (nodes[:, None] <= counts)
+    seen = able.astype(np.float64) if policy == "max-min-blind" else np.where(able, speeds, 0.0)
+    rate = weights * (1.0 if policy == "max-min-blind" else seen @ counts / counts.sum()) / nodes
+    shares = rise(ShareDemands(seen, nodes, counts), np.zeros(nodes.size), rate).shares
+    return central_shares(shares, seen, nodes, counts, (seen * shares).sum(axis=1), slack=_OPTIMAL)
 
 
 def central_shares(

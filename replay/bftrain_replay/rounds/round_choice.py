@@ -117,18 +117,24 @@ class RoundChoice:
             task, kind = self._by_pair(given, contenders)
         able = contenders.speeds[task, kind] > 0.0
         task, kind = task[able], kind[able]
+        run, kind = self._granted(task, kind, contenders)
+        blocked = getattr(self._policy, "blocked", None)
+        if blocked is None:
+            return contenders.place[run], kind
+        runs = ~blocked(contenders)[run]
+        return contenders.place[run[runs]], kind[runs]
+
+    def _granted(self, task: Places, kind: Places, contenders: CompetingTasks) -> tuple[Places, Places]:
+        """Return the tasks, by number, and the kinds of the granted wishes."""
         nodes = contenders.nodes[task]
         if contenders.free.size == 1 and int(nodes.sum()) <= contenders.free[0]:
-            return contenders.place[task], kind  # there is room for all
+            return task, kind  # there is room for all
         granted = pack(task, kind, nodes, contenders.free)
         if not self._overtaking:
             # Only those of tasks before the first that was granted none
             has = np.isin(task[np.sort(np.unique(task, return_index=True)[1])], task[granted])
             granted = granted if has.all() else granted[: int(np.argmin(has))]
-        blocked = getattr(self._policy, "blocked", None)
-        if blocked is not None:
-            granted = granted[~blocked(contenders)[task[granted]]]
-        return contenders.place[task[granted]], kind[granted]
+        return task[granted], kind[granted]
 
     def _with_pairs(
         self, given: Floats, wishes: Sequence[PairWish], contenders: CompetingTasks

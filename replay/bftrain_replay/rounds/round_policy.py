@@ -18,7 +18,7 @@ from bftrain.assembly import shares_of
 from bftrain.errors import UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
-from bftrain_replay.rounds.gavel_shares import shares_like_gavel
+from bftrain_replay.rounds.gavel_shares import DIRECT, max_min_shares, shares_like_gavel
 from bftrain_replay.rounds.pair_table import model_of
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 from bftrain_replay.rounds.round_settings import RoundSettings
@@ -348,6 +348,9 @@ class ByShares:
         self._shares = np.zeros_like(contenders.progress.service_s)
         fits = contenders.nodes[:, None] <= contenders.free
         able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
+        if self._settings.like_gavel and self.name in DIRECT and able.size and contenders.weight[able].all():
+            self._shares[contenders.place[able]] = self._directly(contenders, able)
+            return
         problem = self._problem(contenders, able)
         if problem is None:
             return
@@ -364,6 +367,15 @@ class ByShares:
         self._shares[contenders.place[able]] = shares
         places = contenders.place[able].tolist()
         self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
+
+    def _directly(self, contenders: CompetingTasks, able: NDArray[np.intp]) -> Floats:
+        """Return the shares of a policy that looks at speeds and weights only, without stating a problem."""
+        begun_s = perf_counter()
+        columns = contenders.speeds[able], contenders.nodes[able].astype(np.float64), contenders.weight[able]
+        found = max_min_shares(self.name, *columns, contenders.free.astype(np.float64))
+        self.wall_s += perf_counter() - begun_s
+        self.computed += 1
+        return found
 
     def _count_deficits(self, contenders: CompetingTasks) -> None:
         """Add what the shares promised since the last reset, and subtract the time received alone."""
@@ -392,7 +404,8 @@ class ByShares:
         """Return the speeds that the policy sees: all kinds are like the first one if it knows no difference."""
         if self.name != "finish-time-blind":
             return contenders.speeds
-        return np.repeat(contenders.speeds[:, :1], len(contenders.kinds), axis=1)
+        first = contenders.speeds[:, :1]
+        return np.where(first > 0.0, first, contenders.speeds)
 
     def _count_alone(self, contenders: CompetingTasks) -> None:
         """Add how long the work since the last reset would have taken on an own n-th part of everything."""

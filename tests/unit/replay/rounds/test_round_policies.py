@@ -49,7 +49,8 @@ def test_max_min_reaches_the_published_speeds() -> None:
 @pytest.mark.parametrize(
     ("policy", "order", "near"),
     [
-        *((policy, "priority", 0.95) for policy in sorted(registry.parts("sharing"))),
+        # finish-time-blind sees other speeds in rounds
+        *((policy, "priority", 0.95) for policy in sorted({*registry.parts("sharing")} - {"finish-time-blind"})),
         *((policy, order, 0.7) for policy in ("max-min", "hierarchical", "makespan") for order in ("listed", "drawn")),
     ],
 )
