@@ -71,7 +71,7 @@ def test_blox_to_all_digits(
         pytest.param("finish-time", 51_144.0, 0.003, marks=pytest.mark.soak),  # 11 s of a core
         ("throughput", 51_585.415, 0.004),
         ("max-min-blind", 71_325.998, 0.002),
-        ("allox", 52_161.0, 0.011),
+        ("allox", 52_161.0, 0.001),
         ("makespan", 56_843.791, 0.03),  # its shares are any that are fast enough: another solver gives 52,046 s there
     ],
 )
