@@ -74,7 +74,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for. ``figures`` are the wanted names; input files go to ``folder``."""
+    """The request of a user. ``figures`` are the wanted names; input files go to ``folder``."""
 
     folder: Path
     figures: tuple[str, ...]
