@@ -154,6 +154,8 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},
         "tiresias": "bftrain_replay.rounds.published_policies:Tiresias",
         "optimus": "bftrain_replay.rounds.published_policies:Optimus",
+        "pollux": "bftrain_replay.rounds.elastic_policies:Pollux",
+        "goodput": "bftrain_replay.rounds.elastic_policies:Goodput",
         "themis": "bftrain_replay.rounds.published_policies:Themis",
         "srtf-estimated": "bftrain_replay.rounds.published_policies:EstimatedShortest",
         "gandiva": "bftrain_replay.rounds.published_policies:Gandiva",

@@ -52,6 +52,7 @@ OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
     "overtaking": (Choice(("yes", "no")), "Whether those behind a task that does not fit may run [yes]."),
     "shares_interval_s": (DurationType(), "Seconds between two computations of shares at least [0]."),
     "pairs": (str, "FILE: a throughput table with the speeds of pairs, for policies that let two tasks share nodes."),
+    "phases": (str, "FILE: model,from,nodes,rate: speeds of models from a share of their work on [speeds stay]."),
     "per_host": (
         str,
         "NODES or KIND=NODES,..: nodes of one host of a cluster, for tasks with speeds by hosts [unknown].",

@@ -22,6 +22,7 @@ from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPoli
 from bftrain_replay.rounds.round_resources import HostResources, Share
 from bftrain_replay.rounds.round_settings import BOUNDARY, GAVEL_IDEAL, RoundSettings
 from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
+from bftrain_replay.rounds.training_phases import TrainingPhases
 
 # seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
 Watch = Callable[[float, int], bool]
@@ -52,6 +53,7 @@ class RoundEngine:
     ) -> None:
         count, kinds = len(gangs), len(gangs.kinds)
         self.gangs = gangs
+        self._phases = TrainingPhases(settings.phases, gangs)
         self._beliefs = SpeedBeliefs(gangs, settings)
         self.progress = TaskProgressColumns(gangs)
         self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
@@ -202,7 +204,8 @@ class RoundEngine:
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
         worked = self.progress.overhead_s[run] <= 0.0
-        if self._beliefs.learn(run[worked], kind[worked], self._chooser.partner[run[worked]], self.now_s):
+        learnt = self._beliefs.learn(run[worked], kind[worked], self._chooser.partner[run[worked]], self.now_s)
+        if self._phases.advance(run, self.progress.left) or learnt:
             self._changed()
         if self._entry is not None:
             self._entry.advance_time(self.now_s, round(float(nodes.sum())))
@@ -329,7 +332,7 @@ class RoundEngine:
         """Return how many rounds will be like this one; in the last of them something may happen."""
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
-        if not alike or self._beliefs.teaches(run, kind, self._chooser.partner[run]):
+        if not alike or self._phases.any or self._beliefs.teaches(run, kind, self._chooser.partner[run]):
             return 1
         round_s = self._settings.round_s
         until_s = min(self._limit_s, self._supply.next_s, max(self._due_s, self.now_s + round_s))

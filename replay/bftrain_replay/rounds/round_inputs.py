@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.goodput import batches_by_size, by_progress
 from bftrain.errors import BadInput
+from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.rounds.pair_table import PairTable
 from bftrain_replay.rounds.round_settings import LARGEST, LONGEST_S, SMALLEST, RoundSettings
@@ -30,7 +31,7 @@ class TaskGangs:
     tasks on the same nodes. Where policies mistake speeds they see tasks that have the ``actual`` ones beside them.
     """
 
-    specs: Sequence[TaskSpec]
+    specs: list[TaskSpec]
     kinds: tuple[str, ...]
     submit_s: Floats
     nodes: Places
@@ -59,6 +60,11 @@ class TaskGangs:
                 self.batches[place] = _batches_on(self.said[place], count, self.most)
                 self._set_speeds(place)
 
+    def set_curve(self, place: int, curve: SpeedCurve) -> None:
+        """Replace the speeds of a task on nodes of every kind."""
+        self.specs[place] = msgspec.structs.replace(self.specs[place], curve=curve)
+        self.look_again(place)
+
     def look_again(self, place: int) -> None:
         """Set the speeds of a task whose curves have changed."""
         self._set_speeds(place)
@@ -78,7 +84,7 @@ def gangs_of(
     """
     chosen = "" if sizes else settings.gang
     said = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
-    specs = tuple(by_progress(task) for task in said)
+    specs = [by_progress(task) for task in said]
     kinds, nodes = tuple(most), [task.min_nodes for task in specs]
     speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
     speeds = speeds.reshape(len(specs), len(kinds))

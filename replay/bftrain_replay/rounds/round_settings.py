@@ -65,6 +65,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     memory_gb: str = ""  # the same of memory
     placement: str = AUTO  # which nodes a gang gets; auto: consolidated, with Gavel's conventions first-free
     pairs: str = ""  # a table with the speeds of pairs of models, for packed policies
+    phases: str = ""  # a table with the speeds of models from a share of their work on
     gang: str = ""  # of an elastic task: its smallest or largest size; "" refuses such tasks
     start_cost_s: float | None = None  # instead of what the tasks say
     cost_factor: float = 1.0
@@ -92,7 +93,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.one_of(self, "placement", PLACEMENTS)
         if self.gang != "":
             checks.one_of(self, "gang", GANGS)
-        for name in ("admission", "measure", "pairs", "per_host", "cpus", "memory_gb", "window", "nodes", "metrics"):
+        texts = ("admission", "measure", "pairs", "phases", "per_host", "cpus", "memory_gb", "window", "nodes", "metrics")
+        for name in texts:
             if getattr(self, name) != "":
                 checks.text(self, name)
         for name in ("round_s", "max_backlog_s"):
@@ -107,6 +109,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 checks.reject(self, name, f"must be at most {LONGEST_S:g}, not {getattr(self, name):g}")
         checks.optional_number(self, "until_s", above=0.0)
         check_errors(self, (YES, NO, COMPLETED))
+        if self.phases and self.speed_error:
+            checks.reject(self, "speed_error", "is for speeds that stay, and phases change them", "leave out one of them")
         _check_resources(self)
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
@@ -195,6 +199,7 @@ class RoundOptions(TypedDict, total=False):
     memory_gb: str
     placement: str
     pairs: str
+    phases: str
     gang: str
     start_cost_s: float | None
     cost_factor: float

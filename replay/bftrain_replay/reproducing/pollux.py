@@ -1,0 +1,233 @@
+"""Pollux's simulations (Qiao and others, OSDI 2021): mean completion times on eight workloads of 160 jobs.
+
+Models, their steps, their noise and the time of a step by GPUs are in ``published/pollux_models.csv``: measured and
+interpolated by AdaptDL's authors, as their simulator does. Jobs are drawn from Microsoft's Philly trace by its rules.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from bftrain.errors import BadInput
+from bftrain.taskfiles.files import save_tasks
+from bftrain.values.curve import SpeedCurve
+from bftrain.values.task import TaskSpec
+from bftrain_replay.reproducing.experiment import Experiment, Figure, Point, Request, column
+from bftrain_replay.rounds.training_phases import COLUMNS
+
+_GPUS, _HOURS, _START_S = 64, 8, 2  # of the cluster; of a workload; the hour of the day at which it starts
+_RESTART_S: Final = 30.0
+_SEEDS: Final = tuple(range(1, 9))
+_PHASES: Final = 10
+_LEAST_LOCAL: Final = {"bert": 4, "cifar10": 32, "deepspeech2": 10, "imagenet": 20, "ncf": 32, "yolov3": 4}  # samples
+# The GPUs and batches that a user may have chosen: efficient for the model, and finished within 12 hours
+_CONFIGURATIONS: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
+    "bert": ((6, 384), (8, 384), (12, 384), (16, 384)),
+    "cifar10": ((6, 2048), (8, 2048), (12, 4096), (16, 4096)),
+    "deepspeech2": ((6, 320), (8, 320), (12, 640)),
+    "imagenet": ((24, 3200), (32, 6400), (48, 6400)),
+    "ncf": ((1, 32768),),
+    "yolov3": ((4, 64),),
+}
+_NOT_SCALED: Final = "ncf"  # always trains on one GPU with its largest batch
+_BY_GPU_HOURS: Final = ((1, ("cifar10", "ncf")), (10, ("deepspeech2",)), (100, ("yolov3",)), (1000, ("imagenet",)))
+# Without the trace: how many of its jobs come in each of the eight hours, and how many need how many GPU-hours
+_HOUR_SHARES: Final = (0.113, 0.108, 0.072, 0.119, 0.165, 0.21, 0.112, 0.101)
+_LENGTH_SHARES: Final = (0.783, 0.152, 0.046, 0.019)
+
+FIXED: Final = "fixed"  # the user chose GPUs and batch
+ELASTIC: Final = "elastic"  # the user chose the batch
+ADAPTIVE: Final = "adaptive"  # the scheduler chooses GPUs, and the task the best batch for them
+_LINES: Final = {
+    "Pollux": ("pollux", ADAPTIVE),
+    "goodput": ("goodput", ADAPTIVE),
+    "Tiresias": (f"tiresias={16 * 3600}", FIXED),
+    "Optimus+Oracle": ("optimus", ELASTIC),
+}
+FIGURES: Final = {
+    "workloads": "Mean completion time of each workload (section 5.3)",
+    "load": "Mean completion time over the relative job load (figure 8a)",
+}
+
+
+class Batch(NamedTuple):
+    """One batch size of a model: steps to the end of training, noise scale by tenth of it, seconds a step by GPUs."""
+
+    samples: int
+    steps: float
+    noise: tuple[float, ...]
+    step_s: Mapping[int, float]
+
+
+@cache
+def models() -> Mapping[str, Mapping[int, Batch]]:
+    """Return the models by name, each by batch size; the first batch is the initial one."""
+    found: dict[str, dict[int, Batch]] = {}
+    with files(__package__).joinpath("published", "pollux_models.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            noise = tuple(float(row[f"noise_{number}"]) for number in range(_PHASES))
+            step_s = {int(name[5:]): float(cell) for name, cell in row.items() if name.startswith("gpus_") and cell}
+            batch = Batch(int(row["batch"]), float(row["steps"]), noise, step_s)
+            found.setdefault(row["model"], {})[batch.samples] = batch
+    return found
+
+
+class Job(NamedTuple):
+    """A job of a workload: when it comes, its model, and what its user chose."""
+
+    submit_s: float
+    model: str
+    gpus: int
+    batch: int
+
+
+def draw(seed: int, count: int, trace: Path | None = None) -> list[Job]:
+    """Draw a workload by the published rules from the Philly ``trace``; without it, from its rounded shares."""
+    random, of_bert = Random(seed), Random(seed + 3)  # noqa: S311 - AdaptDL's generator
+    sampler = np.random.RandomState(random.randint(0, 1 << 32))
+    known, jobs = _trace(trace), []
+    for place in sampler.choice(len(known), size=count, replace=False).tolist():
+        submit_s, gpu_hours = known[place]
+        model = random.choice(next(names for limit, names in _BY_GPU_HOURS if gpu_hours < limit))
+        chosen = random.choice(_CONFIGURATIONS[model])
+        if model == "deepspeech2" and of_bert.randint(0, 1):
+            model = "bert"
+            chosen = of_bert.choice(_CONFIGURATIONS[model])
+        jobs.append(Job(submit_s, model, *chosen))
+    return sorted(jobs, key=lambda job: job.submit_s)
+
+
+@cache
+def _trace(path: Path | None) -> Sequence[tuple[float, float]]:
+    """Return the time of day and the GPU-hours of all jobs in the eight hours."""
+    if path is None:
+        sampler = np.random.default_rng(0)
+        hours, lengths = (np.asarray(shares) / sum(shares) for shares in (_HOUR_SHARES, _LENGTH_SHARES))
+        times = 3600.0 * (sampler.choice(_HOURS, 20_000, p=hours) + sampler.random(20_000))
+        limits = np.array([limit - 0.5 for limit, _ in _BY_GPU_HOURS])
+        return list(zip(times.tolist(), sampler.choice(limits, 20_000, p=lengths).tolist(), strict=True))
+    found = []
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            time = datetime.fromisoformat(row["timestamp"]) - timedelta(hours=_START_S)
+            gpu_hours = float(row["gpu_time"]) / 3600.0
+            if float(row["duration"]) >= 60.0 and gpu_hours < 1000.0 and time.hour < _HOURS:  # noqa: PLR2004 - rules
+                found.append((float(time.hour * 3600 + time.minute * 60 + time.second), gpu_hours))
+    return found
+
+
+def tasks(jobs: Sequence[Job], kind: str) -> list[TaskSpec]:
+    """Return the jobs as tasks. Work is in samples, or if ``ADAPTIVE`` in samples of the model's initial batch."""
+    return [_task(f"{job.model}-{number}", job, kind) for number, job in enumerate(jobs)]
+
+
+def _task(name: str, job: Job, kind: str) -> TaskSpec:
+    model = models()[job.model]
+    initial, batch = next(iter(model.values())), model[job.batch]
+    if kind == ADAPTIVE:
+        curve, work = curves(job.model)[0], initial.steps * initial.samples
+        most = 1 if job.model == _NOT_SCALED else min(_GPUS, max(model) // _LEAST_LOCAL[job.model])
+    else:
+        curve, work = _curve({gpus: job.batch / step_s for gpus, step_s in batch.step_s.items()}), batch.steps * job.batch
+        most = 1 if job.model == _NOT_SCALED else min(_GPUS, job.batch // _LEAST_LOCAL[job.model])
+    sizes = (job.gpus, job.gpus) if kind == FIXED else (1, most)
+    return TaskSpec(
+        name=name,
+        submit_s=job.submit_s,
+        min_nodes=sizes[0],
+        max_nodes=sizes[1],
+        curve=curve,
+        work_samples=work,
+        start_cost_s=_RESTART_S,
+    )
+
+
+@cache
+def curves(name: str) -> Sequence[SpeedCurve]:
+    """Return the progress of a model by GPUs in each tenth of its training, with the best batch for them."""
+    model = models()[name]
+    initial = next(iter(model))
+    batches = [model[max(model)]] if name == _NOT_SCALED else list(model.values())
+
+    def progress(batch: Batch, gpus: int, phase: int) -> float:
+        noise = batch.noise[phase]
+        return batch.samples / batch.step_s[gpus] * (noise + initial) / (noise + batch.samples)
+
+    sizes = sorted({gpus for batch in batches for gpus in batch.step_s})
+    return [
+        _curve({gpus: max(progress(batch, gpus, phase) for batch in batches if gpus in batch.step_s) for gpus in sizes})
+        for phase in range(_PHASES)
+    ]
+
+
+def _curve(points: Mapping[int, float]) -> SpeedCurve:
+    return SpeedCurve(nodes=tuple(points), rate=tuple(points.values()))
+
+
+def write_phases(path: Path) -> Path:
+    """Write the curves of all models by phase, as rounds read them."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(COLUMNS)
+        for model in models():
+            for phase, curve in enumerate(curves(model)):
+                shown = zip(curve.nodes, curve.rate, strict=True)
+                table.writerows((model, phase / _PHASES, gpus, f"{rate:.6g}") for gpus, rate in shown)
+    return path
+
+
+def _prepare(request: Request) -> list[Figure]:
+    trace = None
+    if request.traces is not None:
+        trace = next(iter(sorted(request.traces.glob("philly*.csv*"))), None)
+        if trace is None:
+            fix = "name the folder of AdaptDL's philly.csv; without it jobs are drawn from its shares"
+            raise BadInput("contains no philly*.csv", where=str(request.traces), fix=fix)
+    phases = str(write_phases(request.folder / "phases.csv"))
+    written: dict[tuple[str, float, int], str] = {}
+
+    def point(line: str, x: float, load: float, seed: int) -> Point:
+        policy, kind = _LINES[line]
+        key = kind, load, seed
+        if key not in written:
+            path = request.folder / f"{kind}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
+            save_tasks(tasks(draw(seed, round(160 * load), trace), kind), path)
+            written[key] = str(path)
+        options = {"cluster": str(_GPUS), "tasks": written[key], "policy": policy, "round_s": 60.0}
+        return Point(line=line, x=x, seed=seed, options=options | ({"phases": phases} if kind == ADAPTIVE else {}))
+
+    def points(name: str) -> Iterator[Point]:
+        seeds = request.seeds or ((6,) if request.quick else _SEEDS)
+        loads = (1.0,) if request.quick or name == "workloads" else (0.5, 1.0, 1.5, 2.0)
+        for line in _LINES:
+            for load in loads:
+                for seed in seeds:
+                    yield point(line, float(seed) if name == "workloads" else load, load, seed)
+
+    return [
+        Figure(
+            name=name,
+            title=FIGURES[name],
+            x="workload" if name == "workloads" else "relative job load",
+            y="mean completion time, s",
+            points=tuple(points(name)),
+            marks=column("completion_s_mean"),
+            digits=0,
+        )
+        for name in request.figures
+    ]
+
+
+POLLUX: Final = Experiment(
+    name="pollux", title="Pollux", source="Qiao and others, OSDI 2021", figures=FIGURES, prepare=_prepare
+)
