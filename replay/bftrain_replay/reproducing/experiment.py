@@ -56,8 +56,8 @@ def column(name: str, unit: float = 1.0, saturated: Callable[[Cells], bool] = la
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One published figure. ``marks`` reads the values of a point from its row; seeds are averaged.
 
-    Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn. ``note`` explains differences on the page.
-    ``ready`` are values that need no run.
+    Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn: in a heat map, lines are the vertical places.
+    ``note`` explains differences on the page. ``ready`` are values that need no run.
     """
 
     name: str
@@ -67,7 +67,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     points: tuple[Point, ...] = ()
     marks: Marks = column("completion_s_mean", HOUR_S)
     ready: tuple[Mark, ...] = ()
-    form: Literal["lines", "steps", "bars"] = "lines"
+    form: Literal["lines", "steps", "bars", "heat"] = "lines"
+    log_x: bool = False
     log_y: bool = False
     digits: int = 2  # behind the decimal point, in tables
     note: str = ""

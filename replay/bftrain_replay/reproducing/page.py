@@ -168,7 +168,9 @@ def _table(figure: Figure, rows: Sequence[Compared]) -> HtmlTable:
 
 
 def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
-    """Draw our values as lines, and the published ones as crosses."""
+    """Draw a heat map, or our values as lines and the published ones as crosses."""
+    if figure.form == "heat":
+        return _heat_map(figure, rows)
     shown = [row for row in rows if not row.saturated]
     values = [
         {"line": row.line, "x": row.x, "y": y, "from": who, "words": f"{row.line}, {_place(row.x)}: {y:,.6g} ({who})"}
@@ -177,7 +179,8 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
         if y is not None
     ]
     names = any(isinstance(row.x, str) for row in rows)
-    x = (category if names else quantity)("x", title=figure.x, scale={"nice": False} if not names else {})
+    scale = {"type": "log"} if figure.log_x else {"nice": False}
+    x = category("x", title=figure.x) if names else quantity("x", title=figure.x, scale=scale)
     y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
     color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend={"columns": 4})
     interpolate = {"interpolate": "step-after"} if figure.form == "steps" else {}
@@ -199,4 +202,26 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
                 {"transform": [{"filter": "datum.from == 'published'"}], "mark": cross},
             ],
         },
+    )
+
+
+def _heat_map(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
+    """Draw our values as the colours of a grid."""
+    values = [{"x": _place(row.x), "line": row.line, "y": row.ours} for row in rows]
+    largest = max((abs(row.ours) for row in rows if row.ours is not None), default=1.0)
+    lines = sorted({row.line for row in rows}, key=float, reverse=True)
+    color = quantity("y", title=figure.y, scale={"scheme": "redblue", "domain": [largest, -largest]})
+    encoding = {
+        "x": category("x", title=figure.x),
+        "y": category("line", title=figure.name, sort=lines),
+        "color": color,
+        "tooltip": {"field": "y", "type": "quantitative"},
+    }
+    return ChartFigure(
+        name=figure.name,
+        title=figure.title,
+        alt=f"{figure.title}: {figure.y} by {figure.x}.",
+        caption="",
+        height=320,
+        spec={"data": {"values": values}, "encoding": encoding, "mark": "rect"},
     )

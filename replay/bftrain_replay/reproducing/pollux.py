@@ -52,7 +52,7 @@ _LINES: Final = {
     "Pollux": ("pollux", ADAPTIVE),
     "goodput": ("goodput", ADAPTIVE),
     "Tiresias": (f"tiresias={16 * 3600}", FIXED),
-    "Optimus+Oracle": ("optimus", ELASTIC),
+    "Optimus+Oracle": ("optimus-by-one", ELASTIC),
 }
 FIGURES: Final = {
     "workloads": "Mean completion time of each workload (section 5.3)",
@@ -98,7 +98,8 @@ def draw(seed: int, count: int, trace: Path | None = None) -> list[Job]:
     known, jobs = _trace(trace), []
     for place in sampler.choice(len(known), size=count, replace=False).tolist():
         submit_s, gpu_hours = known[place]
-        model = random.choice(next(names for limit, names in _BY_GPU_HOURS if gpu_hours < limit))
+        names = next(names for limit, names in _BY_GPU_HOURS if gpu_hours < limit)
+        model = random.choice(names) if len(names) > 1 else names[0]  # one name takes no random number
         chosen = random.choice(_CONFIGURATIONS[model])
         if model == "deepspeech2" and of_bert.randint(0, 1):
             model = "bert"
