@@ -1,7 +1,7 @@
 """Give pending Slurm jobs the priorities of OStrich's order. Run it as an operator every minute: docs/schedule.md.
 
-    python ostrich_slurm.py STATE.json          # reads squeue, calls scontrol
-    python ostrich_slurm.py STATE.json --print  # shows the order instead
+python ostrich_slurm.py STATE.json          # reads squeue, calls scontrol
+python ostrich_slurm.py STATE.json --print  # shows the order instead
 """
 
 import json
@@ -15,7 +15,14 @@ GAP_S = 600  # a job submitted later than this after the first of its user's cam
 SHARES: dict[str, float] = {}  # by user; 1 if not listed
 MOST = 100  # jobs that get a priority; the others wait behind them
 FIRST = 1_000_000  # the largest priority
-SQUEUE = ("squeue", "-h", "-a", "-r", "-O", "JobID:20,UserName:64,SubmitTime:32,NumCPUs:16,TimeLimit:32,TimeUsed:32,State:32")
+SQUEUE = (
+    "squeue",
+    "-h",
+    "-a",
+    "-r",
+    "-O",
+    "JobID:20,UserName:64,SubmitTime:32,NumCPUs:16,TimeLimit:32,TimeUsed:32,State:32",
+)
 
 
 def seconds(text):
@@ -77,14 +84,16 @@ def order(state, queue):
     found = []
     for *_, numbers in sorted(ends):
         own = [queue[number] for number in numbers if number in queue and not queue[number]["runs"]]
-        found += sorted(own, key=lambda job: (job["limit"], job["submit"], job["id"]))
+        found += sorted(own, key=lambda job: (job["limit"], job["submit"]))
     return [job["id"] for job in found]
 
 
 def main(path, *, show):
     """Read the state and the queue, and set priorities."""
     state = json.loads(path.read_text()) if path.exists() else {}
-    text = subprocess.run(SQUEUE, env={**os.environ, "SLURM_TIME_FORMAT": "%s"}, check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(
+        SQUEUE, env={**os.environ, "SLURM_TIME_FORMAT": "%s"}, check=True, capture_output=True, text=True
+    ).stdout
     queue = {job["id"]: job for job in jobs(text)}
     advance(state, queue, time.time())
     for rank, number in enumerate(order(state, queue)[:MOST]):

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bftrain.taskfiles.files import save_tasks
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_replay.reproducing import metrics
+from bftrain_replay.reproducing import blox_metrics
 from bftrain_replay.reproducing.experiment import HOUR_S, Cells, Experiment, Figure, Mark, Marks, Point, Request, column
 
 _GPUS: Final = 128
@@ -40,10 +40,15 @@ _FIXED: Final[Mapping[str, Any]] = {
     "round_s": 300.0,
     "finish": "boundary",
     "max_backlog_s": 1e9,  # Blox goes on with any queue
-    "metrics": f"{Path(metrics.__file__)}:{metrics.TaskQuantiles.__name__}",
+    "metrics": f"{Path(blox_metrics.__file__)}:{blox_metrics.TaskQuantiles.__name__}",
 }
 _CLASS_COUNT: Final = 9  # of models; one is drawn after each gap
-_LIMITS: Final = {"accept all": None, "1.5x": 1.5, "1.2x": 1.2, "1.0x": 1.0}  # demand over GPUs up to which jobs come in
+_LIMITS: Final = {
+    "accept all": None,
+    "1.5x": 1.5,
+    "1.2x": 1.2,
+    "1.0x": 1.0,
+}  # demand over GPUs up to which jobs come in
 
 FIGURES: Final = {
     "completion": "Mean completion time over load, Philly job stream (figure 6)",
@@ -86,7 +91,7 @@ def _point(request: Request, line: str, load: float, **options: object) -> Point
 
 
 def _over_load(name: str, request: Request) -> Figure:
-    lines, loads = (_QUICK_LINES, (4.0, 8.0)) if request.quick else (tuple(_LINES), _LOADS)
+    lines, loads = (_QUICK_LINES, (4.0, _CDF_LOAD)) if request.quick else (tuple(_LINES), _LOADS)
     return Figure(
         name=name,
         title=FIGURES[name],
@@ -102,7 +107,7 @@ def _distribution(name: str, request: Request) -> Figure:
     what = name.removesuffix("-cdf")
 
     def marks(point: Point, cells: Cells) -> Iterable[Mark]:
-        for percent in metrics.PERCENTS:
+        for percent in blox_metrics.PERCENTS:
             value = cells.get(f"metrics_{what}_p{percent}")
             if isinstance(value, int | float):
                 yield Mark(point.line, value / HOUR_S, percent / 100.0)
@@ -125,8 +130,10 @@ def _admission(name: str, request: Request) -> Figure:
             # Blox admits jobs until their demand exceeds the limit, so one GPU more than fits below it
             most = 0 if limit is None else math.floor(limit * _GPUS) + 1
             admission = {"admission": f"load={most / _GPUS!r}"} if most else {}
-            if label != "accept all" or not request.quick:
-                yield Point(line="", x=label, seed=_SEED, options=_point(request, "LAS", 8.0, **admission).options)
+            if label == "1.2x" or not request.quick:
+                yield Point(
+                    line="", x=label, seed=_SEED, options=_point(request, "LAS", _CDF_LOAD, **admission).options
+                )
 
     def marks(point: Point, cells: Cells) -> Iterable[Mark]:
         for what in ("completion", "responsiveness"):

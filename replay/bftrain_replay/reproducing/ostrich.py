@@ -94,7 +94,9 @@ def courses(request: Request, runs: Mapping[str, tuple[Path, ScheduleOptions]]) 
 
     todo = {name: run for name, run in runs.items() if not path(name).exists()}
     with ProcessPoolExecutor() as pool:
-        for name, course in zip(todo, pool.map(_course, *zip(*todo.values(), strict=True)) if todo else (), strict=True):
+        for name, course in zip(
+            todo, pool.map(_course, *zip(*todo.values(), strict=True)) if todo else (), strict=True
+        ):
             write_text(path(name), wire.encode(course).decode())
     return {name: wire.decode(path(name).read_bytes(), Course) for name in runs}
 
@@ -104,7 +106,9 @@ def _slides(request: Request) -> dict[str, Course]:
     for name, campaigns in _SLIDES.items():
         log = request.folder / f"{name}.swf"
         jobs = [(user, run_s) for user, (count, run_s) in enumerate(campaigns, 1) for _ in range(count)]
-        lines = [f"{n} 0 -1 {run_s} 1 -1 -1 1 {run_s} -1 1 {user} 1 1 1 1 -1 -1" for n, (user, run_s) in enumerate(jobs, 1)]
+        lines = [
+            f"{n} 0 -1 {run_s} 1 -1 -1 1 {run_s} -1 1 {user} 1 1 1 1 -1 -1" for n, (user, run_s) in enumerate(jobs, 1)
+        ]
         write_text(log, "; MaxProcs: 6\n" + "\n".join(lines) + "\n")
         for line, policy in {"FCFS": "fcfs", "OStrich": "ostrich"}.items():
             runs[f"{name} {line}"] = log, {"policy": policy, "estimates": "actual"}
@@ -206,9 +210,7 @@ def _prepare(request: Request) -> list[Figure]:
             for run, course in done.items():
                 yield from _BY_RUN[name](run, course)
 
-    return [
-        Figure(name=name, title=FIGURES[name], ready=tuple(marks(name)), **_AXES[name]) for name in request.figures
-    ]
+    return [Figure(name=name, title=FIGURES[name], ready=tuple(marks(name)), **_AXES[name]) for name in request.figures]
 
 
 OSTRICH: Final = Experiment(

@@ -139,7 +139,10 @@ def _task(name: str, job: Job, kind: str) -> TaskSpec:
         curve, work = curves(job.model)[0], initial.steps * initial.samples
         most = 1 if job.model == _NOT_SCALED else min(_GPUS, max(model) // _LEAST_LOCAL[job.model])
     else:
-        curve, work = _curve({gpus: job.batch / step_s for gpus, step_s in batch.step_s.items()}), batch.steps * job.batch
+        curve, work = (
+            _curve({gpus: job.batch / step_s for gpus, step_s in batch.step_s.items()}),
+            batch.steps * job.batch,
+        )
         most = 1 if job.model == _NOT_SCALED else min(_GPUS, job.batch // _LEAST_LOCAL[job.model])
     sizes = (job.gpus, job.gpus) if kind == FIXED else (1, most)
     return TaskSpec(

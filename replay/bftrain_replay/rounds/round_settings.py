@@ -93,7 +93,18 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.one_of(self, "placement", PLACEMENTS)
         if self.gang != "":
             checks.one_of(self, "gang", GANGS)
-        texts = ("admission", "measure", "pairs", "phases", "per_host", "cpus", "memory_gb", "window", "nodes", "metrics")
+        texts = (
+            "admission",
+            "measure",
+            "pairs",
+            "phases",
+            "per_host",
+            "cpus",
+            "memory_gb",
+            "window",
+            "nodes",
+            "metrics",
+        )
         for name in texts:
             if getattr(self, name) != "":
                 checks.text(self, name)
@@ -110,7 +121,9 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.optional_number(self, "until_s", above=0.0)
         check_errors(self, (YES, NO, COMPLETED))
         if self.phases and self.speed_error:
-            checks.reject(self, "speed_error", "is for speeds that stay, and phases change them", "leave out one of them")
+            checks.reject(
+                self, "speed_error", "is for speeds that stay, and phases change them", "leave out one of them"
+            )
         _check_resources(self)
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)

@@ -1,4 +1,4 @@
-"""Metrics of runs in rounds that figures need beyond the columns of a sweep. A point names this file and a class."""
+"""Metrics of Blox's figures that no column of a sweep has."""
 
 from __future__ import annotations
 
