@@ -9,11 +9,16 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 GAP_S = 600  # a job submitted later than this after the first of its user's campaign begins a new one
 SHARES: dict[str, float] = {}  # by user; 1 if not listed
 MOST = 100  # jobs that get a priority; the others wait behind them
+Job = dict[str, Any]
+State = dict[str, Any]
+
 FIRST = 1_000_000  # the largest priority
 SQUEUE = (
     "squeue",
@@ -25,14 +30,16 @@ SQUEUE = (
 )
 
 
-def seconds(text):
+def seconds(text: str) -> int:
     """Read a time of Slurm: D-HH:MM:SS, HH:MM:SS or MM:SS; UNLIMITED counts as a week."""
     days, _, clock = text.rpartition("-")
-    parts = [int(part) for part in clock.split(":")] if clock[:1].isdigit() else [168, 0, 0]
-    return 86_400 * int(days or 0) + sum(part * 60**power for power, part in enumerate(reversed(parts)))
+    found = 86_400 * int(days or 0)
+    for power, part in enumerate(reversed(clock.split(":") if clock[:1].isdigit() else ["168", "0", "0"])):
+        found += int(part) * (1, 60, 3600)[power]
+    return found
 
 
-def jobs(text):
+def jobs(text: str) -> Iterator[Job]:
     """Read the lines of squeue."""
     for line in text.splitlines():
         number, user, submit, cpus, limit, used, state = line.split()
@@ -40,7 +47,7 @@ def jobs(text):
         yield {"id": number, "user": user, "submit": float(submit), "runs": state == "RUNNING", **cost}
 
 
-def advance(state, queue, now):
+def advance(state: State, queue: Mapping[str, Job], now: float) -> None:
     """Bring the virtual schedule up to date: new jobs, jobs that have left, and the CPU time since the last call."""
     campaigns, known = state.setdefault("campaigns", []), state.setdefault("jobs", {})
     for campaign in campaigns:  # what a job did not use of its limit is no work any more
@@ -62,8 +69,8 @@ def advance(state, queue, now):
     state["busy"], state["time"] = sum(job["cpus"] for job in queue.values() if job["runs"]), now
 
 
-def pour(campaigns, work):
-    """Divide CPU time among all users with virtual work, by shares; each user's part goes to the oldest campaign first."""
+def pour(campaigns: list[dict[str, Any]], work: float) -> None:
+    """Divide CPU time among users with virtual work, by shares; a user's part goes to the oldest campaign first."""
     users = {each["user"] for each in campaigns if each["left"] > 0}
     total = sum(SHARES.get(user, 1.0) for user in users)
     for user in users:
@@ -74,35 +81,37 @@ def pour(campaigns, work):
             part -= given
 
 
-def order(state, queue):
+def order(state: State, queue: Mapping[str, Job]) -> list[str]:
     """Return the pending jobs: campaigns by virtual end, the jobs of one by limit."""
-    ends, before = [], {}
+    ends: list[tuple[float, float, str, list[str]]] = []
+    before: dict[str, float] = {}
     for campaign in state["campaigns"]:
         user = campaign["user"]
         before[user] = before.get(user, 0.0) + campaign["left"]
         ends.append((before[user] / SHARES.get(user, 1.0), campaign["created"], user, campaign["jobs"]))
-    found = []
+    found: list[Job] = []
     for *_, numbers in sorted(ends):
         own = [queue[number] for number in numbers if number in queue and not queue[number]["runs"]]
         found += sorted(own, key=lambda job: (job["limit"], job["submit"]))
     return [job["id"] for job in found]
 
 
-def main(path, *, show):
+def main(path: Path, *, show: bool) -> None:
     """Read the state and the queue, and set priorities."""
-    state = json.loads(path.read_text()) if path.exists() else {}
-    text = subprocess.run(
-        SQUEUE, env={**os.environ, "SLURM_TIME_FORMAT": "%s"}, check=True, capture_output=True, text=True
-    ).stdout
-    queue = {job["id"]: job for job in jobs(text)}
+    state: State = json.loads(path.read_text()) if path.exists() else {}
+    times = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+    shown = subprocess.run(SQUEUE, env=times, check=True, capture_output=True, text=True)  # noqa: S603 - no user input
+    queue = {job["id"]: job for job in jobs(shown.stdout)}
     advance(state, queue, time.time())
+    before, after = state.get("priorities", {}), {}
     for rank, number in enumerate(order(state, queue)[:MOST]):
+        after[number] = FIRST - rank
         if show:
-            print(number)
-        elif state["priorities"].get(number) != rank if "priorities" in state else True:
-            subprocess.run(("scontrol", "update", f"JobId={number}", f"Priority={FIRST - rank}"), check=False)
-        state.setdefault("priorities", {})[number] = rank
-    state["priorities"] = {number: rank for number, rank in state.get("priorities", {}).items() if number in queue}
+            sys.stdout.write(f"{number}\n")
+        elif before.get(number) != after[number]:
+            change = ("scontrol", "update", f"JobId={number}", f"Priority={after[number]}")
+            subprocess.run(change, check=False)  # noqa: S603 - the job may have started
+    state["priorities"] = before if show else after
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps(state))
     draft.replace(path)

@@ -70,4 +70,4 @@ def test_priorities_on_a_real_slurm(tmp_path: Path) -> None:
         slurm.run(sys.executable, str(SCRIPT), str(state))
         shown = slurm.run("squeue", "-h", "-t", "PENDING", "--sort=-p", "-o", "%i %Q").stdout.split()
         assert shown == [short, "1000000", long, "999999"]
-        assert json.loads(state.read_text())["priorities"] == {short: 0, long: 1}
+        assert json.loads(state.read_text())["priorities"] == {short: 1_000_000, long: 999_999}

@@ -1,8 +1,8 @@
 """Blox's figures (Agarwal and others, EuroSys 2024): completion time and responsiveness over load, and admission.
 
 The job stream follows Blox's rules: one-GPU jobs whose durations and gaps are drawn from two generators with seed 1.
-In these figures Blox's Tiresias has one queue, so it orders jobs as LAS does. Its Optimus orders jobs by remaining time,
-and a job does more per second where the load leaves GPUs free, by a table.
+In these figures Blox's Tiresias has one queue, so it orders jobs as LAS does. Its Optimus orders jobs by remaining
+time, and a job does more per second where the load leaves GPUs free, by a table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bftrain.taskfiles.files import save_tasks
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.reproducing import blox_metrics
-from bftrain_replay.reproducing.experiment import HOUR_S, Cells, Experiment, Figure, Mark, Marks, Point, Request, column
+from bftrain_replay.reproducing.experiment import HOUR_S, Cells, Experiment, Figure, Mark, Point, Request, column
 
 _GPUS: Final = 128
 _SEED: Final = 1

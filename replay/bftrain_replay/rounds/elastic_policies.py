@@ -134,8 +134,8 @@ class Goodput(_ChosenSizes):
 class OptimusByOne(_ChosenSizes):
     """Optimus as Pollux's authors simulate it: nodes are given out one by one.
 
-    All tasks get their smallest size in order of arrival. Then each node goes to the task that it saves most time, until
-    one more node would save no task any time. Unlike ``optimus``, no step of several nodes is considered.
+    All tasks get their smallest size in order of arrival. Then each node goes to the task that it saves most
+    time, until one more node would save no task any time. Unlike ``optimus``, no step of several nodes is considered.
     """
 
     name = "optimus-by-one"

@@ -87,12 +87,11 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.text(self, "policy")
         checks.one_of(self, "finish", FINISHES)
         checks.one_of(self, "kind_order", KIND_ORDERS)
-        if self.like != "":
-            checks.one_of(self, "like", LIKES)
         checks.one_of(self, "overtaking", (YES, NO))
         checks.one_of(self, "placement", PLACEMENTS)
-        if self.gang != "":
-            checks.one_of(self, "gang", GANGS)
+        for name, choices in (("like", LIKES), ("gang", GANGS)):
+            if getattr(self, name) != "":
+                checks.one_of(self, name, choices)
         texts = (
             "admission",
             "measure",
@@ -130,10 +129,6 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.positive(self, "prices")
         checks.mapped(self, "racks", str)
         self.measured(0)
-        try:
-            self.nodes_of_hosts  # noqa: B018 - raises if it is no such text
-        except ValueError as error:
-            checks.reject(self, "per_host", f"is {self.per_host!r}: {error}", "write 4, or v100=4,p100=2")
 
     @property
     def nodes_of_hosts(self) -> Mapping[str, int]:
@@ -232,6 +227,13 @@ class RoundOptions(TypedDict, total=False):
 
 
 def _check_resources(settings: RoundSettings) -> None:
+    try:
+        settings.nodes_of_hosts  # noqa: B018 - raises if it is no such text
+    except ValueError as error:
+        checks.reject(settings, "per_host", f"is {settings.per_host!r}: {error}", "write 4, or v100=4,p100=2")
+    if settings.phases and settings.speed_error:
+        what = "is for speeds that stay, and phases change them"
+        checks.reject(settings, "speed_error", what, "leave out one of them")
     if settings.resources_of_nodes and settings.pairs:
         what = "limits what a task has alone, and speeds of pairs do not depend on it"
         checks.reject(settings, next(iter(settings.resources_of_nodes)), what, "leave out this, or pairs")
