@@ -48,7 +48,7 @@ def test_distributions_end_with_the_slowest_job(values: Any) -> None:  # noqa: A
         shares = [row["ours"] for row in rows if (row["figure"], row["line"]) == ("completion-cdf", line)]
         assert times == sorted(times)
         assert (shares[0], shares[-1]) == (0.02, 1.0)
-        assert sum(times) / len(times) == pytest.approx(mean, rel=0.1)
+        assert mean <= sum(times) / len(times) <= mean + times[-1] / len(times)  # each time is the largest of its share
     assert means["SRTF"] < means["FIFO"]
 
 
