@@ -121,6 +121,7 @@ def _distribution(name: str, request: Request) -> Figure:
         points=tuple(_point(request, line, _CDF_LOAD) for line in lines),
         marks=marks,
         form="steps",
+        log_x=True,
     )
 
 

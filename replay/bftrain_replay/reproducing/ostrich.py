@@ -46,14 +46,14 @@ FIGURES: Final = {
     "cdf": "Distribution of the stretch of campaigns",
     "users": "Mean stretch of each user's campaigns",
     "utilization": "Utilization over time",
-    "heat": "Campaigns by stretch and utilization: OStrich less fair share",
+    "heat": "Number of campaigns by stretch and utilization, OStrich less fair share",
 }
 # The jobs of both examples: of each campaign, in order, how many and how long; users have numbers from 1
 _SLIDES: Final = {"slowdown": ((6, 1200), (6, 600)), "pareto": ((6, 600), (6, 600))}
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What figures need of one schedule: columns by campaign, and the utilization from each time on."""
+    """One schedule for figures: columns by campaign, and the utilization from each time on."""
 
     user: tuple[str, ...]
     created_s: tuple[float, ...]
@@ -180,7 +180,7 @@ _AXES: Final[Mapping[str, Mapping[str, Any]]] = {
     "cdf": {"x": "stretch", "y": "share of campaigns", "form": "steps", "log_x": True},
     "users": {"x": "users by mean stretch", "y": "mean stretch of campaigns", "log_y": True},
     "utilization": {"x": "share of the time", "y": "utilization"},
-    "heat": {"x": "utilization at the submission", "y": "difference in campaigns", "form": "heat", "digits": 0},
+    "heat": {"x": "utilization at the submission", "y": "stretch", "form": "heat", "digits": 0},
 }
 
 

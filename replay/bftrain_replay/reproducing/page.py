@@ -182,7 +182,8 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
     scale = {"type": "log"} if figure.log_x else {"nice": False}
     x = category("x", title=figure.x) if names else quantity("x", title=figure.x, scale=scale)
     y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
-    color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend={"columns": 4})
+    legend = {"columns": 4, "symbolStrokeWidth": 2}
+    color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend=legend)
     interpolate = {"interpolate": "step-after"} if figure.form == "steps" else {}
     own: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
     if figure.form == "bars" or names:
@@ -206,14 +207,14 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
 
 
 def _heat_map(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
-    """Draw our values as the colours of a grid."""
+    """Draw our values as the colours of a grid, whose vertical places are the lines."""
     values = [{"x": _place(row.x), "line": row.line, "y": row.ours} for row in rows]
     largest = max((abs(row.ours) for row in rows if row.ours is not None), default=1.0)
     lines = sorted({row.line for row in rows}, key=float, reverse=True)
-    color = quantity("y", title=figure.y, scale={"scheme": "redblue", "domain": [largest, -largest]})
+    color = quantity("y", title=figure.title, scale={"scheme": "redblue", "domain": [largest, -largest]})
     encoding = {
         "x": category("x", title=figure.x),
-        "y": category("line", title=figure.name, sort=lines),
+        "y": category("line", title=figure.y, sort=lines),
         "color": color,
         "tooltip": {"field": "y", "type": "quantitative"},
     }
