@@ -156,6 +156,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "optimus": "bftrain_replay.rounds.published_policies:Optimus",
         "pollux": "bftrain_replay.rounds.elastic_policies:Pollux",
         "goodput": "bftrain_replay.rounds.elastic_policies:Goodput",
+        "optimus-by-one": "bftrain_replay.rounds.elastic_policies:OptimusByOne",
         "themis": "bftrain_replay.rounds.published_policies:Themis",
         "srtf-estimated": "bftrain_replay.rounds.published_policies:EstimatedShortest",
         "gandiva": "bftrain_replay.rounds.published_policies:Gandiva",

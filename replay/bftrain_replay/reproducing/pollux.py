@@ -52,7 +52,7 @@ _LINES: Final = {
     "Pollux": ("pollux", ADAPTIVE),
     "goodput": ("goodput", ADAPTIVE),
     "Tiresias": (f"tiresias={16 * 3600}", FIXED),
-    "Optimus+Oracle": ("optimus", ELASTIC),
+    "Optimus+Oracle": ("optimus-by-one", ELASTIC),
 }
 FIGURES: Final = {
     "workloads": "Mean completion time of each workload (section 5.3)",

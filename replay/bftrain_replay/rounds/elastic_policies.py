@@ -129,3 +129,36 @@ class Goodput(_ChosenSizes):
         problem = AllocationProblem(pool=pool, horizon_s=self._horizon_s, objective="goodput", tasks=tasks)
         found = solve(problem, "exact").sizes
         return np.array([found[task.name] for task in tasks], dtype=np.intp)
+
+
+class OptimusByOne(_ChosenSizes):
+    """Optimus as Pollux's authors simulate it: nodes are given out one by one.
+
+    All tasks get their smallest size in order of arrival. Then each node goes to the task that it saves most
+    time, until one more node would save no task any time. Unlike ``optimus``, no step of several nodes is considered.
+    """
+
+    name = "optimus-by-one"
+
+    def chosen(self, contenders: CompetingTasks) -> Places:
+        """Return the sizes."""
+        free, left = int(contenders.free[0]), contenders.left_samples
+        found, saved, times = np.zeros(len(contenders), dtype=np.intp), np.zeros(len(contenders)), []
+        for number, task in enumerate(contenders.tasks):
+            with np.errstate(divide="ignore"):
+                times.append(left[number] / task.curve.speeds(task.max_nodes))
+            if task.min_nodes <= free:
+                found[number] = task.min_nodes
+                free -= task.min_nodes
+
+        def look(number: int) -> None:
+            size, time_s = found[number], times[number]
+            saved[number] = time_s[size] - time_s[size + 1] if 0 < size < len(time_s) - 1 else 0.0
+
+        for number in range(len(contenders)):
+            look(number)
+        while free and (best := int(saved.argmax())) >= 0 and saved[best] > 0.0:
+            found[best] += 1
+            free -= 1
+            look(best)
+        return found

@@ -16,7 +16,7 @@ def task(name: str, work: float, curve: SpeedCurve = LINEAR, **more: float) -> T
     return TaskSpec(name=name, max_nodes=4, curve=curve, work_samples=work, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("policy", ["pollux", "goodput"])
+@pytest.mark.parametrize("policy", ["pollux", "goodput", "optimus-by-one"])
 def test_nodes_go_where_they_help(policy: str) -> None:
     tasks = [task("scales", 60_000.0), task("flat", 60_000.0, FLAT)]
     table = rounds({"": 4}, tasks, policy=policy, round_s=60.0, until_s=6_000.0).tasks_table
