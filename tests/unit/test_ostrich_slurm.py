@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.slurm import Slurm, lacking
+from tests.helpers.slurm import Slurm, lacking, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ostrich_slurm.py"
 
@@ -65,6 +65,7 @@ def test_times_of_slurm(script: ModuleType, text: str, expected: int) -> None:
 def test_priorities_on_a_real_slurm(tmp_path: Path) -> None:
     with Slurm(nodes=1, more_settings="PriorityType=priority/multifactor") as slurm:
         slurm.submit("sleep 60", "--time=10")
+        wait_until(lambda: bool(slurm.run("squeue", "-h", "-t", "RUNNING").stdout), "the first job runs", slurm.logs)
         long, short = slurm.submit("sleep 1", "--time=30"), slurm.submit("sleep 1", "--time=5")
         state = tmp_path / "state.json"
         slurm.run(sys.executable, str(SCRIPT), str(state))
