@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from bftrain.errors import BadInput
 from bftrain.taskfiles.files import save_tasks
 from bftrain.values.task import TaskSpec
+from bftrain_datasets.workloads.job import WorkloadOptions
 from bftrain_datasets.workloads.speed_table import load_speed_table
 from bftrain_datasets.workloads.workload import import_workload
-from bftrain_datasets.workloads.workload_options import WorkloadOptions
 
 KINDS: Final = ("v100", "p100", "k80")
 SPEEDS: Final = Path(str(files(__package__).joinpath("published", "gavel_throughputs.json.gz")))
