@@ -75,7 +75,7 @@ def test_tasks_of_a_file_arrive_at_another_rate(tmp_path: Path, monkeypatch: pyt
     for name, gap_s in (("slow", 600.0), ("fast", 150.0)):
         bftrain.save_tasks([replace(task, submit_s=gap_s * place) for place, task in enumerate(mix)], f"{name}.toml")
     slow, faster, fast = (
-        swept({**small(), "tasks": f"{name}.toml", **options}, tmp_path / f"out-{place}").rows[0].cells["efficiency"]
+        swept({**small(), "tasks": f"{name}.toml", **options}, tmp_path / f"out-{place}").rows[0].cells["waited_s_mean"]
         for place, (name, options) in enumerate([("slow", {}), ("slow", {"grid": {"tasks.rate": [4]}}), ("fast", {})])
     )
     assert faster == fast != slow
