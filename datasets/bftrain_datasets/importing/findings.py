@@ -262,6 +262,7 @@ class _Running:
     node_s: float
     first: str
     done: str
+    turn: int
 
 
 _CLOCK_FINDINGS: Final = (
@@ -281,6 +282,7 @@ class FindingsTally:
         self._running: dict[str, _Running] = {}
         self.file = ""  # the file being read
         self.line = 0
+        self.turn = 0  # grows with each row, so that the first place of a finding is that of the first row
         self._open = False  # whether the row is not yet used or set aside
         self._unended = ""  # the place of a last line without an end
 
@@ -295,6 +297,7 @@ class FindingsTally:
             raise Fault("a reader neither used a row nor set it aside", where=self.where)
         self.read += 1
         self.line = line
+        self.turn += 1
         self._open = True
 
     def use(self) -> None:
@@ -302,9 +305,18 @@ class FindingsTally:
         self._close_row()
         self.used += 1
 
-    def use_many(self, rows: int) -> None:
-        """Begin and use several rows at once."""
+    def use_later(self) -> None:
+        """Complete the row; ``use_many`` or ``set_many_aside`` decides on it later."""
+        self._close_row()
+
+    def begin_many(self, rows: int) -> int:
+        """Begin several rows, completed by ``use_many`` and ``set_many_aside``; return the turn of the first."""
         self.read += rows
+        self.turn += rows
+        return self.turn - rows + 1
+
+    def use_many(self, rows: int) -> None:
+        """Use several rows."""
         self.used += rows
 
     def set_aside(self, reason: str, node_s: float = 0.0) -> None:
@@ -318,8 +330,7 @@ class FindingsTally:
             self.note("truncated")
 
     def set_many_aside(self, reason: str, rows: int, node_s: float) -> None:
-        """Begin several rows, the first at the present line, and set them aside."""
-        self.read += rows
+        """Set several rows aside, the first of which is at the present line."""
         self.aside[reason] += rows
         self.note(reason, count=rows, node_s=node_s)
 
@@ -329,6 +340,7 @@ class FindingsTally:
             raise Fault("a reader neither used a row nor set it aside", where=self.where)
         self.used -= 1
         self.file, self.line = file, line
+        self.turn += 1
         self._open = True
 
     def unuse(self, reason: str, where: str, count: int, node_s: float) -> None:
@@ -341,13 +353,13 @@ class FindingsTally:
         """Count something under a hazard; the first place is kept: the one being read, if none is given."""
         known = self._running.get(name)
         if known is None:
-            place = self.where if where is None else where
-            self._running[name] = _Running(count, node_s, place, done or HAZARDS[name].done)
-        else:
-            known.count += count
-            known.node_s += node_s
-            if done not in known.done:  # a kind with several treatments
-                known.done += f"; {done}"
+            known = self._running[name] = _Running(0, 0.0, "", done or HAZARDS[name].done, self.turn + 1)
+        elif done not in known.done:  # a kind with several treatments
+            known.done += f"; {done}"
+        known.count += count
+        known.node_s += node_s
+        if self.turn < known.turn:
+            known.turn, known.first = self.turn, self.where if where is None else where
 
     def has(self, name: str) -> bool:
         """Return whether something was counted under a hazard."""

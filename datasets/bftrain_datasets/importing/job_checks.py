@@ -1,12 +1,12 @@
-"""RecordIntake: receives the rows of all readers and checks every job by the same rules."""
+"""RecordIntake: receives the rows of all readers and checks every job by the same rules, many at once in columns."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,31 @@ from bftrain.errors import BadInput, suggestion
 from bftrain.node_units import NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
-from bftrain_datasets.importing import unit_sets
-from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.findings import FindingsTally, RowCounts
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
-from bftrain_datasets.importing.job_columns import JobStays, file_and_line, place_of
-from bftrain_datasets.importing.known_texts import KnownTexts
-from bftrain_datasets.importing.machine_nodes import HeldNodes, MachineNodes, is_range_of
+from bftrain_datasets.importing.job_columns import BAD_TIME, JobStays, JobTable, Texts, file_and_line, key_of, place_of
+from bftrain_datasets.importing.machine_nodes import (
+    OF_NODES,
+    REASON,
+    REPEATED,
+    SIZE,
+    STORED,
+    SURE,
+    UNKNOWN,
+    Expand,
+    HeldNodes,
+    MachineNodes,
+    NodeSets,
+    Units,
+    is_range_of,
+    shares_of,
+)
 from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJobTable
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
-from bftrain_datasets.log.idle_doubts import ROWS_ASIDE, DoubtfulStays
-from bftrain_datasets.log.provenance import DoubtfulTime
+from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE, DoubtfulStays
+from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding
 
 MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years at one a minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
@@ -34,10 +47,16 @@ _MOST_CLUSTERS: Final = 8  # listed in a message
 # Reasons to reject rows whose jobs may have held nodes
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
 RUNNING: Final = math.inf  # the end of a job that still runs
+_ROWS_AT_ONCE: Final = 1 << 13  # of the jobs that readers pass one by one
+_TIMES: Final = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Places = NDArray[np.int64]
 
 
 class RecordIntake(FindingsTally):
-    """Receives rows. A reader calls ``row`` for each, and then exactly one of ``job``, ``use`` and ``set_aside``.
+    """Receives rows. A reader calls ``take`` with many jobs, or ``row`` for each, and then one of the next three.
 
     - ``job``: the row describes a job that held nodes. The checks here decide whether it counts.
     - ``use`` after any number of ``state`` or ``counted``: the row has states of nodes, or the number of busy ones.
@@ -53,7 +72,9 @@ class RecordIntake(FindingsTally):
         self.doubtful_stays = DoubtfulStays()
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
-        self.stays = JobStays()
+        self.stays_so_far = JobStays()
+        self._rows: list[tuple[Any, ...]] = []  # jobs that are not checked yet
+        self.sets = NodeSets()
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
         self.reports_outages: bool | None = None  # False if only another file could report them
@@ -71,10 +92,14 @@ class RecordIntake(FindingsTally):
         self.file_names: list[str] = []
         self.file_number = 0  # of the file being read, from 1 on
         self.preemptible_seen: set[str] = set()  # partitions from the options in which jobs ran
-        self._preemptible = frozenset(self.options.preemptible)
         self.machine = MachineNodes(self.options.nodes, self)
-        self.known_texts = KnownTexts()
         self._clusters: dict[str, str] = {}  # cluster -> its first place
+
+    @property
+    def stays(self) -> JobStays:
+        """The jobs whose rows are used."""
+        self.settle()
+        return self.stays_so_far
 
     @property
     def size(self) -> int:
@@ -109,17 +134,25 @@ class RecordIntake(FindingsTally):
     def close(self) -> None:
         """Process the jobs without a recorded end, after all files."""
         self._check_clusters()
-        self.machine.known_sets.clear()
+        self.settle()
         closed = self.open_jobs.close()
         for job, end_s, restarted in closed.jobs:
             if restarted:
                 self.note("restarted", where=self.place_name(job.place))
             self.reopen_place(job.place)
-            self.job(job.job, job.start_s, end_s, job.nodes, queue=job.queue, expand=job.expand, units=job.units)
+            self.job(
+                *(job.job, job.start_s, end_s, job.nodes),
+                queue=job.queue,
+                expand=job.expand,
+                units=job.units,
+                user=job.user,
+                submit_s=job.submit_s,
+            )
+        self.settle()
         if closed.lost_ends_s:
             self.unuse("missing_time", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
             for end_s in closed.lost_ends_s:
-                self._doubt(None, end_s, 1)
+                self.doubt(None, end_s, 1)
         same = self.machine.spellings()
         if same:
             first = next(iter(same))
@@ -174,49 +207,113 @@ class RecordIntake(FindingsTally):
         queue: str = "",
         preempted: bool = False,
         node_failed: bool = False,
-        expand: Callable[[str], Sequence[str]] = expand_set,
-        units: str = "",
+        expand: Expand = expand_set,
+        units: Units = 0,
+        user: str = "",
+        submit_s: float | None = None,
+        most: int = 0,
+        on_use: Callable[[], object] | None = None,
     ) -> None:
-        """Check the row's job, and use the row or set it aside.
+        """Complete the row with a job; it is checked with others, and used or set aside.
 
         ``start_s`` is None if the job never started, ``end_s`` is ``RUNNING``, or None if not recorded.
         ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` is the number of nodes,
         instead of names or as a check of them; 0 if not recorded. ``units`` are its GPUs or cores,
-        if these are counted (``unit_sets.shares_of``). ``node_failed`` means that a node failure killed the job.
+        if these are counted. ``node_failed`` means that a node failure killed the job. ``most`` is the largest number
+        of nodes that it may have held, ``on_use`` is called if the row is used.
         """
-        if start_s is None or end_s is None or not -math.inf < start_s < end_s:
-            reason = _no_stay_reason(start_s, end_s, named=bool(nodes))
-            if reason in MAY_HAVE_RUN:
-                self._doubt(start_s, end_s, count or size_of(nodes, expand))
-            self.set_aside(reason)
-            return
-        held_s = end_s - start_s
-        held, reason = self.held_by(nodes, count, expand, units=units)
-        reason = reason or self._rejection_reason(held, start_s, end_s, queue, named=bool(nodes))
-        if reason:
-            size = held.size or (0 if reason == "bad_value" else min(count, MOST_NODES))
-            if reason == "not_selected" and held_s != RUNNING:
-                self.stays.add_outside(job, start_s)
-            if reason in MAY_HAVE_RUN:
-                self._doubt(start_s, end_s, max(size, held.unknown))
-            self.set_aside(reason, 0.0 if held_s == RUNNING else held_s * size)
-            return
-        self._note_job(held, held_s, preempted=preempted)
-        if node_failed:
-            self.failed_places.append(self.place())
-        self.use()
-        self.observed(start_s if held_s == RUNNING else end_s)
-        number = self.number_of(held)
-        self.stays.add(
-            start_s=start_s, end_s=end_s, node_set=number, count=held.size, job=job, place=self.place(), queue=queue
+        self.use_later()
+        if self.options.unit != NODE:
+            number = self.sets.number(nodes, expand, units)
+        else:
+            number = self.sets.number(nodes, expand) if nodes else -1
+        start_s, end_s = (math.nan if at is None else BAD_TIME if at != at else at for at in (start_s, end_s))  # noqa: PLR0124 - NaN
+        submit_s = math.nan if submit_s is None else submit_s
+        where = (self.place(), self.turn, on_use)
+        self._rows.append(
+            (job, start_s, end_s, number, count, queue, user, submit_s, preempted, node_failed, most, *where)
         )
+        if len(self._rows) == _ROWS_AT_ONCE:
+            self.settle()
 
-    def _doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
+    def settle(self) -> None:
+        """Check the jobs that were passed one by one."""
+        if not self._rows:
+            return
+        columns = list(zip(*self._rows, strict=True))
+        self._rows.clear()
+        job, start, end, sets, count, queue, user, submit, preempted, node_failed, most, places, turns, calls = columns
+        table = JobTable(
+            lines=np.array(places, dtype=np.int64),
+            job=job,
+            start=np.array(start, dtype=np.float64),
+            end=np.array(end, dtype=np.float64),
+            count=_sizes(count),
+            queue=Texts.of(queue) if any(queue) else None,
+            user=Texts.of(user) if any(user) else None,
+            submit=np.array(submit, dtype=np.float64),
+            preempted=np.array(preempted, dtype=np.bool_),
+            node_failed=np.array(node_failed, dtype=np.bool_),
+            most=_sizes(most) if any(most) else None,
+        )
+        self._check(table, table.lines, np.array(turns, dtype=np.int64), np.array(sets, dtype=np.int64), calls)
+
+    def take(self, table: JobTable, expand: Expand = expand_set) -> None:
+        """Begin the rows of a table of jobs, check them, and use them or set them aside."""
+        if not len(table):
+            return
+        self.settle()
+        turns = self.begin_many(len(table)) + np.arange(len(table))
+        self._check(table, place_of(self.file_number, 0) | table.lines, turns, self._numbers(table, expand))
+
+    def _numbers(self, table: JobTable, expand: Expand) -> Places:
+        """Return the numbers of the node sets in a table, -1 for none."""
+        number, nodes = self.sets.number, table.nodes
+        if self.options.unit != NODE:
+            texts = [""] * len(table) if nodes is None else nodes.cells()
+            units: Sequence[Units] = np.maximum(table.count, 0).tolist() if table.units is None else table.units
+            pairs = zip(texts, units, strict=True)
+            return np.fromiter((number(text, expand, held) for text, held in pairs), np.int64, len(table))
+        if nodes is None:
+            return np.full(len(table), -1, dtype=np.int64)
+        numbers = np.full(len(nodes.texts) + 1, -1, dtype=np.int64)  # the last is for rows without a text
+        numbers[:-1] = [number(text, expand) for text in nodes.texts]
+        return numbers[nodes.codes]
+
+    def _check(
+        self,
+        table: JobTable,
+        places: Places,
+        turns: Places,
+        sets: Places,
+        calls: Sequence[Callable[[], object] | None] = (),
+    ) -> None:
+        here = self.file, self.file_number, self.line, self.turn
+        _Check(self, table, places, turns, sets).run(calls)
+        if self.sets.is_large:
+            self.sets.clear()
+        self.file, self.file_number, self.line, self.turn = here
+
+    def go_to(self, place: int, turn: int) -> None:
+        """Return to a row, so that it is the place of what is noted next."""
+        self.file_number, self.line = file_and_line(place)
+        self.file, self.turn = self.file_names[self.file_number - 1], turn
+
+    def rows(self) -> RowCounts:
+        """Return the counts, after checking that they add up."""
+        self.settle()
+        return super().rows()
+
+    def findings(self) -> tuple[LogFinding, ...]:
+        """Return the findings."""
+        self.settle()
+        return super().findings()
+
+    def doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
         """Record that a job may have held at least one node, from or to an unknown time."""
         begin_s = start_s if start_s is not None and math.isfinite(start_s) else -math.inf
-        self.doubtful_stays.add(
-            ROWS_ASIDE, begin_s, RUNNING if end_s is None or math.isnan(end_s) else end_s, max(1, nodes)
-        )
+        until_s = end_s if end_s is not None and end_s > BAD_TIME else RUNNING
+        self.doubtful_stays.add(ROWS_ASIDE, begin_s, until_s, max(1, nodes))
 
     def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
         """Set the state of nodes from ``time_s`` on; complete the row by ``use``."""
@@ -241,6 +338,7 @@ class RecordIntake(FindingsTally):
         At ``times`` the ``nodes``, which are indices in ``node_names``, change to ``states``.
         """
         self.has_states = True
+        self.begin_many(rows)
         self.use_many(rows)
         wanted = [name for name in node_names if not self.machine.is_fixed or name in self.machine.places]
         if len(wanted) < len(node_names):
@@ -263,105 +361,226 @@ class RecordIntake(FindingsTally):
         self.count_active.append(active)
         self.count_total.append(total)
 
-    def is_preemptible(self, queue: str) -> bool:
-        """Return whether the options list this partition, and record that it exists."""
-        if not queue or queue not in self._preemptible:
-            return False
-        self.preemptible_seen.add(queue)
-        return True
-
-    def number_of(self, held: HeldNodes) -> int:
-        """Return the number of a node set, assigned at its first use."""
-        if held.nodes:
-            held.number, held.nodes = self.stays.add_set(held.nodes, held.units), ()
-        return held.number
-
-    def _rejection_reason(self, held: HeldNodes, start_s: float, end_s: float, queue: str, *, named: bool) -> str:
-        if self.is_preemptible(queue):
-            return "preemptible"
-        if held.size == 0 or not (named or self.options.counts):
-            return "other_nodes" if held.unknown else "no_nodes"
-        begin_s, until_s = self.options.window
-        if (begin_s is not None and end_s <= begin_s) or (until_s is not None and start_s >= until_s):
-            return "not_selected"
-        return ""
-
-    def _note_job(self, held: HeldNodes, held_s: float, *, preempted: bool) -> None:
-        known_s = 0.0 if held_s == RUNNING else held_s
-        if preempted:
-            self.note("preemption", node_s=held.size * known_s)
-        if held.unknown:
-            self.note("unknown_nodes", count=held.unknown, node_s=held.unknown * known_s)
-        if held.repeated:
-            self.note("notation", count=held.repeated)
-
-    @property
-    def known_sets(self) -> Mapping[str, HeldNodes]:
-        """Cached node sets, if every job holds all nodes of its set."""
-        return self.machine.known_sets if self.options.unit == NODE and not self.options.counts else {}
-
-    def held_by(
-        self,
-        nodes: str,
-        count: int,
-        expand: Callable[[str], Sequence[str]] = expand_set,
-        rows: int = 1,
-        units: str = "",
-    ) -> tuple[HeldNodes, str]:
-        """Return the nodes of rows with this node set and count, and the reason to reject them, in which case none."""
+    def held_by(self, number: int, count: int, rows: int) -> int:
+        """Return the number of the expanded node set that rows hold, or that has the reason to reject them."""
+        sets = self.sets
+        text, held = sets.texts[number], sets.held(number)
         if self.options.unit != NODE:
-            return self._units_held(nodes, count, expand, rows, units)
-        if not nodes or self.options.counts:
-            if nodes:
-                self.note("names_unused", count=rows)
-            return (HeldNodes(count), "") if 0 <= count <= MOST_NODES else (HeldNodes(0), "bad_value")
-        if count and is_range_of(count, nodes):
+            if held is None:
+                held = self._units_held(text, sets.expand_of(number), sets.units_of(number))
+                sets.keep(number, held, sure=False)
+            if count and held.of_nodes and held.of_nodes != count and not held.reason:
+                return sets.odd(HeldNodes(0, reason="bad_nodes"))
+            if held.assumed:
+                self.note(held.assumed, count=rows)
+            return number
+        may_be_range = text[0].isdigit()
+        if count and may_be_range and is_range_of(count, text):
             self.note("notation", count=rows)
-            nodes, expand = f"[{nodes}]", expand_set
-        held = self.machine.set_of(nodes, expand, count)
+            return self.held_by(sets.number(f"[{text}]"), count, 0)
         if held is None:
-            return HeldNodes(0), "bad_nodes"
-        if count and held.size + held.unknown != count:
-            return HeldNodes(0, held.size + held.unknown), "bad_nodes"
-        return held, ""
+            held = self.machine.held(text, sets.expand_of(number), count)
+            if held.reason and held.unknown:  # another number of nodes than recorded
+                return sets.odd(held)
+            sets.keep(number, held, sure=not may_be_range)
+        if count and held.size + held.unknown != count and not held.reason:
+            return sets.odd(HeldNodes(0, held.size + held.unknown, reason="bad_nodes"))
+        return number
 
-    def _units_held(
-        self, nodes: str, count: int, expand: Callable[[str], Sequence[str]], rows: int, units: str
-    ) -> tuple[HeldNodes, str]:
-        """Return the GPUs or cores that rows hold, by node, in the form of ``held_by``."""
+    def _units_held(self, nodes: str, expand: Expand, units: Units) -> HeldNodes:
+        """Return the GPUs or cores that jobs hold, by node."""
         try:
-            total = unit_sets.total_of(units)
+            if units is None:
+                return HeldNodes(0, reason="bad_nodes")
+            total = units if isinstance(units, int) else sum(max(number, 1) for _, number in shares_of((), units))
             named = total and nodes and not self.options.counts
-            held = self.machine.shares_of(nodes, units, expand) if named else HeldNodes(total)
+            held = self.machine.held_with_units(nodes, units, expand) if named else HeldNodes(total)
         except ValueError:
-            return HeldNodes(0), "bad_nodes"
+            return HeldNodes(0, reason="bad_nodes")
         if not held.size + held.unknown:
-            return held, "no_usage"
-        if held.size > MOST_NODES:
-            return HeldNodes(0), "bad_value"
-        if count and held.of_nodes and held.of_nodes != count:
-            return HeldNodes(0), "bad_nodes"
-        if held.assumed:
-            self.note(held.assumed, count=rows)
-        return held, ""
+            held.reason = "no_usage"
+        elif held.size > MOST_NODES:
+            return HeldNodes(0, reason="bad_value")
+        return held
 
 
-def _no_stay_reason(start_s: float | None, end_s: float | None, *, named: bool) -> str:
-    """Return why times (NaN if unreadable) describe no stay on nodes, or an empty text."""
-    if any(each is not None and math.isnan(each) for each in (start_s, end_s)):
-        return "bad_time"
-    if start_s is None:
-        return "missing_time" if end_s and end_s != RUNNING and named else "no_usage"
-    if end_s is None:
-        return "missing_time"
-    if not math.isfinite(start_s):
-        return "bad_time"
-    return "bad_value" if end_s < start_s else "no_usage" if end_s == start_s else ""
+def _sizes(sizes: Sequence[int]) -> Places:
+    """Return numbers of nodes; those larger than any machine, which may exceed 64 bits, are cut."""
+    return np.array([max(-1, min(size, MOST_NODES + 1)) for size in sizes], dtype=np.int64)
 
 
-def size_of(nodes: str, expand: Callable[[str], Sequence[str]]) -> int:
-    """Return the size of a node set, or 0 if unreadable."""
-    try:
-        return len(set(expand(nodes))) if nodes else 0
-    except ValueError:
-        return 0
+class _Check:
+    """Checks the jobs of a table and uses their rows or sets them aside; the first reason that applies counts."""
+
+    def __init__(self, intake: RecordIntake, table: JobTable, places: Places, turns: Places, sets: Places) -> None:
+        self._intake = intake
+        self._table = table
+        self._places = places
+        self._turns = turns
+        self._sets = sets  # the number of each row's node set, or -1
+        self._left = np.ones(len(table), dtype=np.bool_)
+        self._named = sets >= 0
+        if intake.options.unit != NODE:
+            used, which = np.unique(sets, return_inverse=True)
+            self._named = np.array([bool(intake.sets.texts[number]) for number in used.tolist()])[which]
+
+    def run(self, calls: Sequence[Callable[[], object] | None]) -> None:
+        table, intake = self._table, self._intake
+        if table.reason is not None:
+            for number, reason in enumerate(table.reasons):
+                self._set_aside(reason, table.reason == number)
+        start, end = table.start, table.end
+        with np.errstate(invalid="ignore"):
+            held_s = end - start
+        bad = np.isinf(start) | (end == BAD_TIME)
+        no_start = np.isnan(start) & np.isfinite(end) & (end != 0) & self._named
+        masks = (bad, no_start, np.isnan(start), np.isnan(end), held_s < 0, held_s == 0)
+        for reason, mask in zip(_TIMES, masks, strict=True):
+            self._set_aside(reason, mask, size=self._sizes_of(mask) if reason in MAY_HAVE_RUN else None)
+        if not self._left.any():
+            return
+        held, unknown, repeated, why = self._hold()
+        size = np.where(held > 0, held, np.minimum(table.count, MOST_NODES))
+        known_s = np.where(np.isinf(held_s), 0.0, held_s)
+        weight = known_s * size
+        for number, reason in enumerate(OF_NODES):
+            count = None if reason == "bad_value" else weight
+            self._set_aside(reason, why == number, count, np.maximum(size, unknown))
+        self._set_aside("preemptible", self._preemptible(), weight)
+        empty = (held == 0) | (~self._named & (not intake.options.counts))
+        self._set_aside("other_nodes", empty & (unknown > 0), weight)
+        self._set_aside("no_nodes", empty, weight, size)
+        self._set_outside_aside(weight)
+        self._use(np.flatnonzero(self._left), size, known_s, unknown, repeated)
+        for row in np.flatnonzero(self._left).tolist() if any(calls) else ():
+            call = calls[row]
+            if call is not None:
+                self._go_to(row)
+                call()
+
+    def _set_outside_aside(self, weight: Floats) -> None:
+        """Set jobs outside the window aside, and record those that ended."""
+        begin_s, until_s = self._intake.options.window
+        start, end = self._table.start, self._table.end
+        outside = np.zeros(start.size, dtype=np.bool_)
+        if begin_s is not None:
+            outside |= end <= begin_s
+        if until_s is not None:
+            outside |= start >= until_s
+        for row in np.flatnonzero(outside & self._left & ~np.isinf(end)).tolist():
+            self._intake.stays_so_far.add_outside(self._table.job[row], float(start[row]))
+        self._set_aside("not_selected", outside, weight)
+
+    def _go_to(self, row: int) -> None:
+        self._intake.go_to(int(self._places[row]), int(self._turns[row]))
+
+    def _set_aside(self, reason: str, mask: Bools, node_s: Floats | None = None, size: Places | None = None) -> None:
+        """Set the rows in ``mask`` aside; ``size`` is the number of nodes that these may have held."""
+        rows = np.flatnonzero(mask & self._left)
+        if not rows.size:
+            return
+        self._go_to(int(rows[0]))
+        self._intake.set_many_aside(reason, rows.size, 0.0 if node_s is None else float(node_s[rows].sum()))
+        self._left[rows] = False
+        if size is not None and reason in MAY_HAVE_RUN:
+            stays = (self._table.start[rows], self._table.end[rows], size[rows])
+            for start_s, end_s, nodes in zip(*(column.tolist() for column in stays), strict=True):
+                self._intake.doubt(start_s, end_s, nodes)
+
+    def _sizes_of(self, mask: Bools) -> Places:
+        """Return the node counts of the rows in the mask, as far as recorded: only needed for rejected rows."""
+        size = np.clip(self._table.count, 0, MOST_NODES)
+        known: dict[int, int] = {}
+        for row in np.flatnonzero(mask & self._left & (size == 0) & (self._sets >= 0)).tolist():
+            number = int(self._sets[row])
+            if number not in known:
+                known[number] = self._intake.sets.size_of(number)
+            size[row] = known[number]
+        return size
+
+    def _preemptible(self) -> Bools:
+        queue, options = self._table.queue, self._intake.options
+        if queue is None or not options.preemptible:
+            return np.zeros(len(self._table), dtype=np.bool_)
+        known = np.array([text in options.preemptible for text in queue.texts] + [False])[queue.codes]
+        for code in np.unique(queue.codes[known & self._left]).tolist():
+            self._intake.preemptible_seen.add(queue.texts[code])
+        return known
+
+    def _hold(self) -> tuple[Places, Places, Places, Places]:
+        """Return for each row its nodes of the machine, others, repeated ones, and the reason to reject it or -1.
+
+        Each combination of node set and count is looked up once, in the order of the rows.
+        """
+        intake, table, sets = self._intake, self._table, self._intake.sets
+        count = np.clip(table.count, -1, MOST_NODES + 1)
+        nameless = self._sets < 0
+        if intake.options.counts and intake.options.unit == NODE:
+            unused = np.flatnonzero(self._left & ~nameless)
+            if unused.size:
+                self._go_to(int(unused[0]))
+                intake.note("names_unused", count=unused.size)
+            nameless = np.ones(len(table), dtype=np.bool_)
+            self._sets = np.full(len(table), -1, dtype=np.int64)
+        facts = sets.facts[:, self._sets]
+        total = facts[SIZE] + facts[UNKNOWN]
+        sure = (facts[SURE] == 1) & ((count == 0) | (count == total) | (facts[REASON] >= 0))
+        rows = np.flatnonzero(self._left & ~nameless & ~sure)
+        if rows.size:
+            key = self._sets[rows] * (MOST_NODES + 3) + count[rows]
+            _, first, kind, times = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+            numbers = np.empty(first.size, dtype=np.int64)
+            for place in np.argsort(first).tolist():
+                row = int(rows[first[place]])
+                self._go_to(row)
+                numbers[place] = intake.held_by(int(self._sets[row]), int(count[row]), int(times[place]))
+            sets.write()
+            self._sets = self._sets.copy()
+            self._sets[rows] = numbers[kind]
+            facts[:, rows] = sets.facts[:, self._sets[rows]]
+        held, unknown, repeated, reason = facts[SIZE], facts[UNKNOWN], facts[REPEATED], facts[REASON]
+        fits = (count >= 0) & (count <= MOST_NODES)
+        held[nameless], unknown[nameless], repeated[nameless] = np.where(fits, count, 0)[nameless], 0, 0
+        reason[nameless] = np.where(fits, -1, OF_NODES.index("bad_value"))[nameless]
+        return held, unknown, repeated, reason
+
+    def _use(self, rows: Places, size: Places, known_s: Floats, unknown: Places, repeated: Places) -> None:
+        if not rows.size:
+            return
+        table, intake = self._table, self._intake
+        stays = intake.stays_so_far
+        used = np.unique(self._sets[rows])
+        intake.sets.store(used[used >= 0], stays.add_set)
+        for name, number in (("unknown_nodes", unknown), ("notation", repeated)):
+            some = rows[number[rows] > 0]
+            if some.size:
+                self._go_to(int(some[0]))
+                node_s = float((number * known_s)[some].sum()) if name == "unknown_nodes" else 0.0
+                intake.note(name, count=int(number[some].sum()), node_s=node_s)
+        preempted = rows[:0] if table.preempted is None else rows[table.preempted[rows]]
+        if preempted.size:
+            self._go_to(int(preempted[0]))
+            intake.note("preemption", count=preempted.size, node_s=float((size * known_s)[preempted].sum()))
+        start, end = table.start[rows], table.end[rows]
+        if table.most is not None:
+            further = table.most[rows] - size[rows]
+            columns = (column[further > 0].tolist() for column in (start, end, further))
+            for stay in zip(*columns, strict=True):
+                intake.doubtful_stays.add(PROCS_AS_NODES, *stay)
+        intake.use_many(rows.size)
+        intake.observed(float(np.where(np.isinf(end), start, end).max()))
+        if table.node_failed is not None:
+            intake.failed_places.extend(self._places[rows[table.node_failed[rows]]].tolist())
+        jobs = table.job if rows.size == len(table) else map(table.job.__getitem__, rows.tolist())
+        sets = self._sets[rows]
+        stays.add_many(
+            start=start,
+            end=end,
+            sets=np.where(sets < 0, -1, intake.sets.facts[STORED][sets]),
+            count=size[rows],
+            job=np.fromiter(map(key_of, jobs), dtype=np.int64, count=rows.size),
+            place=self._places[rows],
+            queue=stays.queues.codes_of(table.queue, rows),
+            user=stays.users.codes_of(table.user, rows),
+            submit=np.full(rows.size, np.nan) if table.submit is None else table.submit[rows],
+        )

@@ -1,19 +1,74 @@
-"""JobStays: which job held which nodes from when to when, as columns; many millions fit into memory."""
+"""Jobs as columns: JobTable has the rows of a reader, JobStays those used; many millions fit into memory."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain_datasets.importing.machine_nodes import Units
 
 MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
 _LINE_BITS: Final = 40
+
+
+BAD_TIME: Final = -np.inf  # an unreadable time
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of texts: ``texts[codes[row]]``, or none where the code is -1."""
+
+    codes: NDArray[np.int32]
+    texts: Sequence[str]
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Texts:
+        """Return a column of these cells; empty ones have no text."""
+        codes = {"": -1}
+        found = np.fromiter((codes.setdefault(cell, len(codes) - 1) for cell in cells), np.int32, len(cells))
+        del codes[""]
+        return cls(found, list(codes))
+
+    def cells(self) -> list[str]:
+        """Return the text of each row."""
+        texts = [*self.texts, ""]
+        return [texts[code] for code in self.codes.tolist()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTable:
+    """Rows of a reader, one per job. Times are seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones.
+
+    ``lines`` are line numbers. ``end`` is infinite while a job runs. ``nodes`` are node sets as written, ``count`` is
+    the number of nodes, instead of names or as a check of them; 0 if not recorded. ``units`` are the GPUs or cores of
+    each job, if these are counted. ``reason`` is the index in ``reasons`` for which the reader sets a row aside, or -1.
+    ``most`` is the largest number of nodes that a job may have held, if its processors are known but not its nodes.
+    """
+
+    lines: NDArray[np.int64]
+    job: Sequence[str]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    count: NDArray[np.int64]
+    nodes: Texts | None = None
+    queue: Texts | None = None
+    user: Texts | None = None
+    submit: NDArray[np.float64] | None = None
+    preempted: NDArray[np.bool_] | None = None
+    node_failed: NDArray[np.bool_] | None = None
+    reason: NDArray[np.int8] | None = None
+    reasons: tuple[str, ...] = ()
+    units: Sequence[Units] | None = None
+    most: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return self.start.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +77,8 @@ class StayColumns:
 
     The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` is the number.
     If GPUs or cores are counted, ``set_units`` is the number held of each node, or if negative
-    a slot: -1 is the first. ``queue`` is an index in ``queue_names``, or -1 for an unknown partition.
+    a slot: -1 is the first. ``queue`` and ``user`` are indices in ``queue_names`` and ``user_names``, or -1;
+    ``submit`` is the time of submission, or NaN.
     """
 
     start: NDArray[np.float64]
@@ -35,7 +91,10 @@ class StayColumns:
     set_nodes: NDArray[np.int32]
     set_units: NDArray[np.int32]
     queue: NDArray[np.int32]
-    queue_names: tuple[str, ...] = field(default=(), kw_only=True)
+    user: NDArray[np.int32]
+    submit: NDArray[np.float64]
+    queue_names: tuple[str, ...]
+    user_names: tuple[str, ...]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -66,27 +125,25 @@ class JobStays:
     """Collects stays. A node set is stored once, and each job refers to it by number."""
 
     def __init__(self) -> None:
-        self._start = array("d")
-        self._end = array("d")
-        self._sets = array("i")
-        self._job = array("q")
-        self._place = array("q")
-        self._count = array("i")
+        kinds = zip(
+            ("start", "end", "submit", "job", "place", "sets", "count", "queue", "user"), "dddqqiiii", strict=True
+        )
+        self._columns = {name: array(kind) for name, kind in kinds}
         self._set_offsets = array("q", [0])
         self._set_nodes = array("i")
         self._set_units = array("i")
-        self._queue = array("i")
-        self._queues: dict[str, int] = {}
+        self.queues = Names()
+        self.users = Names()
         self._pairs = 0
         self._outside_job = array("q")
         self._outside_start = array("d")
 
     def __len__(self) -> int:
-        return len(self._start)
+        return len(self._columns["job"])
 
     def keys(self) -> set[tuple[int, float, float]]:
         """Return key, start and end of every job, to recognise a job contained in two files."""
-        return set(zip(self._job, self._start, self._end, strict=True))
+        return set(zip(*(self._columns[name] for name in ("job", "start", "end")), strict=True))
 
     def add_outside(self, job: str, start_s: float) -> None:
         """Record that a job ended outside the window; another row may list it as running."""
@@ -110,43 +167,16 @@ class JobStays:
             "i", np.array(places, dtype=np.int32)[np.array(self._set_nodes, dtype=np.int64)].tolist()
         )
 
-    def queue_number(self, queue: str) -> int:
-        """Return the number of a partition, assigned at its first use; -1 for none."""
-        return self._queues.setdefault(queue, len(self._queues)) if queue else -1
+    def add_many(self, sets: NDArray[np.int64], count: NDArray[np.int64], **columns: NDArray[Any]) -> None:
+        """Add jobs as columns; jobs without a node set have -1, and take the memory of one pair each.
 
-    def add(
-        self, *, start_s: float, end_s: float, node_set: int, count: int, job: str, place: int, queue: str = ""
-    ) -> None:
-        """Add a job; ``end_s`` is infinite while it runs."""
-        self._pairs += count if node_set >= 0 else 1  # a job without node names takes memory once
-        self._check_pairs()
-        self._start.append(start_s)
-        self._end.append(end_s)
-        self._sets.append(node_set)
-        self._count.append(count)
-        self._job.append(key_of(job))
-        self._place.append(place)
-        self._queue.append(self.queue_number(queue))
-
-    def add_many(
-        self,
-        *,
-        start: NDArray[np.float64],
-        end: NDArray[np.float64],
-        sets: NDArray[np.int32],
-        count: NDArray[np.int32],
-        job: NDArray[np.int64],
-        place: NDArray[np.int64],
-        queue: NDArray[np.int32],
-    ) -> None:
-        """Add jobs as columns; jobs without a node set have -1, and take the memory of one pair each."""
+        Further columns are start, end, job, place, queue, user and submit, as in ``StayColumns``.
+        """
         self._pairs += int(np.where(sets >= 0, count, 1).sum())
         self._check_pairs()
-        for times, seconds in ((self._start, start), (self._end, end)):
-            times.frombytes(seconds.tobytes())
-        small = ((self._sets, sets), (self._count, count), (self._queue, queue))
-        for numbers, more in (*small, (self._job, job), (self._place, place)):
-            numbers.frombytes(more.tobytes())
+        for name, column in {"sets": sets, "count": count, **columns}.items():
+            kept = self._columns[name]
+            kept.frombytes(column.astype(kept.typecode, copy=False).tobytes())
 
     def _check_pairs(self) -> None:
         if self._pairs > MOST_PAIRS:
@@ -157,9 +187,34 @@ class JobStays:
 
     def columns(self) -> StayColumns:
         """Return all stays without a copy; nothing can be added afterwards."""
-        columns: tuple[array[Any], ...] = (self._start, self._end, self._sets, self._job, self._place, self._count)
-        columns = (*columns, self._set_offsets, self._set_nodes, self._set_units, self._queue)
-        return StayColumns(*map(_shared, columns), queue_names=tuple(self._queues))
+        return StayColumns(
+            **{name: _shared(column) for name, column in self._columns.items()},
+            set_offsets=_shared(self._set_offsets),
+            set_nodes=_shared(self._set_nodes),
+            set_units=_shared(self._set_units),
+            queue_names=tuple(self.queues),
+            user_names=tuple(self.users),
+        )
+
+
+class Names(dict[str, int]):
+    """Numbers names in the order of their first use; an empty one is -1."""
+
+    def __missing__(self, name: str) -> int:
+        if not name:
+            return -1
+        number = self[name] = len(self)
+        return number
+
+    def codes_of(self, column: Texts | None, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the numbers of these rows of a column of names."""
+        if column is None:
+            return np.full(rows.size, -1, dtype=np.int32)
+        codes = column.codes[rows]
+        used = np.unique(codes)
+        numbers = np.full(len(column.texts) + 1, -1, dtype=np.int32)
+        numbers[used] = [self[column.texts[code]] if code >= 0 else -1 for code in used.tolist()]
+        return numbers[codes]
 
 
 def _shared(column: array[Any]) -> NDArray[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from bftrain.node_units import NODE, node_of
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.job_columns import key_of
+from bftrain_datasets.importing.machine_nodes import Expand, Units
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, NodeState
 
@@ -38,8 +39,10 @@ class OpenJob:
     also: tuple[str, ...] = ()
     may_end_s: float | None = None
     restarted: bool = False
-    expand: Callable[[str], Sequence[str]] = expand_set
-    units: str = ""
+    expand: Expand = expand_set
+    units: Units = 0
+    user: str = ""
+    submit_s: float | None = None
 
 
 class ClosedJobs(NamedTuple):

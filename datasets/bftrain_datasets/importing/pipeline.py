@@ -307,6 +307,7 @@ def _read(
         _check_unit(reader, intake.options.unit, where)
         try:
             reader.read(file, intake)
+            intake.settle()
         except (BftrainError, OSError):
             raise
         except Exception as error:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.nodesets import MOST_NODES, expand
-from bftrain_datasets.importing.job_batches import BAD_TIME
+from bftrain_datasets.importing.job_columns import BAD_TIME
 from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
 
 Cells = Sequence[Any] | NDArray[np.float64]

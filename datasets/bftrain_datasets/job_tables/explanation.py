@@ -75,9 +75,9 @@ def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
         words = {meaning: table.words(few, meaning) for meaning in ("state", "user", "partition")}
         numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
         submit = table.times(few, "submit")
+        nodes = jobs.nodes.cells() if jobs.nodes is not None else [""] * len(jobs)
         found = []
-        for row in range(len(jobs)):
-            text = jobs.set_texts[jobs.sets[row]] if jobs.sets[row] >= 0 else ""
+        for row, text in enumerate(nodes):
             shown = {
                 "line": int(jobs.lines[row]),
                 "job": jobs.job[row],

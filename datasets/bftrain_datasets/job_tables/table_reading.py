@@ -15,12 +15,12 @@ from bftrain.node_units import NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
-from bftrain_datasets.importing.job_batches import JobBatch
+from bftrain_datasets.importing.job_columns import JobTable, Texts
+from bftrain_datasets.importing.machine_nodes import Share, Units
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
-from bftrain_datasets.job_tables.numbered_texts import NumberedTexts
 from bftrain_datasets.job_tables.parquet_rows import MARK, ParquetTable
 from bftrain_datasets.job_tables.table_rows import ColumnBatch, JsonTable, TableRows, TextTable
 from bftrain_datasets.log.time_formats import RecordClock
@@ -66,10 +66,9 @@ class JobTableReader:
     cluster: str | None = None
     clusters: set[str] = field(default_factory=set)
     unit: str = NODE
-    _node_texts: NumberedTexts = field(default_factory=lambda: NumberedTexts(cell_values.NOTHING), init=False)
-    _sizes: tuple[Sequence[str], list[int]] = field(default=((), []), init=False)  # of which texts, how many nodes
+    sized: bool = False  # whether the number of nodes is needed where a table only names them
 
-    def batches(self) -> Iterator[tuple[ColumnBatch, JobBatch]]:
+    def batches(self) -> Iterator[tuple[ColumnBatch, JobTable]]:
         """Yield all rows, unchanged and as jobs."""
         shared = self._shared_list()
         for batch in self.rows.batches((*self.map.columns, *((shared,) if shared else ()))):
@@ -113,7 +112,7 @@ class JobTableReader:
             return list(map(str, whole.tolist()))
         return [cell if isinstance(cell, str) else _text(cell) for cell in cells]
 
-    def jobs(self, batch: ColumnBatch) -> JobBatch:
+    def jobs(self, batch: ColumnBatch) -> JobTable:
         """Return rows as jobs."""
         start, end, state = self._times(batch)
         job = self.words(batch, "job")
@@ -121,28 +120,29 @@ class JobTableReader:
         if job is not None and not isinstance(self.cells(batch, "job"), np.ndarray):
             reason[np.fromiter((bool("." in name and _STEP.match(name)) for name in job), np.bool_, len(job))] = 0
         self._choose_cluster(batch, reason)
-        texts, sets = self._sets(batch)
-        count, units = self.sizes(batch, texts, sets), list[str]()
-        if self.unit != NODE and self.map.by_count:
-            count = self.counts(batch, OF_UNIT[self.unit])
-        elif self.unit != NODE:
-            texts, sets, units = _with_units(texts, sets, self._units(batch))
-        return JobBatch(
+        nodes = self._nodes(batch)
+        by_units = self.unit != NODE and self.map.by_count
+        return JobTable(
             lines=batch.lines,
             job=job or [""] * batch.lines.size,
             start=start,
             end=end,
-            sets=sets,
-            set_texts=texts,
-            count=count,
-            queue=self.words(batch, "partition"),
+            nodes=nodes,
+            count=self.counts(batch, OF_UNIT[self.unit]) if by_units else self.sizes(batch, nodes),
+            queue=self._names(batch, "partition"),
+            user=self._names(batch, "user"),
+            submit=self.times(batch, "submit") if "submit" in self.map else None,
             preempted=state == _PREEMPTED,
             node_failed=state == _NODE_FAILED,
             reason=reason,
             reasons=REASONS,
-            units=units,
+            units=self._units(batch) if self.unit != NODE and not by_units else None,
             most=self._most(batch),
         )
+
+    def _names(self, batch: ColumnBatch, meaning: str) -> Texts | None:
+        words = self.words(batch, meaning)
+        return None if words is None else Texts.of(words)
 
     def _shared_list(self) -> str:
         """Return the name of the list of records with the nodes of a job and the units held of each, if any."""
@@ -152,20 +152,21 @@ class JobTableReader:
         of_nodes, of_units = (self.map.uses[each].column.rpartition(".")[0] for each in ("nodes", meaning))
         return of_nodes if of_nodes == of_units and isinstance(self.rows, JsonTable) else ""
 
-    def _units(self, batch: ColumnBatch) -> list[str]:
-        """Return for each row the GPUs or cores held, in total or by node (``unit_sets.shares_of``)."""
+    def _units(self, batch: ColumnBatch) -> list[Units]:
+        """Return for each row the GPUs or cores held, in total or by node."""
         meaning, shared = OF_UNIT[self.unit], self._shared_list()
         if not shared:
-            return list(map(str, np.maximum(self.counts(batch, meaning), 0).tolist()))
+            totals: list[Units] = np.maximum(self.counts(batch, meaning), 0).tolist()
+            return totals
         keys = [self.map.uses[each].column.rpartition(".")[2] for each in ("nodes", meaning)]
         return [
-            "\n".join(_unit_line(*(each.get(key) for key in keys)) for each in cell if isinstance(each, dict))
+            tuple(share for each in cell if isinstance(each, dict) for share in _shares(*map(each.get, keys)))
             if isinstance(cell, list)
-            else ""
+            else 0
             for cell in batch.columns[shared]
         ]
 
-    def sizes(self, batch: ColumnBatch, texts: Sequence[str], sets: NDArray[np.int32]) -> NDArray[np.int64]:
+    def sizes(self, batch: ColumnBatch, nodes: Texts | None) -> NDArray[np.int64]:
         """Return the number of nodes of each job, as far as known."""
         if "count" not in self.map and self.map.by_count and self.map.per_node() is None:
             return np.zeros(batch.lines.size, dtype=np.int64)  # for a table with only GPUs or cores
@@ -175,11 +176,10 @@ class JobTableReader:
         if whole is not None:
             meaning, each = whole
             return -(-self.counts(batch, meaning) // each)
+        if nodes is None or not self.sized:
+            return np.zeros(batch.lines.size, dtype=np.int64)
         expand = cell_values.EXPAND[self.map.unit("nodes")]
-        of, known = self._sizes if self._sizes[0] is texts else (texts, [])
-        known.extend(_size(text, expand) for text in of[len(known) :])
-        self._sizes = of, known
-        return np.where(sets >= 0, np.array(known or [0], dtype=np.int64)[sets], 0)
+        return np.array([*(_size(text, expand) for text in nodes.texts), 0], dtype=np.int64)[nodes.codes]
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
         """Return the most nodes that jobs may have held, if only processors are known."""
@@ -213,14 +213,13 @@ class JobTableReader:
         texts, places = _different(cells, _text)
         return np.array([_state_code(words.get(text, text)) for text in texts], dtype=np.int8)[places]
 
-    def _sets(self, batch: ColumnBatch) -> tuple[list[str], NDArray[np.int32]]:
+    def _nodes(self, batch: ColumnBatch) -> Texts | None:
         cells = self.cells(batch, "nodes")
         if cells is None:
-            return [], np.full(batch.lines.size, -1, dtype=np.int32)
-        if isinstance(cells, np.ndarray):
-            cells = cells.tolist()
-        sets = self._node_texts.of(_texts(cells, cell_values.node_text))
-        return self._node_texts.texts, sets
+            return None
+        found = Texts.of(_texts(cells.tolist() if isinstance(cells, np.ndarray) else cells, cell_values.node_text))
+        number = [-1 if cell_values.is_nothing(text) else place for place, text in enumerate(found.texts)]
+        return Texts(np.array([*number, -1], dtype=np.int32)[found.codes], found.texts)
 
     def _choose_cluster(self, batch: ColumnBatch, reason: NDArray[np.int8]) -> None:
         names = self.words(batch, "cluster")
@@ -243,23 +242,15 @@ class JobTableReader:
             raise BadInput(what, where=self.where, fix=fix)
 
 
-def _with_units(
-    texts: Sequence[str], sets: NDArray[np.int32], units: Sequence[str]
-) -> tuple[list[str], NDArray[np.int32], list[str]]:
-    """Number each distinct pair of a node set and the units held of it."""
-    known: dict[tuple[int, str], int] = {}
-    pairs = zip(sets.tolist(), units, strict=True)
-    found = [known.setdefault(pair, len(known)) if pair[0] >= 0 else -1 for pair in pairs]
-    return [texts[place] for place, _ in known], np.array(found, dtype=np.int32), [held for _, held in known]
-
-
-def _unit_line(node: object, held: object) -> str:
-    """Return the units held of a node: GPUs by name or number, or their count."""
+def _shares(node: object, held: object) -> Iterator[Share]:
+    """Yield the units held of a node: GPUs by name or number, or their count."""
     names = [str(each) for each in held] if isinstance(held, list) else []
     numbers = [match[0] for match in map(_LAST_NUMBER.search, names) if match]
     if numbers and len(set(numbers)) == len(names):
-        return f"{','.join(numbers)}:{node}"
-    return f"{len(names) or _text(held) or 0}*{node}"
+        yield from ((str(node), -1 - int(number)) for number in numbers)
+    else:
+        text = _text(held)
+        yield str(node), len(names) or (int(text[:9]) if text.isdecimal() else 0)
 
 
 def _state_code(text: str) -> int:
@@ -309,7 +300,8 @@ def read_table(
         rows.rows = _rows_of(rows, options)
     sample: Mapping[str, Sequence[Any]] = rows.sample()
     found = choose(rows.names, sample, options.map, options.preset, file.where, options.unit, to_schedule)
-    return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit)
+    sized = options.counts or options.unit != NODE or bool(to_schedule)
+    return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit, sized=sized)
 
 
 def _rows_of(rows: JsonTable, options: ImportOptions) -> str:

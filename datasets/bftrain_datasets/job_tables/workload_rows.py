@@ -52,10 +52,11 @@ class TableWorkload:
                 run, wait = jobs.end - start, start - submit
             limit = self._table.spans(batch, "limit")
             size = self._table.counts(batch, "cores") if self._by_cores else jobs.count * self._per_node
-            users = self._table.words(batch, "user")
+            users = jobs.user.cells() if jobs.user is not None else None
+            queues = jobs.queue.cells() if jobs.queue is not None else None
             for row in range(len(jobs)):
                 self._tally.row(int(jobs.lines[row]))
-                if jobs.reason[row] >= 0:
+                if jobs.reason is not None and jobs.reason[row] >= 0:
                     self._tally.set_aside(jobs.reasons[jobs.reason[row]])
                     continue
                 ended = np.isfinite(run[row]) and np.isfinite(submit[row])
@@ -68,7 +69,7 @@ class TableWorkload:
                 parts = [f"{number:.15g}" for number in numbers]
                 parts[JOB] = _word(jobs.job[row]) if jobs.job[row] else str(int(jobs.lines[row]))
                 parts[USER] = _word(users[row]) if users else UNKNOWN
-                parts[QUEUE] = _word(jobs.queue[row]) if jobs.queue else UNKNOWN
+                parts[QUEUE] = _word(queues[row]) if queues else UNKNOWN
                 yield parts, numbers
         self._tally.note_clock(self._table.clock, zone_is_known=self._zone_is_known)
 

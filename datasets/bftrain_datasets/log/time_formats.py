@@ -81,6 +81,16 @@ class RecordClock:
             return (first_s,)
         return first_s, first_s + (apart[0] - apart[1]).total_seconds()
 
+    def uncounted(self, text: str) -> float | None:
+        """Return seconds UTC without counting assumptions, None if unreadable."""
+        before = self.without_zone, self.in_ms, self.twice
+        try:
+            return self.seconds(text)
+        except (ValueError, OverflowError):
+            return None
+        finally:
+            self.without_zone, self.in_ms, self.twice = before
+
     def settle(self, twice: int) -> None:
         """Reset the count of ambiguous or nonexistent times to ``twice``."""
         self.twice = twice

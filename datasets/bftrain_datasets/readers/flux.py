@@ -23,8 +23,9 @@ from bftrain.errors import BadInput
 from bftrain.node_units import GPU, NODE
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.machine_nodes import Share, Units, slots_of
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import count_of
+from bftrain_datasets.importing.text_cells import count_of, whole_number
 from bftrain_datasets.job_tables.json_records import format_of, records
 
 name: Final = "flux"
@@ -95,22 +96,22 @@ class _EventLog:
         intake.job(job, start_s, end_s, _hosts(resources), units=_units(resources, intake.options.unit))
 
 
-def _units(resources: Mapping[str, Any], unit: str) -> str:
+def _units(resources: Mapping[str, Any], unit: str) -> Units:
     """Return the GPUs or cores of each host; hosts are in the order of the ranks in the entries."""
     execution, hosts = resources.get("execution"), _hosts(resources)
     entries = execution.get("R_lite") if isinstance(execution, dict) else None
     if unit == NODE or not hosts or not isinstance(entries, list):
-        return ""
+        return 0
     try:
         names = iter(expand_set(hosts))
-        lines = []
+        shares: list[Share] = []
         for entry in entries:
             ranks = expand_set(f"[{str(entry['rank']).strip('[]')}]")
             mine, held = list(islice(names, len(ranks))), str(entry["children"].get(unit, "")).strip("[]")
-            lines += [f"{held}:{','.join(mine)}"] if held and mine else []
+            shares += [share for name in mine for share in slots_of(name, held)] if held else []
     except (ValueError, TypeError, KeyError, AttributeError):
-        return ""
-    return "\n".join(lines)
+        return 0
+    return tuple(shares)
 
 
 def _hosts(resources: Mapping[str, Any]) -> str:
@@ -140,8 +141,14 @@ def _add_job(record: Mapping[str, Any], intake: RecordIntake) -> None:
     over = str(record.get("state", INACTIVE)).upper() in {INACTIVE, "I"}
     end_s = ends[0] or (ends[1] if over else RUNNING)
     nodes, count = str(record.get("nodelist") or ""), str(record.get("nnodes") or "")
-    queue, units = str(record.get("queue") or ""), str(record.get("ncores") or "")
-    intake.job(str(record["id"]), start_s, end_s, nodes, count=count_of(count), queue=queue, units=units)
+    intake.job(
+        *(str(record["id"]), start_s, end_s, nodes),
+        count=count_of(count),
+        queue=str(record.get("queue") or ""),
+        units=whole_number(str(record.get("ncores") or "")) or 0,
+        user=str(record.get("username") or record.get("userid") or ""),
+        submit_s=intake.clock.uncounted(str(record.get("t_submit"))) or None,
+    )
 
 
 def _time(value: object, intake: RecordIntake) -> float | None:

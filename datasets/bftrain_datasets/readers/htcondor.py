@@ -17,6 +17,7 @@ the pool are skipped as ``other_record``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from bftrain.node_units import CORE, GPU
@@ -37,6 +38,7 @@ STATUS, COMPLETED_AT, WRITTEN_AT = "JobStatus", "CompletionDate", "EpochWriteDat
 LAST_RUN, ALL_RUNS, VACATED_AT, STATUS_AT, UNIVERSE = (
     "LastRemoteWallClockTime", "RemoteWallClockTime", "LastVacateTime", "EnteredCurrentStatus", "JobUniverse",
 )  # fmt: skip
+OWNER, SUBMITTED_AT = "Owner", "QDate"
 UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # per slot
 ATTRIBUTES: Final = frozenset(
     (
@@ -53,6 +55,8 @@ ATTRIBUTES: Final = frozenset(
         VACATED_AT,
         STATUS_AT,
         UNIVERSE,
+        OWNER,
+        SUBMITTED_AT,
     )
 )
 RUNS: Final = frozenset({"2", "6", "7"})  # running, transferring output, suspended
@@ -113,12 +117,17 @@ def _add_job(ad: Mapping[str, Any], intake: RecordIntake) -> None:
     slots = written.split(",")
     hosts = list(dict.fromkeys(slot.rpartition("@")[2].strip() for slot in slots))
     held = next((str(ad[key]) for key in UNITS.get(intake.options.unit, ()) if str(ad.get(key)).isdecimal()), "")
-    before = intake.used
     job, nodes = ".".join(str(ad[key]) for key in ID), "\n".join(filter(None, hosts))
-    units = str(int(held[:MOST_DIGITS]) * len(slots)) if held else ""
-    intake.job(job, start_s, end_s, nodes, count=len(nodes.split()), expand=str.split, units=units)
-    if intake.used > before and earlier_s > SLACK_S and WRITTEN_AT not in ad:
-        intake.note("restarted", node_s=earlier_s * len(hosts))
+    had_earlier = earlier_s > SLACK_S and WRITTEN_AT not in ad
+    intake.job(
+        *(job, start_s, end_s, nodes),
+        count=len(nodes.split()),
+        expand=str.split,
+        units=int(held[:MOST_DIGITS]) * len(slots) if held else 0,
+        user=str(ad.get(OWNER) or ""),
+        submit_s=intake.clock.uncounted(str(ad.get(SUBMITTED_AT))),
+        on_use=partial(intake.note, "restarted", node_s=earlier_s * len(hosts)) if had_earlier else None,
+    )
 
 
 def _end(ad: Mapping[str, Any], start_s: float, intake: RecordIntake) -> float | None:

@@ -22,7 +22,6 @@ from typing import Final
 import msgspec
 
 from bftrain.node_units import NODE
-from bftrain_datasets.importing.job_batches import take_jobs
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import cell_values
@@ -56,7 +55,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     apply_table_properties(table, intake)
     expand = cell_values.EXPAND.get(table.map.unit("nodes"), cell_values.nodes_in)
     for _, batch in table.batches():
-        take_jobs(intake, batch, expand)
+        intake.take(batch, expand)
     for cluster in sorted(table.clusters if intake.options.cluster else ()):
         intake.is_other_cluster(cluster)
     whole = table.map.per_node()

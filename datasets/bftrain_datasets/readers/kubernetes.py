@@ -103,7 +103,7 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
         intake.set_aside("bad_time")
         return
     queue = str(dig(pod, "metadata.namespace") or "")
-    units = "" if intake.options.unit == NODE else _units(pod, intake.options.unit)
+    units = 0 if intake.options.unit == NODE else _units(pod, intake.options.unit)
     if start_s is None or not node or end_s is None:
         intake.job(job, start_s if node else None, end_s, node, count=1, queue=queue, units=units)
     elif end_s == RUNNING:  # the pod may be listed repeatedly until it ends
@@ -119,7 +119,7 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
         intake.job(job, start_s, end_s, node, count=1, queue=queue, units=units)
 
 
-def _units(pod: Mapping[str, Any], unit: str) -> str:
+def _units(pod: Mapping[str, Any], unit: str) -> int:
     """Return the total GPUs or processors of all containers; fractions of a processor are rounded up once."""
     asked = dig(pod, RESOURCES[0]) if unit == CORE else dig(pod, RESOURCES[1])
     amounts = [
@@ -131,9 +131,9 @@ def _units(pod: Mapping[str, Any], unit: str) -> str:
     ]
     try:
         thousandths = [float(each[:-1]) if each.endswith(THOUSANDTH) else 1000 * float(each) for each in amounts]
-        return str(max(0, math.ceil(math.fsum(thousandths) / 1000)))
+        return max(0, math.ceil(math.fsum(thousandths) / 1000))
     except (ValueError, OverflowError):
-        return ""
+        return 0
 
 
 def _scheduled(pod: Mapping[str, Any]) -> object:

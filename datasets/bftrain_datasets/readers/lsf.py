@@ -22,6 +22,7 @@ from typing import Final
 
 from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.machine_nodes import Share
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, moments, whole_number
@@ -31,7 +32,7 @@ tells_units: Final = (CORE,)
 about: Final = "LSF: ended jobs in lsb.acct, and starts and ends in lsb.events"
 
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
-EVENT_TIME, JOB, START, QUEUE, ASKED_HOSTS = 2, 3, 10, 12, 22
+EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE, ASKED_HOSTS = 2, 3, 7, 10, 11, 12, 22
 INDEX_AFTER_HOSTS: Final = 29  # of a job in its array, after texts and the resource usage
 # Positions in records of lsb.events; event time and job have the same positions as in lsb.acct
 QUEUE_AMONG_TEXTS: Final = 4  # of JOB_NEW, which has a variable number of limits; the type is the first text
@@ -167,6 +168,8 @@ def _finished(line: str, intake: RecordIntake) -> None:
         queue=fields[QUEUE],
         expand=_names,
         units=_slots("\n".join(hosts)),
+        user=fields[USER],
+        submit_s=intake.clock.uncounted(fields[SUBMIT]),
     )
 
 
@@ -197,13 +200,13 @@ def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _slots(text: str) -> str:
+def _slots(text: str) -> tuple[Share, ...]:
     """Return the slots per host, which are cores: ``16*name``, or the name once per slot."""
     found = Counter[str]()
     for part in text.split("\n"):
         number, _, host = part.rpartition("*")
         found[host] += whole_number(number) or 1
-    return "\n".join(f"{number}*{host}" for host, number in found.items() if host)
+    return tuple((host, number) for host, number in found.items() if host)
 
 
 @lru_cache(maxsize=1 << 12)

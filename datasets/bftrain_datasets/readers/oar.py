@@ -35,6 +35,8 @@ NOT_STARTED: Final = frozenset({"waiting", "hold", "tolaunch", "launching", "toa
 START: Final = ("startTime", "start_time")
 STOP: Final = ("stopTime", "stop_time")
 QUEUE: Final = ("queue", "queue_name")
+USER: Final = ("owner", "job_user")
+SUBMIT: Final = ("submissionTime", "submission_time")
 HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types", "state"
 
 
@@ -125,6 +127,8 @@ def _add_job(
         count=len(hosts),
         queue=BEST_EFFORT if best_effort else queue,
         expand=str.split,
+        user=next((str(fields[key]) for key in USER if fields.get(key)), ""),
+        submit_s=next((intake.clock.uncounted(str(fields[key])) for key in SUBMIT if fields.get(key)), None),
     )
 
 

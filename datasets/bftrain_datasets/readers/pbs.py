@@ -26,6 +26,7 @@ from typing import Final
 from bftrain.node_units import CORE, GPU, NODE
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.machine_nodes import Share, Units, slots_of
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, moments
@@ -76,18 +77,19 @@ class _Record:
         nodes = f"{hosts} {self.value('exec_vnode')}"
         return "" if nodes.isspace() else nodes
 
-    def units(self, unit: str) -> str:
+    def units(self, unit: str) -> Units:
         """Return the GPUs or cores that the job held of each node, as numbers or slots, if counted."""
-        if unit == NODE or not self.nodes():
-            return ""
+        try:
+            return 0 if unit == NODE or not self.nodes() else self._units(unit)
+        except ValueError:
+            return None
+
+    def _units(self, unit: str) -> tuple[Share, ...]:
         chunks = self.value("exec_vnode").replace("(", "").replace(")", "").split("+")
         if unit == GPU and self.value("exec_gpus"):  # of Torque: n1-gpu/0+n1-gpu/1
             slots = (slot.partition("/") for slot in self.value("exec_gpus").split("+"))
-            return "\n".join(f"{number}:{name.removesuffix('-gpu')}" for name, _, number in slots)
-        try:
-            names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
-        except ValueError:
-            return "?"  # a placeholder for unreadable nodes
+            return tuple(share for name, _, text in slots for share in slots_of(name.removesuffix("-gpu"), text))
+        names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
         key, found = _OF_VNODE[unit], Counter[str]()
         for chunk in chunks:
             vnode, *resources = chunk.split(":")
@@ -96,20 +98,20 @@ class _Record:
                 if resource.startswith(key) and resource[len(key) :].isdecimal():
                     found[names.get(name.partition(".")[0], name)] += int(resource[len(key) :])
         if found or unit == GPU:
-            return "\n".join(f"{count}*{name}" for name, count in found.items() if count)
+            return tuple(found.items())
         return _cores_of(self.value("exec_host"))
 
 
 _OF_VNODE: Final = {GPU: "ngpus=", CORE: "ncpus="}
 
 
-def _cores_of(hosts: str) -> str:
+def _cores_of(hosts: str) -> tuple[Share, ...]:
     """Return the cores in ``n1/0*4+n2/0*4``, as numbers, or in Torque's ``n1/0-3+n2/0``, as slots."""
     slots = (_PREFIX.sub("", slot).partition("/") for slot in hosts.split("+") if "/" in slot)
     found = ((_PORT.sub("", host), number) for host, _, number in slots)
     if "*" in hosts:
-        return "\n".join(f"{number.partition('*')[2] or 1}*{host}" for host, number in found)
-    return "\n".join(f"{number}:{host}" for host, number in found)
+        return tuple((host, int(number.partition("*")[2] or 1)) for host, number in found)
+    return tuple(share for host, text in found for share in slots_of(host, text))
 
 
 def _masked_quotes(quoted: re.Match[str]) -> str:
@@ -193,6 +195,8 @@ def _started(record: _Record, intake: RecordIntake) -> None:
         place=intake.place(),
         expand=places_of,
         units=record.units(intake.options.unit),
+        user=record.value("user"),
+        submit_s=_submitted(record, intake),
     )
     if intake.open_jobs.begin(job):
         intake.use()
@@ -217,8 +221,11 @@ def _ended(record: _Record, intake: RecordIntake) -> None:
         start_s = known.start_s
     nodes = record.nodes() or (known.nodes if known else "")
     queue = record.value("queue") or (known.queue if known else "")
-    units = record.units(intake.options.unit) or (known.units if known else "")
-    intake.job(record.job, start_s, end_s, nodes, queue=queue, expand=places_of, units=units)
+    units = _units_of(record, known, intake)
+    user, submit_s = record.value("user"), _submitted(record, intake)
+    intake.job(
+        *(record.job, start_s, end_s, nodes), queue=queue, expand=places_of, units=units, user=user, submit_s=submit_s
+    )
 
 
 def _shrinks(record: _Record, intake: RecordIntake) -> None:
@@ -229,8 +236,15 @@ def _shrinks(record: _Record, intake: RecordIntake) -> None:
         intake.set_aside("other_record")
         return
     start_s, known.start_s = known.start_s, until_s
-    nodes, units = record.nodes() or known.nodes, record.units(intake.options.unit) or known.units
-    intake.job(record.job, start_s, until_s, nodes, queue=known.queue, expand=places_of, units=units)
+    nodes, units = record.nodes() or known.nodes, _units_of(record, known, intake)
+    intake.job(
+        *(record.job, start_s, until_s, nodes),
+        queue=known.queue,
+        expand=places_of,
+        units=units,
+        user=known.user,
+        submit_s=known.submit_s,
+    )
 
 
 def _continued(record: _Record, intake: RecordIntake) -> None:
@@ -264,6 +278,16 @@ _KINDS: Final[dict[str, Callable[[_Record, RecordIntake], None]]] = {
     "A": _may_end,
     "D": _may_end,
 }
+
+
+def _submitted(record: _Record, intake: RecordIntake) -> float | None:
+    text = record.value("ctime")
+    return intake.clock.uncounted(text) if text.isdecimal() else None
+
+
+def _units_of(record: _Record, known: OpenJob | None, intake: RecordIntake) -> Units:
+    units = record.units(intake.options.unit)
+    return known.units if known is not None and units is not None and not units else units
 
 
 def _time(text: str, intake: RecordIntake) -> float | None:

@@ -69,11 +69,14 @@ ALIASES: Final = {
     "tres_alloc": "alloctres",
     "ncpus": "alloccpus",
     "cpus_alloc": "alloccpus",
+    "user_name": "user",
+    "submit_time": "submit",
+    "submittime": "submit",
 }
 ASKED: Final = frozenset({"reqnodes", "nodes_req"})  # a requested number may differ from that of NodeList
 JOB_COLUMNS: Final = (
     "jobid", "start", "end", "nodelist", "state", "partition", "nnodes", "elapsedraw", "elapsed", "cluster",
-    "alloctres", "alloccpus",
+    "alloctres", "alloccpus", "user", "submit",
 )  # fmt: skip
 tells_units: Final = True
 HEADER_WITHIN: Final = 5  # lines
@@ -227,7 +230,7 @@ def _is_rule(line: str) -> bool:
 
 
 def _add_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -> None:
-    job, start, end, nodes, state, queue, count, elapsed_raw, elapsed, cluster, tres, cpus = cells
+    job, start, end, nodes, state, queue, count, elapsed_raw, elapsed, cluster, tres, cpus, user, submit = cells
     if cluster and intake.is_other_cluster(cluster):
         intake.set_aside("not_selected")
         return
@@ -257,7 +260,9 @@ def _add_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -
         queue=queue,
         preempted=state.startswith("PREEMPTED"),
         node_failed=state.startswith(NODE_FAILED),
-        units=units_in(tres, cpus, intake.options.unit) if intake.options.unit != NODE else "",
+        units=int(units_in(tres, cpus, intake.options.unit) or 0) if intake.options.unit != NODE else 0,
+        user=user,
+        submit_s=clock.uncounted(submit) or None,
     )
 
 

@@ -33,12 +33,14 @@ name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON, and qacct -j"
 tells_units: Final = (CORE,)
 
-PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41)  # positions of the fields in a line
+PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41, 3, 8)  # positions of the fields in a line
 LISTED: Final = (
     "qname", "hostname", "jobnumber", "start_time", "end_time", "granted_pe", "slots", "taskid", "pe_taskid",
+    "owner", "qsub_time",
 )  # fmt: skip
 JSON_KEYS: Final = (
     "qname", "hostname", "job_number", "start_time", "end_time", "granted_pe", "slots", "task_number", "pe_taskid",
+    "owner", "submission_time",
 )  # fmt: skip
 NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
 LEAST_FIELDS: Final = 36  # up to the task number; version 6 has 45 fields, others have more
@@ -69,6 +71,8 @@ class _Record(NamedTuple):
     slots: str
     task: str
     slave: str
+    owner: str
+    submitted: str
 
 
 def recognises(head: bytes) -> bool:
@@ -139,6 +143,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             intake.set_aside("malformed")
         else:
             _add_job(record, parallel, intake)
+    intake.settle()
     parallel.finish()
 
 
@@ -150,7 +155,7 @@ def _lines(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
         if len(fields) < LEAST_FIELDS:
             yield number, None
             continue
-        fields += [""] * (PLACES[-1] + 1 - len(fields))
+        fields += [""] * (max(PLACES) + 1 - len(fields))
         yield number, _Record._make(_picked(fields))
 
 
@@ -199,24 +204,34 @@ def _time(text: str, intake: RecordIntake) -> float | None:
         return time_s
 
 
+def _submitted(text: str, intake: RecordIntake) -> float | None:
+    if len(text) > LONGEST_MS and text.isdecimal():
+        text = text[:-6]
+    return intake.clock.uncounted(text) or None
+
+
 def _add_job(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> None:
     start_s, end_s = moments(partial(_time, intake=intake), record.start, record.end)
     job = record.job if record.task in NOTHING else f"{record.job}[{record.task}]"
-    before = intake.used
     host, slots = record.host.strip(), count_of(record.slots)
-    spread = record.environment not in NOTHING | ONE_HOST and slots > 1
+    spread, is_slave = record.environment not in NOTHING | ONE_HOST and slots > 1, record.slave not in NOTHING
+    end_s = 0.0 if end_s is None else end_s
+
+    def used() -> None:
+        if is_slave:
+            parallel.other_host(job)
+        else:
+            parallel.master(job, start_s or 0.0, end_s, slots)  # the job may have more hosts
+
     intake.job(
-        job if record.slave in NOTHING else f"{job} {record.slave}",
+        f"{job} {record.slave}" if is_slave else job,
         start_s,
-        end_s := 0.0 if end_s is None else end_s,
+        end_s,
         "" if host in NOTHING else host,
         count=1,
         queue=record.queue,
-        units=f"{1 if spread or record.slave not in NOTHING else max(slots, 1)}*{host}",
+        units=((host, 1 if spread or is_slave else max(slots, 1)),),
+        user=record.owner,
+        submit_s=_submitted(record.submitted, intake),
+        on_use=used if is_slave or spread else None,
     )
-    if intake.used == before:
-        return  # the job held no node that counts
-    if record.slave not in NOTHING:
-        parallel.other_host(job)
-    elif spread:
-        parallel.master(job, start_s or 0.0, end_s, slots)  # the job may have more hosts

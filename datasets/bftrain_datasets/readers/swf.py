@@ -30,12 +30,10 @@ from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import CORES
-from bftrain_datasets.importing.job_batches import JobBatch, take_jobs
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import key_of
+from bftrain_datasets.importing.job_columns import JobTable, Texts, key_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES
 from bftrain_datasets.log.time_formats import LARGEST_S
 
 name: Final = "swf"
@@ -43,7 +41,6 @@ about: Final = "Standard Workload Format, with host lists in field 19, or with -
 
 FIELDS: Final = 18
 SwfRow = tuple[list[str], list[float]]  # the fields of a job as written, and its 18 numbers
-SwfBlock = tuple[list[list[str]], NDArray[np.float64], NDArray[np.int64]]  # fields, numbers, lines
 JOB, SUBMIT, WAIT, RUN, PROCS = 0, 1, 2, 3, 4
 PROCS_ASKED, LIMIT, STATUS, USER, QUEUE = 7, 8, 10, 11, 14
 UNKNOWN: Final = -1
@@ -52,7 +49,6 @@ CANCELLED: Final = 5
 COMPLETED: Final = 1
 COMMENT: Final = ";"
 
-_TAKEN: Final = (SUBMIT, WAIT, RUN, PROCS, PROCS_ASKED, STATUS, QUEUE)
 _AT_ONCE: Final = 1 << 13  # rows
 _PLAIN: Final = re.compile(r"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
@@ -118,15 +114,16 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     by_columns = intake.options.counts and intake.options.unit == NODE
     lines = file.lines()
     while block := list(islice(lines, _AT_ONCE)):
-        jobs = _plain_block(block) if by_columns else None
-        if jobs is None:
-            for parts, values in parts_of_jobs.hold_back_parts(rows(block, intake, header), intake):
-                _add_job(parts, values, header, intake)
+        values = _plain_block(block) if by_columns else None
+        if values is None:
+            for parts, numbers in parts_of_jobs.hold_back_parts(rows(block, intake, header), intake):
+                _add_job(parts, numbers, header, intake)
         else:
-            parts_of_jobs.add_whole(parts[JOB] for parts in jobs[0])
-            _add_block(*jobs, header, intake)
-    for parts, values in parts_of_jobs.finish(intake):
-        _add_job(parts, values, header, intake)
+            names = list(map(str, values[JOB].astype(np.int64).tolist()))
+            parts_of_jobs.add_whole(names)
+            _add_block(values, np.array([number for number, _ in block]), names, header, intake)
+    for parts, numbers in parts_of_jobs.finish(intake):
+        _add_job(parts, numbers, header, intake)
     intake.capacity = header.capacity or intake.capacity
 
 
@@ -162,34 +159,35 @@ class JobParts:
                 yield parts, values
 
 
-def _plain_block(block: Sequence[tuple[int, str]]) -> SwfBlock | None:
-    """Parse rows of whole jobs with 18 whole numbers each; None if any row differs."""
+def _plain_block(block: Sequence[tuple[int, str]]) -> NDArray[np.float64] | None:
+    """Parse rows of whole jobs with 18 whole numbers each, as written by ``str``; None if any row differs."""
     text = "\n".join(line for _, line in block)
     begun = text.count(" -") + text.count("\n-") + text.startswith("-")
-    if not _PLAIN.match(text) or text.count("-") != begun or any(odd in text for odd in ("- ", "-\n", "-\r", "--")):
+    if not _PLAIN.match(text) or text.count("-") != begun or any(odd in text for odd in ("- ", "-\n", "--", "-0")):
         return None
-    parts = [line.split() for _, line in block]
-    if any(len(each) != FIELDS for each in parts):
+    letters = np.frombuffer(text.encode(), dtype=np.uint8)
+    blank = letters <= ord(" ")
+    begins = ~blank
+    begins[1:] &= blank[:-1]
+    ends_of_lines = np.append(np.flatnonzero(letters == ord("\n")), letters.size - 1)
+    fields = np.diff(np.cumsum(begins)[ends_of_lines], prepend=0)
+    zeros = np.flatnonzero(begins[:-1] & (letters[:-1] == ord("0")))
+    if (fields != FIELDS).any() or not blank[zeros + 1].all():
         return None
-    columns = list(zip(*parts, strict=True))
-    values = np.array([np.fromiter(map(float, columns[field]), np.float64, len(parts)) for field in _TAKEN])
-    submit_s, wait_s, run_s, procs, asked, status, _ = np.abs(values)
-    if np.isin(status, tuple(PARTIAL)).any() or max(each.max() for each in (submit_s, wait_s, run_s)) >= LARGEST_S:
+    values = np.fromstring(text, sep=" ").reshape(-1, FIELDS).T
+    size = np.abs(values)
+    if np.isin(values[STATUS], tuple(PARTIAL)).any() or size[[SUBMIT, WAIT, RUN]].max() >= LARGEST_S:
         return None
-    if max(procs.max(), asked.max()) > MOST_NODES:
+    if size[[PROCS, PROCS_ASKED]].max() > MOST_NODES or size[JOB].max() >= LARGEST_S:
         return None
-    return parts, values, np.array([number for number, _ in block], dtype=np.int64)
+    return values
 
 
 def _add_block(
-    parts: list[list[str]],
-    values: NDArray[np.float64],
-    lines: NDArray[np.int64],
-    header: SwfHeader,
-    intake: RecordIntake,
+    values: NDArray[np.float64], lines: NDArray[np.int64], jobs: list[str], header: SwfHeader, intake: RecordIntake
 ) -> None:
     """Process jobs like ``_add_job``, in columns."""
-    submit_s, wait_s, run_s, procs, asked, status, queue = values
+    submit_s, wait_s, run_s, procs, asked, status = values[[SUBMIT, WAIT, RUN, PROCS, PROCS_ASKED, STATUS]]
     did_run = np.where(run_s == 0, status != CANCELLED, (run_s != UNKNOWN) | ((status == COMPLETED) & (procs > 0)))
     size = np.where(procs > 0, procs, np.maximum(asked, 0)).astype(np.int64)
     whole_nodes = header.has_multi_processor_nodes and intake.options.sharing != CORES
@@ -205,25 +203,31 @@ def _add_block(
     if header.has_multi_processor_nodes and not whole_nodes:
         intake.cores_per_node = header.procs / header.nodes
     since_begin = (submit_s <= header.begin_s / 2) & (header.begin_s > 0)
-    start = submit_s + np.where(since_begin, header.begin_s, 0) + np.maximum(wait_s, 0)
+    submit_s = submit_s + np.where(since_begin, header.begin_s, 0)
+    start = submit_s + np.maximum(wait_s, 0)
     start[~did_run] = np.nan
     end = np.where(did_run & (run_s != UNKNOWN), start + run_s, np.nan)
     unfilled = whole_nodes & (size * header.nodes % max(header.procs, 1) != 0)
-    queues = [each[QUEUE] if number != UNKNOWN else "" for each, number in zip(parts, queue, strict=True)]
-    batch = JobBatch(
+    table = JobTable(
         lines=lines,
-        job=[each[JOB] for each in parts],
+        job=jobs,
         start=start,
         end=end,
-        sets=np.full(size.size, -1, dtype=np.int32),
-        set_texts=(),
         count=-(-size * header.nodes // header.procs) if whole_nodes else size,
-        queue=queues,
-        preempted=np.zeros(size.size, dtype=np.bool_),
-        reason=np.full(size.size, -1, dtype=np.int8),
+        queue=_numbered(values[QUEUE]),
+        user=_numbered(values[USER]),
+        submit=submit_s,
         most=np.where(unfilled, size, 0),
     )
-    take_jobs(intake, batch)
+    intake.take(table)
+
+
+def _numbered(column: NDArray[np.float64]) -> Texts:
+    """Return numbers as texts, none for -1."""
+    numbers, codes = np.unique(column, return_inverse=True)
+    texts = [str(int(number)) if number != UNKNOWN else "" for number in numbers.tolist()]
+    codes[column == UNKNOWN] = -1
+    return Texts(codes.astype(np.int32), texts)
 
 
 def whole_jobs(records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
@@ -285,10 +289,17 @@ def _add_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, i
     start_s = header.epoch(submit_s) + (0.0 if wait_s < 0 else wait_s)  # NaN remains NaN
     nodes, queue = _hosts(parts, values)
     count, most = _size(nodes, values, header, intake)
-    end_s, used = None if run_s == UNKNOWN else start_s + run_s, intake.used
-    intake.job(parts[JOB], start_s, end_s, nodes, count=count, queue=queue, expand=_distinct_hosts)
-    if intake.used > used and end_s is not None:
-        intake.doubtful_stays.add(PROCS_AS_NODES, start_s, end_s, most - count)
+    end_s = None if run_s == UNKNOWN else start_s + run_s
+    user, submitted_s = parts[USER] if parts[USER] != str(UNKNOWN) else "", header.epoch(submit_s)
+    intake.job(
+        *(parts[JOB], start_s, end_s, nodes),
+        count=count,
+        queue=queue,
+        expand=_distinct_hosts,
+        user=user,
+        submit_s=submitted_s,
+        most=most,
+    )
 
 
 def ran(values: Sequence[float]) -> bool:

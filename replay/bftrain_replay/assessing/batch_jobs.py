@@ -1,18 +1,15 @@
 """Batch jobs of a log: submissions, starts, ends and nodes, with their users.
 
-A log holds states of nodes and no jobs, so these are read again from the records. Times and nodes are those that the
-import decided on; users and submissions are known from tables with such columns and from some forms of lines.
+A log contains node states and no jobs, so the jobs are imported again from the records, with their users and
+submission times as far as the format records them.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -20,18 +17,12 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.nodesets import expand
-from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import place_of
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import moments
-from bftrain_datasets.job_tables.table_reading import read_table
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_columns import first_mentioned
 from bftrain_datasets.log.provenance import ProvenanceSource
-from bftrain_datasets.log.time_formats import RecordClock, zone
-from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import MADE_BY, read, simulate
 
@@ -66,26 +57,6 @@ class BatchJobs:
         return np.diff(self.offsets)
 
 
-# Lines of records that are no table with a header, with the user and the submission of a job
-_LINES: Final = tuple(
-    re.compile(form)
-    for form in (
-        r"[^;]*;[A-Za-z];[^;]*;(?=.*\buser=(?P<user>\S+)).*\bctime=(?P<submit>\d+)",  # PBS
-        r"(?:[^|]*\|){8}(?P<user>[^|]*)\|[^|]*\|(?P<submit>\d{4}-[^|]*)\|",  # sacct in the order of Open XDMoD
-        r"(?:[^:]*:){3}(?P<user>[^:]*):(?:[^:]*:){4}(?P<submit>\d{10,13}):",  # Grid Engine
-        r'"JOB_FINISH" "[^"]*" (?:\d+ ){5}(?P<submit>\d+) (?:\d+ ){3}"(?P<user>[^"]*)"',  # LSF
-    )
-)
-
-
-class _Owners(NamedTuple):
-    """A user and a submission of jobs, by file and line."""
-
-    place: NDArray[np.int64]
-    submit_s: Floats
-    user: list[str]
-
-
 def jobs_of(
     paths: Sequence[Path],
     log: EventLog,
@@ -102,7 +73,7 @@ def jobs_of(
     kept: list[RecordIntake] = []
     made = import_files(paths, options, tell=tell, keep=kept.append)
     _check_sources(made.log.provenance.sources, log, paths)
-    return _joined(kept[0], log, [_owners(path, number, options) for number, path in enumerate(paths, 1)], paths)
+    return _of_intake(kept[0], log, paths)
 
 
 def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Sequence[Path]) -> None:
@@ -137,7 +108,7 @@ def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
     )
 
 
-def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None], paths: Sequence[Path]) -> BatchJobs:
+def _of_intake(intake: RecordIntake, log: EventLog, paths: Sequence[Path]) -> BatchJobs:
     stays = intake.stays.columns()
     inside = (stays.end > log.start_s) & (stays.start < log.end_s) & (stays.sets >= 0)
     if not inside.any():
@@ -147,71 +118,20 @@ def _joined(intake: RecordIntake, log: EventLog, owners: Sequence[_Owners | None
     # Node sets as places in the log; what a log leaves out of a job's nodes is left out here too
     places = {name: place for place, name in enumerate(log.node_names)}
     own = np.array([places.get(name, _UNKNOWN) for name in intake.node_names], dtype=np.int64)
-    parts = [
-        own[stays.set_nodes[stays.set_offsets[number] : stays.set_offsets[number + 1]]]
-        for number in stays.sets[chosen].tolist()
-    ]
-    parts = [part[part >= 0] for part in parts]
-    submit_s, user = np.full(chosen.size, np.nan), [""] * chosen.size
-    row_of = {place: row for row, place in enumerate(stays.place[chosen].tolist())}
-    for found in filter(None, owners):
-        for place, submitted_s, name in zip(found.place.tolist(), found.submit_s.tolist(), found.user, strict=True):
-            row = row_of.get(place)
-            if row is not None:
-                submit_s[row], user[row] = submitted_s, name
-    users = tuple(dict.fromkeys(filter(None, user)))
-    user_place = {name: place for place, name in enumerate(users)}
+    sets = stays.sets[chosen]
+    sizes = np.diff(stays.set_offsets)[sets]
+    first = np.repeat(stays.set_offsets[sets] - np.cumsum(sizes) + sizes, sizes)
+    nodes = own[stays.set_nodes[first + np.arange(first.size)]]
+    known = nodes >= 0
+    user = stays.user[chosen]
+    numbers, used = first_mentioned(user[user >= 0])
+    user[user >= 0] = numbers
     return BatchJobs(
         start_s=stays.start[chosen],
         end_s=np.minimum(stays.end[chosen], log.end_s),
-        offsets=np.concatenate(([0], np.cumsum([part.size for part in parts]))),
-        nodes=np.concatenate(parts),
-        submit_s=submit_s,
-        user=np.array([user_place.get(name, _UNKNOWN) for name in user]),
-        users=users,
+        offsets=np.concatenate(([0], np.cumsum(known)))[np.concatenate(([0], np.cumsum(sizes)))],
+        nodes=nodes[known],
+        submit_s=stays.submit[chosen],
+        user=user.astype(np.int64),
+        users=tuple(stays.user_names[code] for code in used.tolist()),
     )
-
-
-def _owners(path: Path, number: int, options: ImportOptions) -> _Owners | None:
-    """Return who submitted the jobs and when, by a table's columns or a known form of lines; ``None`` if unknown."""
-    tally = FindingsTally()
-    clock = RecordClock(zone(options.timezone) if options.timezone else UTC, lambda: tally.where)
-    places, submits, users = [], [], list[str]()
-    try:
-        with RawFile(path, tally, None) as file:
-            tally.file = file.name
-            if swf.recognises(file.head):
-                return _swf_owners(file, number, tally)
-            table = read_table(file, tally, options, clock)
-            for batch, jobs in table.batches():
-                places.append(np.array([place_of(number, line) for line in jobs.lines.tolist()], dtype=np.int64))
-                submits.append(table.times(batch, "submit") if "submit" in table.map else np.full(len(jobs), np.nan))
-                users += table.words(batch, "user") or [""] * len(jobs)
-    except BadInput:
-        places = []
-    if places:
-        return _Owners(np.concatenate(places), np.concatenate(submits), users)
-    with RawFile(path, tally, None) as file:
-        return _line_owners(file, number, clock)
-
-
-def _line_owners(file: RawFile, number: int, clock: RecordClock) -> _Owners | None:
-    places, submits, names, form = list[int](), list[float](), list[str](), None
-    for place, line in file.lines():
-        form = form or next((each for each in _LINES if each.match(line)), None)
-        found = form.match(line) if form else None
-        if found is not None:
-            places.append(place_of(number, place))
-            submits.append(moments(clock.seconds, found["submit"])[0] or math.nan)
-            names.append(found["user"])
-    return _Owners(np.array(places, dtype=np.int64), np.array(submits), names) if places else None
-
-
-def _swf_owners(file: RawFile, number: int, tally: FindingsTally) -> _Owners:
-    header, places, submits, names = swf.SwfHeader(), list[int](), list[float](), list[str]()
-    for parts, values in swf.rows(file.lines(), tally, header):
-        places.append(place_of(number, tally.line))
-        submits.append(header.epoch(values[swf.SUBMIT]))
-        names.append("" if parts[_USER] == str(_UNKNOWN) else parts[_USER])
-        tally.use()
-    return _Owners(np.array(places, dtype=np.int64), np.array(submits), names)
