@@ -149,6 +149,7 @@ class RecordIntake(FindingsTally):
                 submit_s=job.submit_s,
             )
         self.settle()
+        self.sets.clear()
         if closed.lost_ends_s:
             self.unuse("missing_time", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
             for end_s in closed.lost_ends_s:
@@ -268,16 +269,20 @@ class RecordIntake(FindingsTally):
 
     def _numbers(self, table: JobTable, expand: Expand) -> Places:
         """Return the numbers of the node sets in a table, -1 for none."""
-        number, nodes = self.sets.number, table.nodes
+        nodes = table.nodes
         if self.options.unit != NODE:
             texts = [""] * len(table) if nodes is None else nodes.cells()
             units: Sequence[Units] = np.maximum(table.count, 0).tolist() if table.units is None else table.units
             pairs = zip(texts, units, strict=True)
-            return np.fromiter((number(text, expand, held) for text, held in pairs), np.int64, len(table))
+            return np.fromiter((self.sets.number(text, expand, held) for text, held in pairs), np.int64, len(table))
         if nodes is None:
             return np.full(len(table), -1, dtype=np.int64)
         numbers = np.full(len(nodes.texts) + 1, -1, dtype=np.int64)  # the last is for rows without a text
-        numbers[:-1] = [number(text, expand) for text in nodes.texts]
+        if nodes.codes.size < len(nodes.texts):
+            used = np.unique(nodes.codes[nodes.codes >= 0])
+            numbers[used] = self.sets.numbers([nodes.texts[code] for code in used.tolist()], expand)
+        else:
+            numbers[:-1] = self.sets.numbers(nodes.texts, expand)
         return numbers[nodes.codes]
 
     def _check(

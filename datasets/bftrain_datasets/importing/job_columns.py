@@ -70,6 +70,24 @@ class JobTable:
     def __len__(self) -> int:
         return self.start.size
 
+    def rows(self, chosen: slice | NDArray[np.bool_]) -> JobTable:
+        """Return part of the rows."""
+        if isinstance(chosen, np.ndarray) and chosen.all():
+            return self
+        places = np.arange(len(self))[chosen].tolist()
+        found: dict[str, Any] = {}
+        for name in self.__slots__:
+            column = getattr(self, name)
+            if isinstance(column, np.ndarray):
+                found[name] = column[chosen]
+            elif isinstance(column, Texts):
+                found[name] = Texts(column.codes[chosen], column.texts)
+            elif isinstance(column, tuple) or column is None:
+                found[name] = column
+            else:
+                found[name] = [column[place] for place in places]
+        return JobTable(**found)
+
 
 @dataclass(frozen=True, slots=True)
 class StayColumns:

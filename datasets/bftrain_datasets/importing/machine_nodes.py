@@ -92,7 +92,7 @@ class NodeSets:
     """
 
     def __init__(self) -> None:
-        self.facts: NDArray[np.int64] = np.full((6, 1), -1, dtype=np.int64)
+        self.facts: NDArray[np.int64]
         self.clear()
 
     def clear(self) -> None:
@@ -104,7 +104,7 @@ class NodeSets:
         self._held: dict[int, HeldNodes] = {}  # sets that no job has used yet
         self._fresh: list[tuple[int, ...]] = []  # facts to write, each with its number
         self._size = 0
-        self.facts[:] = -1
+        self.facts = np.full((6, 1), -1, dtype=np.int64)
 
     @property
     def is_large(self) -> bool:
@@ -122,6 +122,13 @@ class NodeSets:
             if units != 0:
                 self._units[number] = units
         return number
+
+    def numbers(self, texts: Sequence[str], expand: Expand = expand_set) -> list[int]:
+        """Return the numbers of node sets, most of which are known."""
+        if expand is not expand_set:
+            return [self.number(text, expand) for text in texts]
+        found = map(self._numbers.get, texts)
+        return [self.number(text) if number is None else number for text, number in zip(texts, found, strict=True)]
 
     def _new(self, text: str) -> int:
         self.texts.append(text)

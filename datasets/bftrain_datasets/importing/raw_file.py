@@ -145,28 +145,37 @@ class RawFile:
             return self._closing.enter_context(self._path.open("rb"))
         return _copied(self._stream, self._closing)
 
-    def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield each non-empty line with its number, without its end; memory is bounded for any content."""
-        number, rest, overlong = 0, b"", False
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield blocks of whole lines, each with the number of its first line; memory is bounded for any content."""
+        number, rest, overlong = 1, b"", False
         while block := self._stream.read1(_BLOCK_BYTES):
-            *whole, rest = (rest + block).split(b"\n")
-            if whole and (overlong or len(whole[0]) > LONGEST_LINE_BYTES):  # no other line is larger than a block
-                number += 1
-                self._skip_line(number)
-                overlong = False
-                del whole[0]
-            for line in whole:
-                number += 1
-                if line:
-                    yield number, self._text(line, number)
+            whole, end, last = block.rpartition(b"\n")
+            if end:
+                whole = rest + whole
+                if overlong or len(whole.partition(b"\n")[0]) > LONGEST_LINE_BYTES:  # no other line is that long
+                    self._skip_line(number)
+                    number += 1
+                    _, end, whole = whole.partition(b"\n")
+                if end:
+                    yield number, whole
+                    number += whole.count(b"\n") + 1
+                overlong, rest = False, b""
+            rest += last
             if overlong or len(rest) > LONGEST_LINE_BYTES:
                 overlong, rest = True, b""
         if overlong:
-            self._skip_line(number + 1)
+            self._skip_line(number)
         elif rest:
             if not self._damage:  # damage is reported separately
-                self._tally.note_unended(f"{self.name}:{number + 1}")
-            yield number + 1, self._text(rest, number + 1)
+                self._tally.note_unended(f"{self.name}:{number}")
+            yield number, rest
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield each non-empty line with its number, without its end; memory is bounded for any content."""
+        for first, block in self.blocks():
+            for number, line in enumerate(block.split(b"\n"), first):
+                if line:
+                    yield number, self.text(line, number)
 
     def source(self) -> ProvenanceSource:
         """Describe the file after reading; the unread rest is read for its hash."""
@@ -193,7 +202,8 @@ class RawFile:
         self._tally.row(number)
         self._tally.set_aside("malformed")
 
-    def _text(self, line: bytes, number: int) -> str:
+    def text(self, line: bytes, number: int) -> str:
+        """Return a line as text, without its end."""
         try:
             text = line.decode()
         except UnicodeDecodeError:

@@ -116,19 +116,32 @@ class RecordClock:
 
     def _hour(self, written: str, date: str, hour: str, minute: int) -> float:
         """Return seconds UTC at which this hour would have begun, by the zone's offset at this minute of it."""
-        known = self._hours.get(written)
-        if known is not None:
-            return known
-        begin = datetime.fromisoformat(f"{date}T{hour}:00:00").replace(tzinfo=self.zone)
-        if written not in self._odd_hours:
-            offsets = {at.utcoffset() for at in (begin, begin.replace(minute=59, fold=1), begin.replace(fold=1))}
-            if len(offsets) == 1:
-                begin_s = self._hours[written] = _since_1970(begin)
-                return begin_s
-            self._odd_hours.add(written)
-        at = begin.replace(minute=minute)
+        begin = datetime.fromisoformat(f"{date}T{hour}:00:00")
+        begin_s = self.start_of_hour(written, begin)
+        if begin_s is not None:
+            return begin_s
+        at = begin.replace(minute=minute, tzinfo=self.zone)
         self._note_clock_change(at)
         return _since_1970(at) - minute * 60
+
+    def start_of_hour(self, written: str, begin: datetime) -> float | None:
+        """Return seconds UTC at which a local hour begins; None if the clock changes in it."""
+        known = self._hours.get(written)
+        if known is not None or written in self._odd_hours:
+            return known
+        begin = begin.replace(tzinfo=self.zone)
+        offsets = {at.utcoffset() for at in (begin, begin.replace(minute=59, fold=1), begin.replace(fold=1))}
+        if len(offsets) > 1:
+            self._odd_hours.add(written)
+            return None
+        begin_s = self._hours[written] = _since_1970(begin)
+        return begin_s
+
+    def count_local(self, times: int) -> None:
+        """Count local times that were read elsewhere, the first of which is at the present place."""
+        if times:
+            self._assume("without_zone")
+            self.without_zone += times - 1
 
     def _note_clock_change(self, moment: datetime) -> None:
         if moment.utcoffset() != moment.replace(fold=1).utcoffset():

@@ -19,17 +19,23 @@ have any order. Files without a header have the columns of Open XDMoD, or of ``-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bftrain.errors import BadInput
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.job_columns import JobTable, Texts
+from bftrain_datasets.importing.machine_nodes import Units
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import (
+    NO_NODES,
     NO_TIME,
     count_of,
     first_lines,
@@ -39,6 +45,16 @@ from bftrain_datasets.importing.text_cells import (
     nodes_of,
     units_in,
     unquoted,
+)
+from bftrain_datasets.importing.text_columns import (
+    Column,
+    by_text,
+    coded,
+    columns_of,
+    contains,
+    lengths_of,
+    listed,
+    times_of,
 )
 from bftrain_datasets.log.time_formats import span_s
 
@@ -84,6 +100,9 @@ NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 SEPARATORS: Final = "|\t;,"
 MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # below a header
+_CLOSING: Final = ""  # the cell behind the last separator of a closed line
+_UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})
+_MOST_UNUSUAL: Final = 0.01  # of the lines of a block; with more of them all are read one by one
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 # A configuring job waits for nodes that it already holds
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
@@ -182,34 +201,197 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    layout, unit = _layout_for(intake.options.columns, file.head), intake.options.unit
+    layout = _layout_for(intake.options.columns, file.head)
     intake.reports_outages = bool(intake.reports_outages)
-    for number, line in file.lines():
-        if not line.strip() or line.startswith(MARKDOWN_RULE):
-            continue
-        header = _header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
-        if header is not None:
-            layout = header
-            continue
-        intake.row(number)
-        layout = layout or _headless(line)
-        cells = layout.cells(line) if layout else None
-        if layout is not None and cells is None:
-            cells = layout.torn(line)
-            if cells is not None:
-                intake.note("notation")
-        if layout is None or cells is None:
-            if layout is None and _is_rule(line):
-                raise BadInput("columns cut to a width", where=file.name, fix="use sacct with --parsable2")
-            intake.set_aside("malformed")
-            continue
-        if not layout.units.get(unit, True):
-            needed = "AllocTRES" if unit == GPU else "AllocTRES or AllocCPUS"
-            what = f"no column has the {in_words_of(unit, 'nodes')} of a job"
-            raise BadInput(what, where=file.name, fix=f"add {needed} to the columns of sacct")
-        _add_job(layout.pick([*cells, ""]), intake, tells_nodes=layout.tells_nodes)
+    for first, block in file.blocks():
+        number, rest = first, block
+        while layout is None and rest:
+            line, _, rest = rest.partition(b"\n")
+            layout = _read_line(number, line, layout, file, intake)
+            number += 1
+        if layout is not None and rest:
+            layout = _read_block(number, rest, layout, file, intake)
     if layout is None:
         raise BadInput("no header, and unknown columns", where=file.name, fix=f"list {WANTED} by --columns")
+
+
+def _read_line(number: int, raw: bytes, layout: _Layout | None, file: RawFile, intake: RecordIntake) -> _Layout | None:
+    """Read any line; return the layout of those that follow."""
+    line, unit = file.text(raw, number), intake.options.unit
+    if not line.strip() or line.startswith(MARKDOWN_RULE):
+        return layout
+    header = _header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
+    if header is not None:
+        return header
+    intake.row(number)
+    layout = layout or _headless(line)
+    cells = layout.cells(line) if layout else None
+    if layout is not None and cells is None:
+        cells = layout.torn(line)
+        if cells is not None:
+            intake.note("notation")
+    if layout is None or cells is None:
+        if layout is None and _is_rule(line):
+            raise BadInput("columns cut to a width", where=file.name, fix="use sacct with --parsable2")
+        intake.set_aside("malformed")
+        return layout
+    if not layout.units.get(unit, True):
+        needed = "AllocTRES" if unit == GPU else "AllocTRES or AllocCPUS"
+        what = f"no column has the {in_words_of(unit, 'nodes')} of a job"
+        raise BadInput(what, where=file.name, fix=f"add {needed} to the columns of sacct")
+    _add_job(layout.pick([*cells, ""]), intake, tells_nodes=layout.tells_nodes)
+    return layout
+
+
+def _read_block(first: int, block: bytes, layout: _Layout, file: RawFile, intake: RecordIntake) -> _Layout | None:
+    """Read the usual lines of a block in columns, and the others one by one."""
+    found = _columns_of_block(block, layout, intake)
+    if found is not None:
+        table, plain = _table_of(*found, first, layout, intake)
+        usual = np.zeros(block.count(b"\n") + 1, dtype=np.bool_)
+        usual[table.lines[plain] - first] = True
+        others = np.flatnonzero(~usual)
+        if others.size <= _MOST_UNUSUAL * usual.size:
+            return _read_mixed(first, block, table.rows(plain), others, layout, file, intake)
+    next_layout: _Layout | None = layout
+    for number, line in enumerate(block.split(b"\n"), first):
+        next_layout = _read_line(number, line, next_layout, file, intake)
+    return next_layout
+
+
+def _read_mixed(
+    first: int,
+    block: bytes,
+    table: JobTable,
+    others: NDArray[np.int64],
+    layout: _Layout,
+    file: RawFile,
+    intake: RecordIntake,
+) -> _Layout | None:
+    begin, next_layout = 0, layout
+    lines = block.split(b"\n") if others.size else []
+    for place in others.tolist():
+        end = int(np.searchsorted(table.lines, first + place))
+        intake.take(table.rows(slice(begin, end)))
+        begin = end
+        next_layout = _read_line(first + place, lines[place], layout, file, intake) or layout
+    intake.take(table.rows(slice(begin, None)))
+    return next_layout
+
+
+def _columns_of_block(
+    block: bytes, layout: _Layout, intake: RecordIntake
+) -> tuple[NDArray[np.int64], dict[str, Column]] | None:
+    """Return the usual lines and their columns; None if the block has a header, or cells that need a closer look."""
+    if layout.padded or not layout.units.get(intake.options.unit, True) or _has_header(block):
+        return None
+    names = [name for name in JOB_COLUMNS if name in layout.places]
+    places = [layout.places[name] for name in names]
+    if layout.closed:
+        places.append(layout.width)
+    found = columns_of(block, layout.separator, layout.width + layout.closed, places)
+    if found is None:
+        return None
+    rows, columns = found
+    return rows, dict(zip((*names, _CLOSING) if layout.closed else names, columns, strict=True))
+
+
+def _has_header(block: bytes) -> bool:
+    """Return whether a line of the block may be a header."""
+    for mark in (b"tart", b"TART"):
+        place = block.find(mark)
+        while place >= 0:
+            begin, end = block.rfind(b"\n", 0, place) + 1, block.find(b"\n", place)
+            end = len(block) if end < 0 else end
+            if _header_of(block[begin:end].decode(errors="replace").rstrip("\r")) is not None:
+                return True
+            place = block.find(mark, end)
+    return False
+
+
+def _table_of(
+    rows: NDArray[np.int64], columns: Mapping[str, Column], first: int, layout: _Layout, intake: RecordIntake
+) -> tuple[JobTable, NDArray[np.bool_]]:
+    """Return the jobs of lines in columns, by the rules of ``_add_job``, and which of the lines are usual."""
+    lines, options = rows + first, intake.options
+    text = {name: coded(column) for name, column in columns.items() if name not in _UNIQUE}
+    start, plain, local = times_of(columns["start"], intake.clock)
+    end, end_plain, end_local = times_of(columns["end"], intake.clock)
+    plain &= end_plain & ~((start == 0) & (end == 0))
+    if _CLOSING in text:
+        plain &= text[_CLOSING].codes < 0
+    plain &= lengths_of(columns["jobid"]) > 0
+    reason = np.where(contains(columns["jobid"], "."), 1, -1).astype(np.int8)
+    clusters = text.get("cluster")
+    if clusters is not None:
+        codes, places = np.unique(np.where(plain, clusters.codes, -1), return_index=True)
+        for code, place in sorted(zip(codes.tolist(), places.tolist(), strict=True), key=itemgetter(1)):
+            intake.line = int(lines[place])
+            if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
+                reason[clusters.codes == code] = 0
+    counted = plain & (reason < 0)
+    if (local | end_local)[counted].any():
+        intake.line = int(lines[np.flatnonzero(counted & (local | end_local))[0]])
+        intake.clock.count_local(int(local[counted].sum() + end_local[counted].sum()))
+    none = Texts(np.full(rows.size, -1, dtype=np.int32), ())
+    nodes = listed(columns["nodelist"], NO_NODES) if "nodelist" in columns else none
+    known, state = nodes.codes >= 0, text.get("state", none)
+    start, end, observed_s = _by_states(state, start, end, known)
+    if (seen := observed_s[counted & ~np.isnan(observed_s)]).size:
+        intake.observed(float(seen.max()))
+    count = by_text(text["nnodes"], count_of, np.int64) if "nnodes" in text else np.zeros(rows.size, dtype=np.int64)
+    if not (layout.tells_nodes or options.counts):
+        count[known] = 0
+    units: list[Units] | None = None
+    if options.unit != NODE:
+        cells = (text[name].cells() if name in text else [""] * rows.size for name in ("alloctres", "alloccpus"))
+        units = [int(units_in(tres, cpus, options.unit) or 0) for tres, cpus in zip(*cells, strict=True)]
+    table = JobTable(
+        lines=lines,
+        job=columns["jobid"].to_pylist(),
+        start=start,
+        end=end,
+        count=count,
+        nodes=nodes,
+        queue=text.get("partition"),
+        user=text.get("user"),
+        submit=_submissions(columns["submit"], intake) if "submit" in columns else None,
+        preempted=by_text(state, lambda word: word.startswith("PREEMPTED"), np.bool_),
+        node_failed=by_text(state, lambda word: word.startswith(NODE_FAILED), np.bool_),
+        reason=reason,
+        reasons=("not_selected", "other_record"),
+        units=units,
+    )
+    return table, plain
+
+
+def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
+    submit, read, _ = times_of(column, intake.clock)
+    for row in np.flatnonzero(~read).tolist():
+        submit[row] = intake.clock.uncounted(column[row].as_py()) or np.nan
+    return submit
+
+
+def _by_states(
+    state: Texts, start: NDArray[np.float64], end: NDArray[np.float64], named: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return starts and ends by the jobs' states, as ``_by_state``, and the times that the records reach."""
+    kinds = [state.texts[code] if code >= 0 else "" for code in range(len(state.texts))]
+    held = end > start
+    observed_s = np.full(start.size, np.nan)
+    for code, word in enumerate(kinds):
+        rows = state.codes == code
+        if word.startswith(PENDING):
+            rows &= ~(held & named) if not word.startswith("PENDING") else True
+            start[rows] = end[rows] = np.nan
+        elif word.startswith(UNFINISHED):
+            if word.startswith(COMPLETING):
+                rows &= ~held
+            observed_s[rows & held] = end[rows & held]
+            end[rows] = RUNNING
+        elif word.startswith(RESIZING):
+            end[rows & np.isnan(end)] = RUNNING
+    return start, end, observed_s
 
 
 def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:

@@ -1,0 +1,164 @@
+"""Columns of text files, parsed by Arrow: lines with the usual number of cells, and the usual forms of times.
+
+All other lines and times are left to the line parser of a reader. Imports pyarrow at first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain_datasets.importing.job_columns import Texts
+from bftrain_datasets.importing.text_cells import NO_TIME
+from bftrain_datasets.log.time_formats import RecordClock
+
+_ISO_LETTERS: Final = 19
+_EPOCH_DIGITS: Final = 10
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone
+
+Column = Any  # an array of Arrow, which has no types
+
+
+def columns_of(
+    block: bytes, separator: str, width: int, places: Sequence[int]
+) -> tuple[NDArray[np.int64], list[Column]] | None:
+    """Return the indices of the lines that have ``width`` cells, and the cells at ``places`` as texts.
+
+    None if the block is not plain UTF-8 without quotes.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import csv  # noqa: PLC0415
+
+    if (b"\r" in block and (block + b"\n").count(b"\r\n") != block.count(b"\r")) or (
+        separator == "," and b'"' in block
+    ):
+        return None
+    others: list[int] = []
+
+    def skip(row: Any) -> str:  # noqa: ANN401 - of Arrow
+        others.append(row.number)
+        return "skip"
+
+    names = [str(place) for place in range(width)]
+    wanted = [names[place] for place in places]
+    try:
+        if not block.isascii():
+            block.decode()
+        table = csv.read_csv(
+            pa.BufferReader(block + b"\n"),
+            csv.ReadOptions(use_threads=False, block_size=len(block) + 2, column_names=names),
+            csv.ParseOptions(
+                delimiter=separator,
+                quote_char=False,
+                escape_char=False,
+                ignore_empty_lines=False,
+                invalid_row_handler=skip,
+            ),
+            csv.ConvertOptions(
+                include_columns=list(dict.fromkeys(wanted)),
+                column_types=dict.fromkeys(wanted, pa.string()),
+                strings_can_be_null=False,
+                check_utf8=False,
+            ),
+        )
+    except (UnicodeDecodeError, pa.ArrowException):
+        return None
+    regular = np.ones(block.count(b"\n") + 1, dtype=np.bool_)
+    regular[np.array(others, dtype=np.int64) - 1] = False
+    rows = np.flatnonzero(regular)
+    if rows.size != table.num_rows or not rows.size:
+        return None
+    return rows, [table.column(name).combine_chunks() for name in wanted]
+
+
+def listed(column: Column, nothing: frozenset[str]) -> Texts:
+    """Return a column of texts that hardly repeat; those in ``nothing``, in any case, count as none."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import compute  # noqa: PLC0415
+
+    none = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(nothing))).to_numpy(zero_copy_only=False)
+    return Texts(np.where(none, -1, np.arange(none.size)).astype(np.int32), column.to_pylist())
+
+
+def contains(column: Column, text: str) -> NDArray[np.bool_]:
+    """Return which cells contain a text; every cell contains an empty one, but empty cells contain no other."""
+    from pyarrow import compute  # noqa: PLC0415 - takes a moment
+
+    found: NDArray[np.bool_] = compute.match_substring(column, text).to_numpy(zero_copy_only=False)
+    return found
+
+
+def lengths_of(column: Column) -> NDArray[np.int32]:
+    """Return the number of bytes of each cell."""
+    from pyarrow import compute  # noqa: PLC0415 - takes a moment
+
+    found: NDArray[np.int32] = compute.binary_length(column).to_numpy(zero_copy_only=False)
+    return found
+
+
+def coded(column: Column) -> Texts:
+    """Return a column with each of its texts once; empty cells have none."""
+    encoded = column.dictionary_encode()
+    texts: list[str] = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    if "" in texts:
+        codes[codes == texts.index("")] = -1
+    return Texts(codes, texts)
+
+
+def by_text(column: Texts, value: Callable[[str], object], kind: type[np.generic]) -> NDArray[Any]:
+    """Return the value of each row, computed once for each text; that of an empty text for rows without one."""
+    values = np.array([*map(value, column.texts), value("")], dtype=kind)
+    found: NDArray[Any] = values[column.codes]
+    return found
+
+
+def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return seconds UTC, NaN for words such as ``Unknown``; which of them are read; and which are local times.
+
+    Epochs of up to ten digits and local times such as ``2020-09-13T12:26:40`` are read, unless the clock changes in
+    their hour. The local times are not counted yet.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import compute  # noqa: PLC0415
+
+    letters = lengths_of(column)
+    times = np.full(letters.size, np.nan)
+    nothing = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(NO_TIME)))
+    read = nothing.to_numpy(zero_copy_only=False).copy()
+    local = letters == _ISO_LETTERS
+    digits = compute.utf8_is_decimal(column).to_numpy(zero_copy_only=False) & (letters <= _EPOCH_DIGITS) & ~read
+    if digits.any():
+        times[digits] = column.filter(pa.array(digits)).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        times[times == 0] = np.nan
+        read |= digits
+    if local.any():
+        try:
+            moments = column.filter(pa.array(local)).cast(pa.timestamp("s")).cast(pa.int64())
+        except pa.ArrowException:
+            return times, read, np.zeros(letters.size, dtype=np.bool_)
+        times[local] = _utc(moments.to_numpy(zero_copy_only=False), clock)
+        local &= ~np.isnan(times)
+        read |= local
+    return times, read, local
+
+
+def _utc(local_s: NDArray[np.int64], clock: RecordClock) -> NDArray[np.float64]:
+    """Return seconds UTC of local times; NaN in hours in which the clock changes, and before 1970."""
+    hours, which = np.unique(local_s // 3600, return_inverse=True)
+    starts = np.full(hours.size, np.nan)
+    for place, hour in enumerate(hours.tolist()):
+        if hour > 0:
+            begin = _EPOCH + timedelta(hours=hour)
+            try:
+                start_s = clock.start_of_hour(begin.isoformat()[:13], begin)
+            except ValueError:
+                continue
+            starts[place] = np.nan if start_s is None else start_s
+    found: NDArray[np.float64] = starts[which] + local_s % 3600
+    found[found == 0] = np.nan
+    return found
