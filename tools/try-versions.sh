@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . tools/lib.sh
 
-layer=test,cbc,gurobi,parquet
+layer=test,cbc,gurobi
 
 try() { # NAME PYTHON ARGUMENT...
     name=$1 python=$2
@@ -33,7 +33,7 @@ done
 
 # The lowest versions on the oldest Python: they have no wheels for newer ones
 first=${pythons# } first=${first%% *}
-"$first" tools/lowest_versions.py test cbc gurobi parquet >"$constraints"
+"$first" tools/lowest_versions.py test cbc gurobi >"$constraints"
 (
     export PIP_CONSTRAINT="$constraints"
     try lowest "$first" "$@"

@@ -30,7 +30,6 @@ _NEEDED: Final = {("solver", "exact"), ("solver", "highs")}
 # module -> (its package, its purpose, the command that installs it)
 _EXTRAS: Final = {
     "vl_convert": ("vl-convert-python", "pages and pictures of replays", "pip install vl-convert-python"),
-    "pyarrow": ("pyarrow", "Parquet files", install_hint("parquet")),
     "distributed": ("distributed", "sweeps on a Dask cluster", install_hint("dask")),
     "torch": ("torch", "training", install_hint("torch")),
 }

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import fields
 
-from bftrain_datasets.log.parquet_log import require
 from bftrain_replay.accounting.allocations import AllocationTable
 
 if TYPE_CHECKING:
@@ -177,7 +176,6 @@ def allocations_frame(held: AllocationTable) -> DataFrame:
 
 def allocations_arrow(held: AllocationTable) -> Any:  # noqa: ANN401 - pyarrow has no types
     """Return the same as an Arrow table that shares our memory; Polars and DuckDB use it without a copy."""
-    require("tables")
     pa = import_module("pyarrow")
     named = {
         name: pa.DictionaryArray.from_arrays(pa.array(places), pa.array(names, pa.string()))

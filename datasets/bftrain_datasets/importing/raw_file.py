@@ -19,11 +19,10 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Final, Protocol, Self, cast
 
-from bftrain.errors import BadInput, NotAvailable
+from bftrain.errors import BadInput
 from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, head_of
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.provenance import ProvenanceSource, tellable
-from bftrain_elastic.errors import install_hint
 
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
@@ -314,14 +313,11 @@ def _copied(stream: IO[bytes], closing: ExitStack) -> IO[bytes]:
 
 
 class _Zstd(io.RawIOBase):
-    """Unpacks zstd, which requires pyarrow."""
+    """Unpacks zstd by pyarrow."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        try:
-            import pyarrow as pa  # noqa: PLC0415 - optional
-        except ImportError as error:
-            fix = f"{_UNPACK}, or {install_hint('parquet')}"
-            raise NotAvailable("packed with zstd, which needs pyarrow to unpack", fix=fix) from error
+        import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
         self._inner = pa.CompressedInputStream(stream, "zstd")
 
     def readable(self) -> bool:

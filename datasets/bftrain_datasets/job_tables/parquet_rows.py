@@ -1,4 +1,4 @@
-"""Parquet tables, read in batches of the required columns. Requires pyarrow, imported at first use."""
+"""Parquet tables, read in batches of the required columns. Imports pyarrow at first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS
 from bftrain_datasets.job_tables.table_rows import ColumnBatch
-from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
+from bftrain_datasets.log.parquet_log import FORMAT_KEY
 
 ROWS_AT_ONCE: Final = 1 << 14
 MARK: Final = b"PAR1"
@@ -23,8 +23,7 @@ class ParquetTable:
     """A Parquet file. Times are returned as seconds UTC, those without a zone as texts."""
 
     def __init__(self, file: RawFile) -> None:
-        require(file.name)
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - optional
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - takes a moment
 
         self._where = file.where
         self._broken = (ArrowException, OSError, ValueError)
@@ -60,8 +59,8 @@ class ParquetTable:
 
 
 def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
-    import pyarrow as pa  # noqa: PLC0415 - optional
-    from pyarrow import compute  # noqa: PLC0415 - optional
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import compute  # noqa: PLC0415 - takes a moment
 
     kind = column.type
     types = pa.types

@@ -50,8 +50,6 @@ def check_log_name(path: Path) -> None:
     by_suffix(path, SAVERS, "log file")
     if not path.parent.is_dir():
         raise BadInput("no such folder", where=str(path.parent), fix="create it first, for example by mkdir -p")
-    if path.suffix.lower() == PARQUET:
-        parquet_log.require(str(path))
     check_replaceable(path, is_own_log, "log")
 
 

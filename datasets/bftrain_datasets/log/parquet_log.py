@@ -1,6 +1,6 @@
 """The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and other readers of Parquet.
 
-Requires pyarrow, which is imported only when such a file is read or written.
+Imports pyarrow only when such a file is read or written: the import takes a moment.
 """
 
 from __future__ import annotations
@@ -12,41 +12,28 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.errors import BadInput, NotAvailable
+from bftrain.errors import BadInput
 from bftrain.files import check_unpacked
 from bftrain_datasets.log import table_log
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog
 from bftrain_datasets.log.log_columns import epochs, first_mentioned
-from bftrain_elastic.errors import install_hint
 
 KIND: Final = "Parquet"
 FORMAT_KEY: Final = b"bftrain.format"
 END_KEY: Final = b"bftrain.end_s"
 CHECKSUM_KEY: Final = b"bftrain.sha256"
 PROVENANCE_KEY: Final = b"bftrain.provenance"
-INSTALL: Final = install_hint("parquet")
 _TAIL_BYTES: Final = 8  # length of the metadata, and the end mark
 _ROWS_AT_ONCE: Final = 1 << 16
 _GROUP_ROWS: Final = 1 << 18
 _ROW_BYTES: Final = 13  # bytes of a time, a node and a state in memory
 
 
-def require(where: str) -> None:
-    """Raise an error if pyarrow is not installed."""
-    try:
-        import pyarrow as pa  # noqa: F401, PLC0415 - optional
-    except ImportError as error:
-        raise NotAvailable(
-            "Parquet files and tables of Arrow need pyarrow, which is not installed", where=where, fix=INSTALL
-        ) from error
-
-
 def save(log: EventLog, file: IO[bytes]) -> None:
     """Write the log."""
-    require(str(getattr(file, "name", "")))
-    import pyarrow as pa  # noqa: PLC0415 - optional
-    from pyarrow import parquet  # noqa: PLC0415 - optional
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import parquet  # noqa: PLC0415 - takes a moment
 
     times, nodes, states = table_log.rows_of(log)
     columns = {
@@ -82,9 +69,8 @@ def is_own(path: Path) -> bool:
 
 def load(path: Path) -> EventLog:
     """Load the log. Rows may be in any order; without ``end_s`` the log ends with its last row."""
-    require(str(path))
-    import pyarrow as pa  # noqa: PLC0415 - optional
-    from pyarrow import parquet  # noqa: PLC0415 - optional
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import parquet  # noqa: PLC0415 - takes a moment
 
     builder = LogBuilder()
     with path.open("rb") as opened:
@@ -155,7 +141,7 @@ def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa:
 
 def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int32], list[str]]:  # noqa: ANN401 - pyarrow has no types
     """Return texts as codes, and the distinct texts in order of first occurrence."""
-    import pyarrow as pa  # noqa: PLC0415 - optional
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
 
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain.files import whole_file
-from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
+from bftrain_datasets.log.parquet_log import FORMAT_KEY
 from bftrain_datasets.scheduling.schedule_tables import rows
 
 if TYPE_CHECKING:
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
 FORMS: Final = (CSV, PARQUET)
-
-
-def check_form(form: str) -> None:
-    """Raise an error unless tables of this form can be written here."""
-    if form == PARQUET:
-        require("--tables parquet")
 
 
 def write(tables: Mapping[str, Table], folder: Path, form: str, file_format: str) -> None:
@@ -55,7 +49,6 @@ def _words(column: list[Any]) -> list[Any]:
 
 
 def _write_parquet(table: Table, path: Path, file_format: str) -> None:
-    require(str(path))
     pa: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
     made = pa.table(dict(table)).replace_schema_metadata({FORMAT_KEY: file_format.encode()})

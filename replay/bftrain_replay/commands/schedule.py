@@ -93,11 +93,10 @@ def command(
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """
     from bftrain.result_folder import ResultFolder
-    from bftrain_datasets.scheduling import schedule_folder, scheduling, table_files
+    from bftrain_datasets.scheduling import schedule_folder, scheduling
     from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
     settings = settings_of_kind(config, given, ScheduleSettings)
-    table_files.check_form(tables)
     with ResultFolder(folder, schedule_folder.KIND, overwrite=overwrite) as target:
         with out.progress() as bars:
             size = log.stat().st_size if log.is_file() else None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.files import whole_file
-from bftrain_datasets.log.parquet_log import FORMAT_KEY, require
+from bftrain_datasets.log.parquet_log import FORMAT_KEY
 from bftrain_replay import tables
 from bftrain_replay.accounting.allocations import StoredAllocations
 from bftrain_replay.accounting.column_file import BLOCK_ROWS
@@ -27,8 +27,7 @@ _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 
 
 def pyarrow() -> Any:  # noqa: ANN401 - a module without types
-    """Import pyarrow, or raise an error that says how to install it."""
-    require("tables")
+    """Import pyarrow with its module for Parquet."""
     import_module("pyarrow.parquet")  # reached through the package
     return import_module("pyarrow")
 

@@ -44,7 +44,6 @@ class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_tables(form: str) -> None:
     """Raise, before any work, if tables of this form cannot be written here."""
-    table_files.check_form(form)
 
 
 def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:

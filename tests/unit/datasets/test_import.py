@@ -333,3 +333,41 @@ def test_every_public_set_has_rows() -> None:
     assert len(list(ROWS.glob("*.*"))) >= 10
     with (ROWS / "helios.csv").open() as file:
         assert "gpu_num" in next(csv.reader(file))
+
+
+UNUSUAL = (
+    "{job}|batch|2020-10-25T02:30:00|2020-10-25T04:00:00|1|n[1-2]|COMPLETED|DUBLIN|5400",
+    "{job}|batch|2020-10-20T02:30:00|Unknown|1|n1|RUNNING|DUBLIN|",
+    "{job}.batch|batch|2020-10-20T02:30:00|2020-10-20T03:30:00|1|n1|COMPLETED|DUBLIN|",
+    "{job}|debug|2020-10-20T02:30:00.5|2020-10-20T03:30:00Z|1|n1|PREEMPTED|DUBLIN|",
+    "{job}|batch|2020-10-20T02:30:00|never|1|n1|COMPLETED|DUBLIN|",
+    "{job}|batch|2020-10-20T02:30:00|2020-10-20T03:30:00|3|n[1|2,4]|COMPLETED|DUBLIN|",
+    "{job}|batch|Unknown|Unknown|1|None assigned|CANCELLED by 7|DUBLIN|",
+    "{job}|batch|2020-10-20T02:30:00|2020-10-20T03:30:00|2|n1|NODE_FAIL|DUBLIN|",
+    "{job}|batch|2020-10-20T02:30:00|2020-10-20T02:30:00|1|n1|COMPLETED|CORK|",
+    "   ",
+)
+
+
+@pytest.mark.parametrize("unusual", [UNUSUAL, UNUSUAL[:4], UNUSUAL[4:]])
+def test_usual_lines_are_read_in_columns_as_one_by_one(tmp_path: Path, unusual: tuple[str, ...]) -> None:
+    header = "JobID|Partition|Start|End|NNodes|NodeList|State|Cluster|ElapsedRaw"
+    lines = []
+    for job in range(3_000):
+        first, size = job * 7 % 40, 1 + job % 3
+        state = ("COMPLETED", "TIMEOUT", "CANCELLED by 1")[job % 3]
+        hours = (job // 60, job // 60 + 2)
+        start, end = (f"2020-10-{20 + hour // 24}T{hour % 24:02d}:{job % 60:02d}:07" for hour in hours)
+        lines.append(f"{job}|batch|{start}|{end}|{size}|n[{first}-{first + size - 1}]|{state}|DUBLIN|7200")
+    for place, line in enumerate(unusual):
+        lines.insert(100 + 250 * place, line.format(job=9_000 + place))
+    options = ImportOptions(timezone="Europe/Dublin", cluster="DUBLIN")
+    results = []
+    for name, every in (("columns", len(lines) + 1), ("lines", 20)):  # blocks with another header are read line by line
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" if at % every else f"{header}\n{line}\n" for at, line in enumerate(lines)))
+        imported = import_logs(path, options=options)
+        found = {each.name: (each.count, each.node_s) for each in imported.findings}
+        results.append((imported.log.sha256, imported.rows, found, imported.log.provenance.doubtful))
+    assert results[0] == results[1]
+    assert results[0][1].read == len(lines) - ("   " in unusual)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrain import BadInput, EventLog, NodeState, NotAvailable, load_log, sample_log, save_log
+from bftrain import BadInput, EventLog, NodeState, load_log, sample_log, save_log
 from bftrain_datasets.log.provenance import ProvenanceSource
 from tests.helpers.transitions import log_from_transitions
 
@@ -198,13 +197,3 @@ def test_what_unpacks_to_far_more_than_logs_do_is_refused_before_it_is_read(tmp_
     parquet.write_table(pa.table({"time": pa.array(np.zeros(rows)), "node": same, "state": same}), path)
     with pytest.raises(BadInput, match=r"log\.parquet: unpacks to more than 67,108,864 bytes, .*save it as \.csv"):
         load_log(path)
-
-
-def test_without_pyarrow_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log.parquet"
-    save_log(small_log(), path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for call in (lambda: load_log(path), lambda: save_log(small_log(), path)):
-        with pytest.raises(NotAvailable, match=r"need pyarrow.*pip install '.\[parquet\]'"):
-            call()
-    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

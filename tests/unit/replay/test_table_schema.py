@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 import bftrain
-from bftrain import NotAvailable, Settings
+from bftrain import Settings
 from tests.unit.replay.cases import ReplayOutcome, log_of, replayed, rows, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
@@ -87,18 +86,8 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
 
 
 def test_parquet_files_have_the_same_bytes_again(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     for place in ("one", "two"):
         made().write(tmp_path / place, tables="parquet")
     for name in TABLES:
         one, two = ((tmp_path / place / f"{name}.parquet").read_bytes() for place in ("one", "two"))
         assert one == two, name
-
-
-def test_parquet_without_pyarrow_names_the_command_that_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        NotAvailable, match=r"need pyarrow, which is not installed \(pip install '.\[parquet\]' in the checkout"
-    ):
-        made().write(tmp_path, tables="parquet")
-    made().write(tmp_path)
