@@ -30,10 +30,11 @@ class Texts:
     @classmethod
     def of(cls, cells: Sequence[str]) -> Texts:
         """Return a column of these cells; empty ones have no text."""
-        codes = {"": -1}
-        found = np.fromiter((codes.setdefault(cell, len(codes) - 1) for cell in cells), np.int32, len(cells))
-        del codes[""]
-        return cls(found, list(codes))
+        texts = dict.fromkeys(cells)
+        texts.pop("", None)
+        codes = dict(zip(texts, range(len(texts)), strict=True))
+        codes[""] = -1
+        return cls(np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells)), list(texts))
 
     def cells(self) -> list[str]:
         """Return the text of each row."""

@@ -32,6 +32,7 @@ _INTERVALS: Final = re.compile(r"\d+(?:-\d+)?(?:[ ,]+\d+(?:-\d+)?)*\Z")
 _OUTSIDE: Final = re.compile(r"[;|+\s]+(?![^\[]*\])|,(?![^\[]*\])")
 _SLOT: Final = re.compile(r"[^\s,;|@]+@")  # of HTCondor, as in slot1@n1
 _DECIMAL_COMMA: Final = re.compile(r"\A\s*(\d+),(\d+)\s*\Z")
+_PLAIN_SETS: Final = re.compile(r"(?:[\w.-]+(?:\[\d[\d,-]*\])?(?:\n|\Z))+\Z")
 _MARKS: Final = "[](){}'\" "
 
 
@@ -200,6 +201,12 @@ def nodes_in(text: str) -> list[str]:
     if not _OUTSIDE.search(text):
         return expand(text)
     return [name for part in _OUTSIDE.split(text) if part for name in expand(part)]
+
+
+def are_plain_sets(texts: Sequence[str]) -> bool:
+    """Return whether ``nodes_in`` reads all of these as node sets: most tables have one notation."""
+    joined = "\n".join(texts)
+    return joined.count("\n") == len(texts) - 1 and bool(_PLAIN_SETS.match(joined))
 
 
 def intervals_in(text: str) -> list[str]:

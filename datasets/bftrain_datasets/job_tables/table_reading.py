@@ -218,6 +218,8 @@ class JobTableReader:
         if cells is None:
             return None
         found = Texts.of(_texts(cells.tolist() if isinstance(cells, np.ndarray) else cells, cell_values.node_text))
+        if cell_values.NOTHING.isdisjoint(map(str.lower, map(str.strip, found.texts))):
+            return found
         number = [-1 if cell_values.is_nothing(text) else place for place, text in enumerate(found.texts)]
         return Texts(np.array([*number, -1], dtype=np.int32)[found.codes], found.texts)
 

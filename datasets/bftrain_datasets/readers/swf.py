@@ -19,7 +19,6 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -49,8 +48,7 @@ CANCELLED: Final = 5
 COMPLETED: Final = 1
 COMMENT: Final = ";"
 
-_AT_ONCE: Final = 1 << 13  # rows
-_PLAIN: Final = re.compile(r"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
+_PLAIN: Final = re.compile(rb"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
 _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "MaxNodes", "MaxProcs", "MaxJobs"})
 _HEADINGS_NEEDED: Final = 2
@@ -112,16 +110,16 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     header, parts_of_jobs = SwfHeader(), JobParts()
     by_columns = intake.options.counts and intake.options.unit == NODE
-    lines = file.lines()
-    while block := list(islice(lines, _AT_ONCE)):
+    for first, block in file.blocks():
         values = _plain_block(block) if by_columns else None
-        if values is None:
-            for parts, numbers in parts_of_jobs.hold_back_parts(rows(block, intake, header), intake):
-                _add_job(parts, numbers, header, intake)
-        else:
+        if values is not None:
             names = list(map(str, values[JOB].astype(np.int64).tolist()))
             parts_of_jobs.add_whole(names)
-            _add_block(values, np.array([number for number, _ in block]), names, header, intake)
+            _add_block(values, first + np.arange(len(names)), names, header, intake)
+            continue
+        lines = ((number, file.text(line, number)) for number, line in enumerate(block.split(b"\n"), first) if line)
+        for parts, numbers in parts_of_jobs.hold_back_parts(rows(lines, intake, header), intake):
+            _add_job(parts, numbers, header, intake)
     for parts, numbers in parts_of_jobs.finish(intake):
         _add_job(parts, numbers, header, intake)
     intake.capacity = header.capacity or intake.capacity
@@ -159,13 +157,16 @@ class JobParts:
                 yield parts, values
 
 
-def _plain_block(block: Sequence[tuple[int, str]]) -> NDArray[np.float64] | None:
+def _plain_block(block: bytes) -> NDArray[np.float64] | None:
     """Parse rows of whole jobs with 18 whole numbers each, as written by ``str``; None if any row differs."""
-    text = "\n".join(line for _, line in block)
-    begun = text.count(" -") + text.count("\n-") + text.startswith("-")
-    if not _PLAIN.match(text) or text.count("-") != begun or any(odd in text for odd in ("- ", "-\n", "--", "-0")):
+    begun = block.count(b" -") + block.count(b"\n-") + block.startswith(b"-")
+    if (
+        not _PLAIN.match(block)
+        or block.count(b"-") != begun
+        or any(odd in block for odd in (b"- ", b"-\n", b"--", b"-0"))
+    ):
         return None
-    letters = np.frombuffer(text.encode(), dtype=np.uint8)
+    letters = np.frombuffer(block, dtype=np.uint8)
     blank = letters <= ord(" ")
     begins = ~blank
     begins[1:] &= blank[:-1]
@@ -174,7 +175,7 @@ def _plain_block(block: Sequence[tuple[int, str]]) -> NDArray[np.float64] | None
     zeros = np.flatnonzero(begins[:-1] & (letters[:-1] == ord("0")))
     if (fields != FIELDS).any() or not blank[zeros + 1].all():
         return None
-    values = np.fromstring(text, sep=" ").reshape(-1, FIELDS).T
+    values = np.fromstring(block, sep=" ").reshape(-1, FIELDS).T
     size = np.abs(values)
     if np.isin(values[STATUS], tuple(PARTIAL)).any() or size[[SUBMIT, WAIT, RUN]].max() >= LARGEST_S:
         return None
