@@ -9,7 +9,7 @@ WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 4 ? 2
 APT ?= yes
 TESTS ?= tests
 # What bftrain can do without, but whose tests want to run
-EXTRAS ?= cbc,gurobi,parquet,dask,docs,trainers,horovod
+EXTRAS ?= cbc,gurobi,dask,docs,trainers,horovod
 
 export PYTHON VENV APT
 # What a site's module system puts there would reach into our virtual environment

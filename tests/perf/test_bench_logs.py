@@ -51,8 +51,6 @@ def test_generating_two_days_of_a_hundred_thousand_nodes(figures: Figures) -> No
 
 @pytest.mark.parametrize(("suffix", "most_s"), [(".npz", 1.0), (".csv", 10.0), (".parquet", 3.0)])
 def test_files(figures: Figures, tmp_path: Path, summit_like: EventLog, suffix: str, most_s: float) -> None:
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     path = tmp_path / f"log{suffix}"
     begin = perf_counter()
     save_log(summit_like, path)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,7 +85,6 @@ def test_a_damaged_npz_log(content: bytes) -> None:
 
 @given(st.data())
 def test_a_damaged_parquet_log(data: st.DataObject) -> None:
-    pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
     content = data.draw(damaged(saved("x.parquet", lambda path: save_log(LOG, path))))
     found = read("x.parquet", content, load_log)
     assert found is None or isinstance(found, EventLog)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +16,7 @@ from tests.helpers.transitions import log_from_transitions
 NAMES = st.text(st.characters(exclude_categories=("C", "Z"), codec="utf-8"), min_size=1, max_size=4)
 TIMES = st.one_of(st.integers(0, 12).map(float), st.floats(-1e9, 1e9, allow_nan=False))
 Transition = tuple[float, str, NodeState]
-SUFFIXES = [".npz", ".csv", *([".parquet"] if find_spec("pyarrow") else [])]
+SUFFIXES = [".npz", ".csv", ".parquet"]
 
 
 @st.composite

@@ -10,7 +10,9 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bftrain import generate_log, generate_mix, sample_log, save_log, save_tasks
 from bftrain.result_folder import READY, FolderLock
@@ -57,8 +59,6 @@ ONE_FILE = {
 @pytest.mark.usefixtures("journal")
 @pytest.mark.parametrize("command", ONE_FILE)
 def test_one_file(bftrain: CommandLine, place: Path, command: str) -> None:
-    if command.split()[3].endswith(".parquet"):
-        pytest.importorskip("pyarrow")
     check(bftrain, command, place / ONE_FILE[command])
 
 
@@ -84,8 +84,6 @@ def test_files_that_look_alike_are_not_ours(bftrain: CommandLine, place: Path) -
     assert bftrain("generate", "log", "-o", "new.npz").code == 2
     (place / "mine.toml").write_text('# made by me\n[[task]]\nname = "a"\n')
     assert bftrain("tasks", "generate", "-o", "mine.toml").code == 2
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pa.table({"mine": [1, 2]}), place / "new.parquet")
     assert bftrain("generate", "log", "-o", "new.parquet").code == 2
 

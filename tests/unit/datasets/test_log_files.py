@@ -6,7 +6,6 @@ import io
 import tracemalloc
 import zipfile
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance, Provena
 from tests.helpers.transitions import log_from_transitions
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
-_HAS_PARQUET = pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")
-SUFFIXES = (".npz", ".csv", pytest.param(".parquet", marks=_HAS_PARQUET))
+SUFFIXES = (".npz", ".csv", ".parquet")
 
 
 def awkward_log() -> EventLog:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bftrain import BadInput, BadValue, EventLog, NodesJoined, NodesLeft, NodeState, load_log, save_log
 from bftrain_datasets.importing.anonymise import anonymised, pseudonym
@@ -17,10 +18,7 @@ from bftrain_datasets.log.edits import close_short_gaps, mark_down
 from bftrain_datasets.log.measures import largest_by_kind, summarise
 from tests.helpers.in_process import CommandLine
 
-PARQUET = pytest.param(
-    ".parquet", marks=pytest.mark.skipif(not find_spec("pyarrow"), reason="the extra parquet is not installed")
-)
-SUFFIXES = (".npz", ".csv", PARQUET)
+SUFFIXES = (".npz", ".csv", ".parquet")
 KINDS = {"a1": "fast", "b1": "slow one", "a2": "fast", "b2": "slow one"}
 
 
@@ -116,8 +114,6 @@ def test_kinds_in_a_table_must_be_one_for_each_node(tmp_path: Path, rows: str, s
 
 
 def test_a_parquet_table_with_two_kinds_of_a_node_is_refused(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "log.parquet"
     rows = {"kind": ["v", "w"], "time": [0.0, 1.0], "node": ["n", "n"], "state": ["idle", "busy"]}
     parquet.write_table(pa.table(rows), path)

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bftrain import BadInput, EventLog, NodeState, load_log, sample_log, save_log
 from bftrain_datasets.log.provenance import ProvenanceSource
 from tests.helpers.transitions import log_from_transitions
-
-pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-parquet = pytest.importorskip("pyarrow.parquet")
 
 IDLE, BUSY, DOWN = NodeState.IDLE, NodeState.BUSY, NodeState.DOWN
 

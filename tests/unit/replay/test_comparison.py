@@ -220,7 +220,6 @@ def test_in_python_replays_need_no_folder(make: Callable[..., Path]) -> None:
 
 
 def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     found = compare(make("csv"), make("parquet", tables="parquet"))
     for figure in found.figures:
         if not figure.name.startswith(("decide_ms", "wall_s")):

@@ -30,8 +30,6 @@ def done() -> ReplayOutcome:
 
 @pytest.fixture(params=["csv", "parquet"])
 def folder(request: pytest.FixtureRequest, done: ReplayOutcome, tmp_path: Path) -> Path:
-    if request.param == "parquet":
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     done.write(tmp_path, tables=request.param)
     return tmp_path
 
@@ -125,8 +123,6 @@ def test_what_was_damaged_is_named(
 def test_results_from_before_a_column_was_added_are_read(
     command: CommandLine, form: str, done: ReplayOutcome, tmp_path: Path
 ) -> None:
-    if form == "parquet":
-        pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     done.write(tmp_path, tables=form)
     whole = trace(command, tmp_path)
     path = tmp_path / f"tasks.{form}"
@@ -144,7 +140,6 @@ def test_results_from_before_a_column_was_added_are_read(
 
 
 def test_a_missing_or_damaged_parquet_table_is_named(command: CommandLine, done: ReplayOutcome, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install '.[parquet]'")
     done.write(tmp_path, tables="parquet")
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
     assert "tasks.parquet: not the table it should be" in complaint(command, tmp_path)

@@ -152,7 +152,6 @@ def test_an_empty_log_has_a_page_too(end_s: float) -> None:
 
 @pytest.mark.parametrize("tables", ["csv", "parquet"])
 def test_a_folder_gives_the_page_that_memory_gave(command: CommandLine, tmp_path: Path, tables: str) -> None:
-    pytest.importorskip("pyarrow", reason="tables as Parquet need pyarrow") if tables == "parquet" else None
     done = bftrain.replay(LOG, [task("one"), task("two", max_nodes=1)], Settings(), baseline="equal-share")
     done.write(tmp_path / "out", tables=tables)
     assert command("report", tmp_path / "out", "-o", tmp_path / "again.html").code == 0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 import bftrain
 from bftrain import Settings
@@ -62,7 +63,6 @@ def test_allocations_are_quoted_like_everything_else(tmp_path: Path) -> None:
 
 
 def test_parquet_holds_the_same(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install '.[parquet]'")
     made().write(tmp_path)
     read = {name: rows(tmp_path / f"{name}.csv") for name in TABLES}
     made().write(tmp_path, tables="parquet", overwrite=True)

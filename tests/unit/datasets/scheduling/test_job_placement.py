@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ClusterShell.NodeSet import NodeSet
+from pyarrow import parquet
 
 from bftrain import BadInput, EventLog, ImportOptions, NodeState, UnknownName, import_logs, load_log, schedule
 from tests.helpers.schedules import Row, placed, swf, written
@@ -201,7 +202,6 @@ def test_the_same_gives_the_same_bytes(log: Path, tmp_path: Path) -> None:
 
 
 def test_parquet_holds_the_same_as_csv(log: Path, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
     result = schedule(log, policy="conservative", until=f"{DAY + 20_000}")
     folder = written(result, tmp_path / "out", form="csv")
     shown = {name: table(folder / f"{name}.csv") for name in ("jobs", "campaigns", "users", "utilisation")}

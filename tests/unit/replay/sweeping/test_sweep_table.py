@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import parquet as pyarrow
 
 from tests.unit.replay.sweeping.sweep_case import planned, small, swept
 
@@ -28,7 +29,6 @@ def test_what_is_not_done_has_empty_cells(tmp_path: Path) -> None:
 
 
 def test_the_same_in_both_forms_and_as_a_frame(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow.parquet", reason="pip install '.[parquet]'")
     found = swept(small(grid={"decision_latency_s": [0, "measured"], "max_tasks": [1, 2]}), tmp_path)
     rows = list(csv.reader((tmp_path / "table.csv").read_text().splitlines()))
     found.write(tmp_path, tables="parquet", overwrite=True)
