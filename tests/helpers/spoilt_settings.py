@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Final
 
 from bftrain import (
+    BftrainError,
     ImportOptions,
     ReplaySettings,
     RoundSettings,
@@ -23,7 +24,6 @@ from bftrain import (
     save_tasks,
 )
 from bftrain.cli.main import exit_code, main
-from bftrain.errors import Fault
 from bftrain.live.model import site_config
 from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.workloads.task_generators import TaskShape
@@ -179,7 +179,7 @@ def check_settings(cases: int, seed: int) -> Counter[str]:
             name = list(files.commands)[number % len(files.commands)]
             content = spoilt(files.commands[name][0], random)
             code = files.end(name, content)
-            assert code not in {Fault.exit_code, _INTERRUPTED}, f"{name} ended with {code}, {content!r}"
+            assert code not in {BftrainError.exit_code, _INTERRUPTED}, f"{name} ended with {code}, {content!r}"
             found[f"{name} {code}"] += 1
     return found
 
@@ -201,7 +201,7 @@ def check_log_lines(lines: int, seed: int) -> Counter[str]:
                 content[place] = line[:at] + strange + line[at + random.randint(0, 8) :]
             path.write_bytes(b"\n".join(content))
             code = end_of(lambda: import_files([path], ImportOptions()))
-            assert code not in {Fault.exit_code, _INTERRUPTED}, path.rename(Path(gettempdir()) / "spoilt.log")
+            assert code not in {BftrainError.exit_code, _INTERRUPTED}, path.rename(Path(gettempdir()) / "spoilt.log")
             found[str(code)] += 1
     return found
 

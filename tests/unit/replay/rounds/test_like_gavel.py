@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bftrain import BadInput, TaskSpec, rounds
-from bftrain_replay.rounds.round_settings import RoundOptions
 from tests.helpers.round_cases import gang
 
-LIKE: RoundOptions = {"like": "gavel", "round_s": 360.0}
+LIKE: dict[str, Any] = {"like": "gavel", "round_s": 360.0}
 
 
 def ends(nodes: dict[str, int], tasks: list[TaskSpec], **options: object) -> dict[str, float]:
-    table = rounds(nodes, tasks, **{**LIKE, **options}).tasks_table  # type: ignore[arg-type]  # settings by name
+    table = rounds(nodes, tasks, **{**LIKE, **options}).tasks_table
     return dict(zip(table["name"], table["finish_s"], strict=True))
 
 
