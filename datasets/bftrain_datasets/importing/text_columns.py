@@ -131,7 +131,8 @@ def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], N
     nothing = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(NO_TIME)))
     read = nothing.to_numpy(zero_copy_only=False).copy()
     local = letters == _ISO_LETTERS
-    digits = compute.utf8_is_decimal(column).to_numpy(zero_copy_only=False) & (letters <= _EPOCH_DIGITS) & ~read
+    # Not utf8_is_decimal, which is true for digits of other scripts
+    digits = compute.ascii_is_decimal(column).to_numpy(zero_copy_only=False) & (letters <= _EPOCH_DIGITS) & ~read
     if digits.any():
         times[digits] = column.filter(pa.array(digits)).cast(pa.int64()).to_numpy(zero_copy_only=False)
         times[times == 0] = np.nan

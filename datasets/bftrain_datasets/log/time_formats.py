@@ -44,7 +44,8 @@ class RecordClock:
 
     def seconds(self, text: str) -> float:
         """Return seconds UTC of an epoch or an ISO time; raise ``ValueError`` for others, and before 1970."""
-        hour_s = self._hours.get(text[:13])  # fast path: most times fall into a cached hour
+        # Fast path: most times fall into a cached hour. The first is parsed, since its place is recorded
+        hour_s = self._hours.get(text[:13]) if self.without_zone else None
         minute_s, second = _MINUTES.get(text[13:17]), _SECONDS.get(text[17:])
         if hour_s is None or minute_s is None or second is None:
             return self._parsed(text)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,12 +247,14 @@ def _read_block(first: int, block: bytes, layout: _Layout, file: RawFile, intake
     """Read the usual lines of a block in columns, and the others one by one."""
     found = _columns_of_block(block, layout, intake)
     if found is not None:
-        table, plain = _table_of(*found, first, layout, intake)
+        rows, columns = found
+        times = _job_times(columns, intake)
         usual = np.zeros(block.count(b"\n") + 1, dtype=np.bool_)
-        usual[table.lines[plain] - first] = True
+        usual[rows[times.usual]] = True
         others = np.flatnonzero(~usual)
         if others.size <= _MOST_UNUSUAL * usual.size:
-            return _read_mixed(first, block, table.rows(plain), others, layout, file, intake)
+            table = _table_of(rows, columns, times, first, layout, intake).rows(times.usual)
+            return _read_mixed(first, block, table, others, layout, file, intake)
     next_layout: _Layout | None = layout
     for number, line in enumerate(block.split(b"\n"), first):
         next_layout = _read_line(number, line, next_layout, file, intake)
@@ -309,18 +311,36 @@ def _has_header(block: bytes) -> bool:
     return False
 
 
+class _JobTimes(NamedTuple):
+    """Starts and ends in seconds UTC, how many of the two are local times, and which lines are usual."""
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    local: NDArray[np.int64]
+    usual: NDArray[np.bool_]
+
+
+def _job_times(columns: Mapping[str, Column], intake: RecordIntake) -> _JobTimes:
+    start, start_read, start_local = times_of(columns["start"], intake.clock)
+    end, end_read, end_local = times_of(columns["end"], intake.clock)
+    usual = start_read & end_read & (lengths_of(columns["jobid"]) > 0)
+    if _CLOSING in columns:
+        usual &= lengths_of(columns[_CLOSING]) == 0
+    return _JobTimes(start, end, start_local.astype(np.int64) + end_local, usual)
+
+
 def _table_of(
-    rows: NDArray[np.int64], columns: Mapping[str, Column], first: int, layout: _Layout, intake: RecordIntake
-) -> tuple[JobTable, NDArray[np.bool_]]:
-    """Return the jobs of lines in columns, by the rules of ``_add_job``, and which of the lines are usual."""
+    rows: NDArray[np.int64],
+    columns: Mapping[str, Column],
+    times: _JobTimes,
+    first: int,
+    layout: _Layout,
+    intake: RecordIntake,
+) -> JobTable:
+    """Return the jobs of lines in columns, by the rules of ``_add_job``."""
     lines, options = rows + first, intake.options
-    text = {name: coded(column) for name, column in columns.items() if name not in _UNIQUE}
-    start, plain, local = times_of(columns["start"], intake.clock)
-    end, end_plain, end_local = times_of(columns["end"], intake.clock)
-    plain &= end_plain & ~((start == 0) & (end == 0))
-    if _CLOSING in text:
-        plain &= text[_CLOSING].codes < 0
-    plain &= lengths_of(columns["jobid"]) > 0
+    text = {name: coded(column) for name, column in columns.items() if name not in _UNIQUE and name != _CLOSING}
+    start, end, local, plain = times
     reason = np.where(contains(columns["jobid"], "."), 1, -1).astype(np.int8)
     clusters = text.get("cluster")
     if clusters is not None:
@@ -330,9 +350,9 @@ def _table_of(
             if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
                 reason[clusters.codes == code] = 0
     counted = plain & (reason < 0)
-    if (local | end_local)[counted].any():
-        intake.line = int(lines[np.flatnonzero(counted & (local | end_local))[0]])
-        intake.clock.count_local(int(local[counted].sum() + end_local[counted].sum()))
+    if local[counted].any():
+        intake.line = int(lines[np.flatnonzero(counted & (local > 0))[0]])
+        intake.clock.count_local(int(local[counted].sum()))
     none = Texts(np.full(rows.size, -1, dtype=np.int32), ())
     nodes = listed(columns["nodelist"], NO_NODES) if "nodelist" in columns else none
     known, state = nodes.codes >= 0, text.get("state", none)
@@ -346,7 +366,7 @@ def _table_of(
     if options.unit != NODE:
         cells = (text[name].cells() if name in text else [""] * rows.size for name in ("alloctres", "alloccpus"))
         units = [int(units_in(tres, cpus, options.unit) or 0) for tres, cpus in zip(*cells, strict=True)]
-    table = JobTable(
+    return JobTable(
         lines=lines,
         job=columns["jobid"].to_pylist(),
         start=start,
@@ -362,7 +382,6 @@ def _table_of(
         reasons=("not_selected", "other_record"),
         units=units,
     )
-    return table, plain
 
 
 def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
