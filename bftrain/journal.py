@@ -18,7 +18,7 @@ from bftrain.config import Settings, recorded_settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.files import overwrite_error
-from bftrain.journal_file import FORMAT, check_format, has_journal_header, set_durability
+from bftrain.journal_file import FORMAT, check_format, has_journal_header, make_private, set_durability
 from bftrain.journal_steps import JournalStep, StoredSnapshot, damage_remedy, read_steps
 from bftrain.values import wire
 from bftrain.values.decision import Decision
@@ -138,12 +138,22 @@ class Journal:
         """Close the file."""
         self._connection.close()
 
-    def leave_checkpoints(self) -> None:
-        """Let :func:`bftrain.journal_file.complete_file` move what is written into the file itself.
+    def prepare_writes(self) -> None:
+        """Prepare the file for the writes of a live run; a restored backup may be public and without a write-ahead log.
 
+        Without that log, readers block writes. :func:`bftrain.journal_file.complete_file` moves the log into the file:
         SQLite would do so within a write, which would then take up to 40 ms instead of one.
         """
-        self._connection.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
+        try:
+            make_private(self.path)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
+        except OSError as error:
+            fix = "the user of the live run must own the file"
+            raise NotAvailable(f"cannot be made private: {error.strerror}", where=str(self.path), fix=fix) from error
+        except sqlite3.Error as error:
+            fix = "close other programs that have it open"
+            raise NotAvailable(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
 
     def append(self, events: Sequence[Event], decision: Decision | None) -> None:
         """Record one step atomically."""

@@ -35,6 +35,13 @@ def set_durability(connection: sqlite3.Connection, *, power_cuts: bool = True) -
     connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")
 
 
+def make_private(path: Path) -> None:
+    """Let only the owner read a journal and the files that SQLite keeps beside it."""
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}{suffix}").chmod(0o600)
+
+
 def copy_journal(path: Path, target: Path) -> None:
     """Copy a journal with all its tables into a file that only its owner can read; from any thread.
 

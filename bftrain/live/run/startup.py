@@ -75,7 +75,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         scheduler = _scheduler(site, _owner(lock))
         journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
         opened.callback(journal.close)
-        journal.leave_checkpoints()
+        journal.prepare_writes()
         complete_file(site.journal)
         _check_same_site(site, journal)
         task_store = TaskStore(journal)

@@ -45,6 +45,31 @@ LONG = Times(reunion_s=30.0)
 
 
 @in_a_loop
+async def test_a_restored_backup_is_private_and_its_readers_block_no_writes(tmp_path: Path) -> None:
+    world, backup = World(), tmp_path / "backup.db"
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        await submit(service, "a")
+        await decided(daemon)
+        path = daemon.site.journal
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(backup),))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    backup.replace(path)
+    path.chmod(0o644)
+    async with live_inside(tmp_path, world) as (daemon, service, _, _):
+        modes = {file.stat().st_mode & 0o777 for file in path.parent.glob(f"{path.name}*")}
+        assert modes == {0o600}
+        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM entry").fetchall()
+            await submit(service, "b")
+            await decided(daemon)
+        assert daemon.state == "running"
+        assert [record.name for record in daemon.task_store.unfinished] == ["a", "b"]
+
+
+@in_a_loop
 async def test_no_worker_is_started_before_all_agents_are_back(tmp_path: Path) -> None:
     world = World(agents=True, agents_suffice=True)
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
