@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, NotAvailable
 
 FORMAT: Final = "1"
 
@@ -45,19 +45,37 @@ def make_private(path: Path) -> None:
 def copy_journal(path: Path, target: Path) -> None:
     """Copy a journal with all its tables into a file that only its owner can read; from any thread.
 
-    The copy is whole, and on the disk, when this returns.
+    The copy is whole, and on the disk under its name, when this returns: its caller then removes steps.
     """
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    new = target.with_suffix(".new")
-    new.unlink(missing_ok=True)  # left by an interrupted attempt
-    opened = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    draft = target.with_suffix(".new")
     try:
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("VACUUM INTO ?", (str(new),))
-        os.fsync(opened)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        for stale in target.parent.glob(f"{path.stem}-*.new"):  # left by a copy that was killed
+            stale.unlink()
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(draft),))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.replace(target)
+        _sync_folder(target.parent)
+    except (sqlite3.Error, OSError) as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        fix = "check the free space and the permission to write there"
+        raise NotAvailable(f"the journal cannot be copied: {error}", where=str(target), fix=fix) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names of a folder's files are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
-    new.replace(target)
+        os.close(descriptor)
 
 
 def complete_file(path: Path, *, restart_log: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -55,4 +56,5 @@ def read_steps(rows: Iterable[tuple[Any, ...]], path: Path, after: int = 0) -> I
 
 def damage_remedy(path: Path) -> str:
     """Return how to go on with a damaged journal."""
-    return f"put back a backup, or recover what can be read: sqlite3 {path.name} .recover | sqlite3 NEW"
+    recover = f"umask 077; sqlite3 {shlex.quote(str(path))} .recover | sqlite3 NEW"
+    return f"stop the live run, then put back a backup, or: {recover}"

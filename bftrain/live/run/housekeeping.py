@@ -48,6 +48,7 @@ class Housekeeping:
     def __post_init__(self) -> None:
         self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
         self._next_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_first_s
+        self._next_cut_s = 0.0  # later than now after a failed cut
         self._removing = self._journal.first > 0  # whether entries are left before the first step
         self._completed_at = 0  # writes
         self._job: asyncio.Task[None] | None = None
@@ -59,7 +60,8 @@ class Housekeeping:
         if self._job is not None and not self._job.done():
             return
         most = self._site.keep.journal_steps
-        if most and not self._removing and len(self._journal) - self._journal.first > most:
+        too_long = most and not self._removing and len(self._journal) - self._journal.first > most
+        if too_long and time.monotonic() >= self._next_cut_s:
             self._start(self.cut)
         elif self._journal.writes - self._completed_at >= _WRITES:
             self._start(self.complete)
@@ -89,7 +91,9 @@ class Housekeeping:
         if last := self._journal.cut_point():
             path = self._journal.path
             copy = path.parent / ARCHIVE / f"{path.stem}-{last:09d}.db"
+            self._next_cut_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_s  # if this copy fails
             await run_in_daemon_thread(lambda: copy_journal(path, copy))
+            self._next_cut_s = 0.0
             self._perform(lambda: self._journal.cut(last))
             self._removing = True
 

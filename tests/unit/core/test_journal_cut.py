@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -78,6 +80,22 @@ def test_a_cut_journal_begins_with_a_snapshot_and_copies_have_all_steps(tmp_path
             assert list(Rerun(archived).differences()) == []
 
 
+def test_a_copy_has_its_name_on_the_disk_before_steps_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copy, sync, names = tmp_path / "j.db", tmp_path / "archive" / "copy.db", os.fsync, list[str]()
+
+    def noted(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            names.extend(os.listdir(file))
+        sync(file)
+
+    with written(path, 5):
+        monkeypatch.setattr(os, "fsync", noted)
+        copy_journal(path, copy)
+    assert names == ["copy.db"]
+
+
 def test_a_cut_journal_continues(tmp_path: Path) -> None:
     written(tmp_path / "j.db", 60, cut_every=15).close()
     with Journal.open(tmp_path / "j.db") as journal:
@@ -104,5 +122,7 @@ def test_damage_that_only_sqlite_sees_is_found(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "j.db")) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute("UPDATE entry SET kind = 'odd' WHERE number = 3")
-    with Journal.open(tmp_path / "j.db") as journal, pytest.raises(BadInput, match=r"is damaged: CHECK .*recover"):
+    with Journal.open(tmp_path / "j.db") as journal, pytest.raises(BadInput, match="is damaged: CHECK ") as caught:
         journal.check_integrity()
+    recover = f"umask 077; sqlite3 {journal.path} .recover | sqlite3 NEW"
+    assert caught.value.fix == f"stop the live run, then put back a backup, or: {recover}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import random
 import shutil
+import sqlite3
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -34,6 +36,7 @@ from tests.helpers.live_inside import (
     ourselves,
     remarks,
     submit,
+    until,
 )
 from tests.helpers.simulated_site import COMMIT_BYTES, SimulatedSite
 from tests.helpers.timeouts import set_limits
@@ -270,6 +273,40 @@ async def test_older_steps_are_copied_and_removed_and_old_copies_go_in_their_tim
         await decided(inside.daemon)
         assert inside.service.task(CHIEF, "a").size == 2
         assert list(Rerun(inside.daemon.opened.journal).differences()) == []
+
+
+@in_a_loop
+async def test_a_failed_copy_of_the_journal_is_reported_and_tried_again_much_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullDisk(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:  # noqa: ANN401 - handed through
+            if sql.startswith("VACUUM"):
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *values)
+
+    def busy() -> bool:
+        return any(task.get_name() == "housekeeping" for task in asyncio.all_tasks())
+
+    set_limits(monkeypatch, snapshot_steps=5, fewest_journal_steps=10)
+    async with live_inside(tmp_path, keep=KeepSettings(journal_steps=20)) as inside:
+        archive = inside.daemon.site.journal.parent / "archive"
+        archive.mkdir()
+        (archive / "live-000000001.new").touch()  # left by a copy that was killed
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=FullDisk))
+            for number in range(30):
+                (inside.world.take if number % 2 else inside.world.lend)("n1", "n2")
+                await decided(inside.daemon)
+            inside.daemon.housekeeping.apply()
+            await until(lambda: inside.daemon.remarks.latest and not busy())
+            inside.daemon.housekeeping.apply()
+            assert not busy(), "the whole journal is not copied again at every tick"
+        (remark,) = inside.daemon.remarks.latest
+        assert "the journal cannot be copied: database or disk is full (check the free space" in remark.text
+        assert list(archive.iterdir()) == []
+        await inside.daemon.housekeeping.cut()
+        assert [file.suffix for file in archive.iterdir()] == [".db"]
 
 
 @in_a_loop
