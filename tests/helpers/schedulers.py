@@ -12,6 +12,7 @@ from bftrain.live.schedulers.backend import (
     CommandFailed,
     CommandRunner,
     Pilot,
+    PilotBackend,
     PilotLimits,
     PilotOrder,
     PilotState,
@@ -26,7 +27,7 @@ from bftrain.live.schedulers.slurm import SlurmSettings
 
 __all__ = [
     "ALIVE", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
-    "HookSpool", "HookTally", "News", "Pilot", "PilotLimits", "PilotState", "PoolSettings", "Run",
+    "HookSpool", "HookTally", "News", "Pilot", "PilotBackend", "PilotLimits", "PilotState", "PoolSettings", "Run",
     "Scheduler", "Site", "Trouble", "blocked", "environment",
     "flux", "pbs", "pools_of", "read_line", "slurm",
 ]  # fmt: skip  # product names for tests, which import them from here alone

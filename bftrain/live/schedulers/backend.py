@@ -24,7 +24,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from bftrain.errors import BadValue, NotAvailable
+from bftrain.errors import BadConfig, BadValue, NotAvailable
 from bftrain.live.schedulers.base import PLACES, AgentOrder, Site
 from bftrain.node_units import NODE
 from bftrain.ports import Availability
@@ -398,6 +398,20 @@ class PilotBackend(ABC):
     def trouble(self, failed: CommandFailed) -> Trouble:
         """Return the consequence of a failed command."""
         return next((kind for words, kind in self.troubles if re.search(words, failed.said)), Trouble.AWAY)
+
+
+def check_backend(backend: object) -> None:
+    """Raise ``BadConfig`` for mistakes in a plug-in that would otherwise show only at the first pilot."""
+    kind = type(backend)
+    problem, fix = "", "set cancels = (\"COMMAND\",)"
+    if not isinstance(backend, PilotBackend):
+        problem, fix = "does not derive from PilotBackend", "derive it from bftrain.live.schedulers.backend.PilotBackend"
+    elif isinstance(backend.cancels, str) or not (backend.cancels or kind.cancel is not PilotBackend.cancel):
+        problem = "cancels must be a tuple of words: the command that cancels pilots"
+    elif kind.submission is PilotBackend.submission and kind.submit is PilotBackend.submit:
+        problem, fix = "defines neither submission nor submit", "define one of the two"
+    if problem:
+        raise BadConfig(f"{kind.__name__} {problem}", where="PilotJobs", fix=f"{fix}: docs/adding/scheduler.md")
 
 
 def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:

@@ -32,6 +32,7 @@ from bftrain.live.schedulers.backend import (
     Run,
     Trouble,
     blocked,
+    check_backend,
     check_site,
     failing,
     held_nodes,
@@ -80,6 +81,7 @@ class PilotJobs(Scheduler):
     agents_suffice = True
 
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
+        check_backend(batch)
         check_site(site)
         self.name, self.unit = batch.name, batch.unit
         self._batch, self._settings, self._site, self._run = batch, settings, site, run

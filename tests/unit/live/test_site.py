@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain import Availability, BadConfig, BadValue, BftrainError, NotAvailable, Settings
+from bftrain import Availability, BadConfig, BadValue, BftrainError, NotAvailable, Settings, registry
 from tests.helpers.live_inside import (
     Agents,
     SchedulerFacts,
@@ -284,6 +284,17 @@ def test_a_scheduler_that_is_not_here_is_reported(world: World, tmp_path: Path) 
     world.available_now = Availability(ok=False, reason="no sbatch here", fix="install it")
     error = refused(site_of(tmp_path, world))
     assert (error.what, error.where, error.fix) == ("no sbatch here", "scheduler 'inside'", "install it")
+
+
+def test_a_scheduler_plug_in_that_returns_something_else_is_rejected_with_the_fix(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Any = registry.BUILT_IN
+    monkeypatch.setitem(found, "scheduler", {**found["scheduler"], "odd": "operator:is_"})
+    site = site_of(tmp_path, world, scheduler={"name": "odd"})
+    with pytest.raises(BftrainError, match="is no bftrain.live.schedulers.base.Scheduler") as caught:
+        open_site(site, lambda _: None)
+    assert caught.value.fix == "derive it from Scheduler, or return PilotJobs(...): docs/adding/scheduler.md"
 
 
 def test_a_file_that_is_no_journal_is_reported(world: World, tmp_path: Path) -> None:

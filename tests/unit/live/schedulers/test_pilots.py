@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain import NotAvailable
+from bftrain import BadConfig, NotAvailable
 from bftrain.live.schedulers import policy
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
-from tests.helpers.pilot_stage import PilotStage
-from tests.helpers.schedulers import ALIVE, AgentOrder, Pilot, PilotLimits, PilotState, Run, Trouble, blocked
+from tests.helpers.pilot_stage import PilotStage, ToyScheduler
+from tests.helpers.schedulers import ALIVE, AgentOrder, Command, Pilot, PilotBackend, PilotLimits, PilotState, Run, Trouble, blocked
 from tests.helpers.timeouts import set_timeouts
 
 
@@ -434,3 +434,55 @@ def test_the_reasons_of_pilots_that_cannot_start_are_named(whys: list[str], reas
     waits = [Pilot(id=str(number), state=PilotState.WAITING, why=why) for number, why in enumerate(whys)]
     assert blocked(waits) == reason
     assert blocked([*waits, Pilot(id="r", state=PilotState.RUNNING, node="n1")]) == "", "one has started"
+
+
+class Letters(ToyScheduler):
+    """Its ``cancels`` are letters, not words."""
+
+    name = "letters"
+    cancel = PilotBackend.cancel
+    cancels = "oardel"  # type: ignore[assignment]  # the mistake
+
+
+class NoCancel(ToyScheduler):
+    """Does not set how pilots are cancelled."""
+
+    name = "no-cancel"
+    cancel = PilotBackend.cancel
+
+
+class NoSubmission(ToyScheduler):
+    """Does not set how pilots are submitted."""
+
+    name = "no-submission"
+    submit = PilotBackend.submit
+
+
+class WithSubmission(NoSubmission):
+    """Sets the command that submits a pilot."""
+
+    def submission(self, order: object) -> Command:  # noqa: ARG002 - the port's signature
+        return Command(argv=("submit",))
+
+
+@pytest.mark.parametrize(
+    ("batch", "what"),
+    [
+        (object(), "object does not derive from PilotBackend"),
+        (Letters(), "cancels must be a tuple of words"),
+        (NoCancel(), "cancels must be a tuple of words"),
+        (NoSubmission(), "defines neither submission nor submit"),
+    ],
+)
+def test_a_backend_with_a_mistake_is_rejected_before_the_first_pilot(
+    batch: ToyScheduler, what: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadConfig, match=what) as caught:
+        PilotStage(tmp_path, toy=batch)
+    assert caught.value.fix
+    assert "docs/adding/scheduler.md" in caught.value.fix
+
+
+def test_a_backend_may_define_a_command_that_submits_or_do_it_itself(tmp_path: Path) -> None:
+    for batch in (WithSubmission(), ToyScheduler()):
+        assert PilotStage(tmp_path, toy=batch).scheduler.name == batch.name
