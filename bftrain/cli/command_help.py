@@ -95,7 +95,29 @@ class DocumentedCommand(click.Command):
                 formatter.write_text(f"{DURATION} is {FORMS}.")
 
 
-class DocumentedGroup(DocumentedCommand, click.Group):
+REMOVED: Final = {
+    "top": "use bftrain status --watch, or bftrain page",
+    "live measure": "run python examples/live/measure_waits.py",
+    "live join": "each user runs a live run: bftrain live --config site.toml",
+    "live members": "each user runs a live run, which bftrain status describes",
+    "journal repair": "put back a backup, or run (umask 077; sqlite3 live.db .recover | sqlite3 new.db)",
+}  # former commands, and what replaces them
+
+
+class CommandGroup(click.Group):
+    """A group that names the replacement of a removed command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command; fail with the replacement if it was removed."""
+        name = " ".join([*ctx.command_path.split()[1:], *args[:1]])
+        if name in REMOVED:
+            ctx.fail(f"No such command '{args[0]}': {REMOVED[name]}")
+        return super().resolve_command(ctx, args)
+
+
+class DocumentedGroup(DocumentedCommand, CommandGroup):
     """A command that does something by itself, and has commands of its own."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - click's own types

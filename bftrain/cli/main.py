@@ -24,6 +24,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from bftrain.cli import bash_completion  # noqa: F401 - it registers itself
+from bftrain.cli.command_help import REMOVED
 from bftrain.errors import (
     BadInput,
     BftrainError,
@@ -130,9 +131,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command, and suggest the nearest name for an unknown one."""
+        """Resolve a command; name the replacement of a removed one, or the nearest name to an unknown one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], COMMANDS)}")
+            ctx.fail(f"No such command '{args[0]}': {REMOVED.get(args[0]) or suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -402,16 +402,22 @@ class PilotBackend(ABC):
 
 def check_backend(backend: object) -> None:
     """Raise ``BadConfig`` for mistakes in a plug-in that would otherwise show only at the first pilot."""
-    kind = type(backend)
-    problem, fix = "", "set cancels = (\"COMMAND\",)"
-    if not isinstance(backend, PilotBackend):
-        problem, fix = "does not derive from PilotBackend", "derive it from bftrain.live.schedulers.backend.PilotBackend"
-    elif isinstance(backend.cancels, str) or not (backend.cancels or kind.cancel is not PilotBackend.cancel):
-        problem = "cancels must be a tuple of words: the command that cancels pilots"
-    elif kind.submission is PilotBackend.submission and kind.submit is PilotBackend.submit:
-        problem, fix = "defines neither submission nor submit", "define one of the two"
+    problem, fix = "does not derive from PilotBackend", "derive it from bftrain.live.schedulers.backend.PilotBackend"
+    if isinstance(backend, PilotBackend):
+        problem, fix = _mistake_of(backend)
     if problem:
-        raise BadConfig(f"{kind.__name__} {problem}", where="PilotJobs", fix=f"{fix}: docs/adding/scheduler.md")
+        name = type(backend).__name__
+        raise BadConfig(f"{name} {problem}", where="PilotJobs", fix=f"{fix}: docs/adding/scheduler.md")
+
+
+def _mistake_of(backend: PilotBackend) -> tuple[str, str]:
+    """Return the problem and its fix; empty without one."""
+    kind, cancels = type(backend), (*backend.cancels,)
+    if cancels != backend.cancels or not (cancels or kind.cancel is not PilotBackend.cancel):
+        return "cancels must be a tuple of words: the command that cancels pilots", 'set cancels = ("COMMAND",)'
+    if kind.submission is PilotBackend.submission and kind.submit is PilotBackend.submit:
+        return "defines neither submission nor submit", "define one of the two"
+    return "", ""
 
 
 def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_help import CommandGroup, DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
@@ -27,7 +27,7 @@ def _output(metavar: str, text: str) -> Callable[[F], F]:
     return click.option("-o", "--output", "target", metavar=metavar, type=path, required=True, help=text)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look into a journal, and check that it leads to the same decisions again."""
 

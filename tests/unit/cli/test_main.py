@@ -198,3 +198,20 @@ def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: 
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         assert bftrain(*words.split()).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "replacement"),
+    [
+        (("top",), "'top': use bftrain status --watch"),
+        (("live", "measure", "--jobs", "3"), "'measure': run python examples/live/measure_waits.py"),
+        (("live", "join", "socket"), "'join': each user runs a live run"),
+        (("live", "members"), "'members': each user runs a live run"),
+        (("journal", "repair", "live.db"), "'repair': put back a backup"),
+    ],
+)
+def test_a_removed_command_names_its_replacement(
+    words: tuple[str, ...], replacement: str, bftrain: CommandLine
+) -> None:
+    ended = bftrain(*words)
+    assert (ended.code, f"No such command {replacement}" in ended.err) == (2, True), ended.err

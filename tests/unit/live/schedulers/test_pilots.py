@@ -13,7 +13,18 @@ from bftrain import BadConfig, NotAvailable
 from bftrain.live.schedulers import policy
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.pilot_stage import PilotStage, ToyScheduler
-from tests.helpers.schedulers import ALIVE, AgentOrder, Command, Pilot, PilotBackend, PilotLimits, PilotState, Run, Trouble, blocked
+from tests.helpers.schedulers import (
+    ALIVE,
+    AgentOrder,
+    Command,
+    Pilot,
+    PilotBackend,
+    PilotLimits,
+    PilotState,
+    Run,
+    Trouble,
+    blocked,
+)
 from tests.helpers.timeouts import set_timeouts
 
 
