@@ -1,11 +1,12 @@
-"""All timeouts and intervals of a live run that are no settings of the site, in one table.
+"""Timeouts and intervals of a live run: waits for other processes, in one table.
 
-Units are seconds. Each line names the two sides of a wait, or what happens at that interval. The site's file has the
-others: ``[times]``, ``patience_s`` and ``grace_s`` of ``[agents]``, ``poll_s`` of ``[scheduler]``. Modules read
-``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace the two.
+Units are seconds. Each line names the two sides of a wait, or what happens at that interval. The pilot policy and the
+commands have timeouts of their own. The site's file sets ``[times]``, ``patience_s`` and ``grace_s`` of ``[agents]``,
+and ``poll_s`` of ``[scheduler]``. Modules read ``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace them.
 
 How they nest: an agent waits ``patience_s`` for a daemon, which therefore is back in time if it restarts within that.
-A client waits ``answer_s`` for an answer; the daemon waits less than that for file systems and the scheduler.
+A client waits ``answer_s`` for an answer. The daemon waits ``file_system_s`` for a file system and ``command_timeout_s``
+of ``[scheduler]`` for a scheduler's command; both are shorter, so that the client receives the reason.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Timeouts:
     sweep_s: float = 10.0  # the daemon gives back nodes again that it still has though it should not
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
     solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline
-    file_system_s: float = 30.0  # a request waits for the folder of a task
+    file_system_s: float = 20.0  # a request waits for the folder of a task
     close_s: float = 2.0  # at the end, the daemon waits for connections to close, and for agents to hear of it
+    linger_s: float = 1.0  # the server waits for a client to close a connection that has ended
     agent_exit_s: float = 5.0  # the daemon, or the local scheduler, waits for an agent to exit
     housekeeping_s: float = 3600.0  # the daemon removes what is kept for long enough
     housekeeping_first_s: float = 60.0  # the first time after a start

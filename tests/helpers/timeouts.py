@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bftrain.live import timeouts
+from bftrain.live.timeouts import Timeouts
+
+__all__ = ["Timeouts", "set_limits", "set_timeouts"]
 
 
 def set_timeouts(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:

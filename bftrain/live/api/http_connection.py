@@ -88,7 +88,7 @@ async def reject_connection(reader: asyncio.StreamReader, writer: asyncio.Stream
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(timeouts.TIMEOUTS.close_s / 2):
+        async with asyncio.timeout(timeouts.TIMEOUTS.linger_s):
             await writer.wait_closed()
 
 
@@ -131,7 +131,7 @@ class _ClientConnection:
         """
         with suppress(OSError, TimeoutError):
             self._writer.write_eof()
-            async with asyncio.timeout(timeouts.TIMEOUTS.close_s / 2):
+            async with asyncio.timeout(timeouts.TIMEOUTS.linger_s):
                 left = _LINGER
                 while left > 0 and (data := await self._reader.read(_CHUNK)):
                     left -= len(data)

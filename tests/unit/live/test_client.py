@@ -14,7 +14,8 @@ import pytest
 from bftrain import BadInput, Client, NotAllowed, NotAvailable, NotFound, NotNow
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
-from tests.helpers.timeouts import set_timeouts
+from tests.helpers.schedulers import SlurmSettings
+from tests.helpers.timeouts import Timeouts, set_timeouts
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n[]"
 
@@ -158,3 +159,8 @@ def test_a_call_fails_when_no_daemon_comes_back(tmp_path: Path, monkeypatch: pyt
     assert time.monotonic() - begun >= 0.3
     with pytest.raises(NotAvailable, match="no live run answers: there is no such socket"):
         Client(str(tmp_path / "never" / "s")).nodes()
+
+
+def test_a_client_waits_longer_than_the_daemon_waits_for_others() -> None:
+    times, scheduler = Timeouts(), SlurmSettings(partition="scavenge")
+    assert max(times.file_system_s, scheduler.command_timeout_s) < times.answer_s

@@ -292,7 +292,7 @@ def test_a_scheduler_plug_in_that_returns_something_else_is_rejected_with_the_fi
     found: Any = registry.BUILT_IN
     monkeypatch.setitem(found, "scheduler", {**found["scheduler"], "odd": "operator:is_"})
     site = site_of(tmp_path, world, scheduler={"name": "odd"})
-    with pytest.raises(BftrainError, match="is no bftrain.live.schedulers.base.Scheduler") as caught:
+    with pytest.raises(BftrainError, match=r"is no bftrain\.live\.schedulers\.base\.Scheduler") as caught:
         open_site(site, lambda _: None)
     assert caught.value.fix == "derive it from Scheduler, or return PilotJobs(...): docs/adding/scheduler.md"
 
