@@ -5,8 +5,8 @@ commands have timeouts of their own. The site's file sets ``[times]``, ``patienc
 and ``poll_s`` of ``[scheduler]``. Modules read ``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace them.
 
 How they nest: an agent waits ``patience_s`` for a daemon, which therefore is back in time if it restarts within that.
-A client waits ``answer_s`` for an answer. The daemon waits ``file_system_s`` for a file system and ``command_timeout_s``
-of ``[scheduler]`` for a scheduler's command; both are shorter, so that the client receives the reason.
+A client waits ``answer_s`` for an answer. The daemon waits ``file_system_s`` for a file system, and for a scheduler's
+command ``command_timeout_s`` of ``[scheduler]``. Both are shorter, so that the client receives the reason.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import LITERAL, Output, prints_results, table
-from bftrain.errors import BadInput, Interrupted, PartlyFailed, UsageError
+from bftrain.errors import BadInput, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.node_units import NODE, words_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from bftrain.live.client.client import Client
     from bftrain.live.model.resource_views import PoolView
@@ -158,14 +158,35 @@ def status(task: str | None, client: Client, out: Output, *, watch: bool) -> Non
 
 
 def _watch(look: Callable[[], RenderableType]) -> None:
-    """Show what ``look`` returns on a screen of its own, until Ctrl-C."""
+    """Show what ``look`` returns on a screen of its own, until Ctrl-C, also while the live run does not answer."""
     from rich.console import Console
     from rich.live import Live
 
-    with suppress(KeyboardInterrupt), Live(look(), console=Console(**LITERAL), screen=True, auto_refresh=False) as live:
+    console, shown, silent_since_s = Console(**LITERAL), look(), 0.0
+    screen = Live(_fitting(console, shown), console=console, screen=True, auto_refresh=False)
+    with suppress(KeyboardInterrupt), screen as live:
         while True:
             time.sleep(_WATCH_S)
-            live.update(look(), refresh=True)
+            try:
+                shown, silent_since_s = look(), 0.0
+            except NotAvailable:  # it restarts, or its machine is busy
+                silent_since_s = silent_since_s or time.time()
+            notice = f"no answer since {clock(silent_since_s)}" if silent_since_s else ""
+            live.update(_fitting(console, shown, notice), refresh=True)
+
+
+def _fitting(console: Console, shown: RenderableType, notice: str = "") -> RenderableType:
+    """Return the notice, the lines that fit on the terminal, and the number of the others."""
+    from rich.console import Group
+    from rich.segment import SegmentLines
+
+    head = [notice] if notice else []
+    lines = console.render_lines(shown)
+    room = console.height - len(head)
+    if len(lines) <= room:
+        return Group(*head, shown)
+    kept = max(0, room - 1)
+    return Group(*head, SegmentLines(lines[:kept], new_lines=True), f"{len(lines) - kept} more lines")
 
 
 def status_and_tasks(client: Client) -> RenderableType:

@@ -12,9 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
+from unittest import mock
 
 import pytest
 
+from bftrain import NotAvailable
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_seen import ObservedRun
 
@@ -29,35 +32,66 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedRun]:
         yield running
 
 
-def test_watch_refreshes_the_status_and_leaves_the_terminal_as_it_was(live: ObservedRun) -> None:
-    ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "LINES": "60"}
-    command = [sys.executable, "-m", "bftrain", "status", "--watch", "--live", live.run.socket]
-    screen = ""
+class Watch:
+    """``bftrain status --watch`` in a terminal of so many lines."""
 
-    def until(words: str) -> None:
-        nonlocal screen
+    def __init__(self, live: ObservedRun, lines: int) -> None:
+        self._live = live
+        self._lines = lines
+        self.screen = ""
+
+    def __enter__(self) -> Self:
+        self._ours, self._theirs = pty.openpty()
+        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "LINES": str(self._lines)}
+        command = [sys.executable, "-m", "bftrain", "status", "--watch", "--live", self._live.run.socket]
+        terminal = self._theirs
+        self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=env)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+        os.close(self._theirs)
+
+    def until(self, words: str) -> None:
+        """Wait for words, and forget what the screen showed until then."""
         deadline = time.monotonic() + PATIENCE_S
-        while words not in screen:
-            assert time.monotonic() < deadline, screen[-3000:]
-            if select.select([ours], [], [], 1.0)[0]:
-                screen += os.read(ours, 65536).decode(errors="replace")
+        while words not in self.screen:
+            assert time.monotonic() < deadline, self.screen[-3000:]
+            if select.select([self._ours], [], [], 1.0)[0]:
+                self.screen += os.read(self._ours, 65536).decode(errors="replace")
+        assert "Traceback" not in self.screen
+        self.screen = self.screen.partition(words)[2]
 
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as process:
-        try:
-            until("4 ours, 3 of them used")
-            until("cnn")
-            live.lend("n5")
-            until("5 ours, 3 of them used")
-            live.take("n5")
-            process.send_signal(signal.SIGINT)
-            until("\x1b[?1049l")
-            assert process.wait(PATIENCE_S) == 0
-        finally:
-            process.kill()
-            os.close(ours)
-            os.close(theirs)
-    assert "Traceback" not in screen
+
+def test_watch_refreshes_the_status_and_leaves_the_terminal_as_it_was(live: ObservedRun) -> None:
+    with Watch(live, lines=60) as watch:
+        watch.until("4 ours, 3 of them used")
+        watch.until("cnn")
+        live.lend("n5")
+        watch.until("5 ours, 3 of them used")
+        live.take("n5")
+        watch.process.send_signal(signal.SIGINT)
+        watch.until("\x1b[?1049l")
+        assert watch.process.wait(PATIENCE_S) == 0
+
+
+def test_watch_continues_when_the_live_run_answers_again(live: ObservedRun) -> None:
+    with Watch(live, lines=60) as watch:
+        watch.until("4 ours, 3 of them used")
+        with mock.patch.object(live.inside.service, "status", side_effect=NotAvailable("busy")):
+            watch.until("no answer since ")
+            watch.until("4 ours, 3 of them used")
+        live.lend("n5")
+        watch.until("5 ours, 3 of them used")
+        live.take("n5")
+
+
+def test_watch_shows_what_fits_on_the_terminal(live: ObservedRun) -> None:
+    with Watch(live, lines=5) as watch:
+        watch.until("4 ours, 3 of them used")
+        watch.until(" more lines")
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
