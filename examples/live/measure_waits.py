@@ -6,7 +6,8 @@ Run it as the operator of a live run beside Slurm, on a machine with Slurm's com
 
 Blocks of probe jobs with harvesting alternate with blocks without it. One probe job at a time is in the queue; it asks
 for whole nodes, writes its start time to ``--folder``, which all nodes must see, and exits. All clocks must agree.
-Ctrl-C ends the measurement early. Harvesting then continues, and also by itself if this script is killed.
+Ctrl-C ends the measurement early. Harvesting then continues, unless it was paused before; if this script is killed,
+it continues automatically.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def main() -> None:
         raise SystemExit(f"pilots run in the partition {options.partition}: name the one of other users' jobs")
     waits: dict[bool, list[list[float]]] = {False: [], True: []}
     blocks = -(-options.jobs // options.block)
-    with tempfile.TemporaryDirectory(prefix=".measure-waits-", dir=options.folder) as folder:
+    before, problem = client.harvesting(), ""
+    with tempfile.TemporaryDirectory(prefix=".measure-waits-", dir=Path(options.folder).resolve()) as folder:
         try:
             for pair in range(blocks):
                 count = min(options.block, options.jobs - pair * options.block)
@@ -54,10 +56,14 @@ def main() -> None:
                     waits[harvesting].append(block)
         except KeyboardInterrupt:
             print("interrupted: the figures are those of the whole pairs of blocks until then")  # noqa: T201
+        except NotAvailable as error:  # what was measured until then is reported first
+            problem = str(error)
         finally:
             subprocess.run(["scancel", "--quiet", "--me", f"--name=measure-waits-{os.getpid()}"], check=False)  # noqa: S603, S607
-            client.resume_harvesting()
+            restore(client, paused=before.paused, until_s=before.until_s)
     report(client, waits)
+    if problem:
+        raise SystemExit(f"{problem}: the figures are those of the whole pairs of blocks until then")
 
 
 def parsed() -> argparse.Namespace:
@@ -87,8 +93,19 @@ def switch(client: Client, options: argparse.Namespace, *, harvesting: bool) -> 
         if ready and now - steady >= options.steady:
             return
         if now > deadline:
-            raise NotAvailable("no node is harvested" if harvesting else "nodes are not handed back", fix="see status")
+            raise NotAvailable(
+                "no node is harvested" if harvesting else "nodes are not handed back", fix="run bftrain status"
+            )
         time.sleep(min(0.5, options.steady))
+
+
+def restore(client: Client, *, paused: bool, until_s: float | None) -> None:
+    """Resume harvesting, or pause it as its operator had."""
+    left_s = None if until_s is None else until_s - time.time()
+    if paused and (left_s is None or left_s > 0):
+        client.pause_harvesting(left_s)
+    else:
+        client.resume_harvesting()
 
 
 def wait_of_probe(options: argparse.Namespace, folder: Path) -> float:
@@ -96,7 +113,8 @@ def wait_of_probe(options: argparse.Namespace, folder: Path) -> float:
     started, part = folder / "started", folder / "part"
     words = ["sbatch", f"--job-name=measure-waits-{os.getpid()}", f"--partition={options.partition}", "--exclusive"]
     words += [f"--nodes={options.nodes}", "--time=1", "--output=/dev/null", *options.option]
-    script = f"#!/bin/sh\ndate +%s.%N >{shlex.quote(str(part))} && mv {part} {started}\n"
+    draft, final = shlex.quote(str(part)), shlex.quote(str(started))
+    script = f"#!/bin/sh\ndate +%s.%N >{draft} && mv {draft} {final}\n"
     subprocess.run(words, input=script, text=True, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - no shell
     submitted, deadline = time.time(), time.monotonic() + options.patience
     while not started.exists():

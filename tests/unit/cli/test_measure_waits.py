@@ -7,20 +7,24 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from bftrain import Client
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import LiveThread, live_thread
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "live" / "measure_waits.py"
-# The job runs immediately; with the file "hold" it never does
+# The job runs immediately, in another folder; jobs after the number in the file "hold" never do
 SBATCH = """#!/bin/sh
 echo "sbatch $*" >>"$PLAYED/calls"
 cat >"$PLAYED/job.$$"
-[ -e "$PLAYED/hold" ] || sh "$PLAYED/job.$$"
+cd /
+if [ -e "$PLAYED/hold" ] && [ "$(wc -l <"$PLAYED/calls")" -gt "$(cat "$PLAYED/hold")" ]; then exit 0; fi
+sh "$PLAYED/job.$$"
 """
 SCANCEL = """#!/bin/sh
 echo "scancel $*" >>"$PLAYED/calls"
@@ -49,8 +53,10 @@ def paused(run: LiveThread) -> bool:
 
 
 def measure(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, SCRIPT, "--partition", "main", "--folder", folder, "--gap", "0", "--steady", "0.01"]
-    return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=120)
+    command = [sys.executable, SCRIPT, "--partition", "main", "--folder", folder.name, "--gap", "0", "--steady", "0.01"]
+    return subprocess.run(
+        [*command, *words], capture_output=True, text=True, check=False, timeout=120, cwd=folder.parent
+    )
 
 
 def test_blocks_with_and_without_harvesting_are_compared_and_nothing_is_left(run: LiveThread, tmp_path: Path) -> None:
@@ -70,11 +76,33 @@ def test_blocks_with_and_without_harvesting_are_compared_and_nothing_is_left(run
 
 
 def test_harvesting_continues_after_a_job_that_never_starts(run: LiveThread, tmp_path: Path) -> None:
-    (tmp_path / "hold").touch()
+    (tmp_path / "hold").write_text("0")
     ended = measure(tmp_path, "--patience", "0.05")
     assert ended.returncode != 0
     assert "a probe job has waited for 0.05 s" in ended.stderr
     assert not paused(run)
+
+
+def test_a_job_that_never_starts_ends_the_measurement_with_the_figures_until_then(
+    run: LiveThread, tmp_path: Path
+) -> None:
+    folder = tmp_path / "all our jobs"
+    folder.mkdir()
+    (tmp_path / "hold").write_text("2")
+    ended = measure(folder, "--jobs", "2", "--block", "1", "--patience", "3")
+    assert ended.returncode != 0
+    assert re.search(r"^median: [-0-9.]+ s without, ", ended.stdout, re.MULTILINE), ended.stderr
+    assert "a probe job has waited for 3 s" in ended.stderr
+    assert not paused(run)
+
+
+def test_harvesting_that_was_paused_stays_paused(run: LiveThread, tmp_path: Path) -> None:
+    with closing(Client(run.socket)) as client:
+        client.pause_harvesting()
+        ended = measure(tmp_path, "--jobs", "1")
+        assert ended.returncode == 0, ended.stderr
+        view = client.harvesting()
+        assert (view.paused, view.until_s) == (True, None)
 
 
 @pytest.mark.usefixtures("run")
