@@ -21,7 +21,7 @@ from bftrain.version import __version__
 if TYPE_CHECKING:
     from bftrain.live.run.daemon import LiveDaemon
 
-# Else each histogram has a series more, with the time of its creation
+# Otherwise each histogram adds a series with its creation time
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -65,7 +65,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
     ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them. ``unit`` says what we
     get: whole nodes, or GPUs of nodes as slots such as ``n1/gpu3``.
-    ``owner`` marks the jobs of one state, letters and digits: another live run of this name may have jobs, too.
+    ``owner`` marks the jobs of one state, letters and digits; another live run with this name may have its own jobs.
     """
 
     name: str
