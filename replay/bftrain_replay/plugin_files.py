@@ -1,4 +1,4 @@
-"""Plug-in files of users in a replay or a run in rounds, such as an objective or a policy."""
+"""Files that the settings of a replay or a run in rounds name: plug-ins, such as a policy, and tables of speeds."""
 
 from __future__ import annotations
 
@@ -27,9 +27,26 @@ _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
 }
 
 
+TABLES: Final = ("pairs", "phases")  # settings that name a table of speeds
+
+
 def from_anywhere(settings: S, folder: Path | None = None) -> S:
-    """Return the settings with absolute paths of plug-in files, which are relative to ``folder``."""
-    return replace(settings, **{name: _NAMING[name](said, folder) for name, said in _plugin_settings(settings)})
+    """Return the settings with absolute paths of plug-in files and tables, which are relative to ``folder``."""
+    named = {name: _NAMING[name](said, folder) for name, said in _plugin_settings(settings)}
+    paths = {name: str(path.absolute()) for name, path in tables(settings, folder)}
+    return replace(settings, **named, **paths)
+
+
+def tables(settings: msgspec.Struct, folder: Path | None = None) -> Iterator[tuple[str, Path]]:
+    """Yield each setting that names a table, and the path of the table, which is relative to ``folder``."""
+    for name in TABLES:
+        if given := getattr(settings, name, ""):
+            yield name, (folder or Path()) / Path(given).expanduser()
+
+
+def tables_sha256(settings: msgspec.Struct) -> dict[str, str]:
+    """Return the SHA-256 of each table that can be read, by setting."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in tables(settings) if path.is_file()}
 
 
 def files(settings: msgspec.Struct) -> Iterator[Path]:

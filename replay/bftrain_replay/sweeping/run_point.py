@@ -102,6 +102,8 @@ def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks]
     # What is out of a file as the sweep file names it: the same reason on every machine
     own = "policy" if job.kind is RunKind.ROUNDS else "objective"
     reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
+    for _, path in plugin_files.tables(job.how):
+        reason = reason.replace(str(path), path.name)
     return failed(job, reason, perf_counter() - begun)
 
 
@@ -219,14 +221,7 @@ def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
         raise BadInput("is not any more what it was when the sweep began", where=f"log of {job.words}")
     if tasks_sha256(tasks) != job.tasks_sha256:
         raise BadInput("are not any more what they were when the sweep began", where=f"tasks of {job.words}")
-    if made_from.objective_file:
-        files = list(plugin_files.files(job.how))
-        for file in files:
-            if not file.is_file():
-                fix = "put it where every worker sees it under the same name"
-                raise NotAvailable("is not on this machine", where=str(file), fix=fix)
-        if plugin_files.sha256(job.how) != made_from.objective_file:
-            raise BadInput("is not any more what it was when the sweep began", where=", ".join(map(str, files)))
+    _check_files(job)
     solver = solver_of(job.how)
     here = versions_with(solver) if solver else versions_here(solver)
     for name, version in made_from.versions.items():
@@ -235,3 +230,18 @@ def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
                 f"this worker has {name} {here[name]}, and the sweep was begun with {version}",
                 fix="install the same versions everywhere: figures may depend on them",
             )
+
+
+def _check_files(job: SweepPass) -> None:
+    made_from = job.made_from
+    if made_from.objective_file:
+        files = list(plugin_files.files(job.how))
+        for file in files:
+            if not file.is_file():
+                fix = "put it where every worker sees it under the same name"
+                raise NotAvailable("is not on this machine", where=str(file), fix=fix)
+        if plugin_files.sha256(job.how) != made_from.objective_file:
+            raise BadInput("is not any more what it was when the sweep began", where=", ".join(map(str, files)))
+    for name, sha256 in plugin_files.tables_sha256(job.how).items():
+        if sha256 != made_from.settings[name]:
+            raise BadInput("is not any more what it was when the sweep began", where=getattr(job.how, name))

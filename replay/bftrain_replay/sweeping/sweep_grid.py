@@ -15,6 +15,7 @@ from bftrain import parts
 from bftrain.errors import BadValue, BftrainError, UsageError
 from bftrain.values import wire
 from bftrain.values.curve import CLUSTER_FORM, cluster_of
+from bftrain_replay import plugin_files
 from bftrain_replay.rounds.round_policy import find_policy
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.progress_kept import agreed
@@ -22,7 +23,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_checks import check_cluster
 from bftrain_replay.sweeping import sweep_options
 from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
-from bftrain_replay.sweeping.sweep_spec import CASES, GRID, Options, SweepSpec
+from bftrain_replay.sweeping.sweep_spec import CASES, GRID, RELATIVE, Options, SweepSpec
 
 
 def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
@@ -170,6 +171,9 @@ def _check(spec: SweepSpec, point: SweepPoint) -> None:
         fix = "give every case one of them"
         raise spec.document.wrong("a point has neither a log nor a cluster", CASES, fix=fix)
     point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
+    for name, path in plugin_files.tables(point.settings, spec.document.folder):
+        if not path.is_file():
+            raise spec.wrong(f"there is no file {path}", name, RELATIVE)
     for name in (sweep_options.POLICY, sweep_options.ADMISSION, sweep_options.METRICS):
         try:
             check_part(name, point.settings)

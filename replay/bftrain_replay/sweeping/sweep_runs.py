@@ -48,7 +48,10 @@ _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added 
 # Objectives on which turn_s has no effect
 _NO_TURNS: Final = {"throughput", "speedup", "weighted", "goodput", "deadline", "completion", "proportional", "cost"}
 _BY_SERVICE: Final = {"las", "isolated"}  # solvers that take turns with any objective
-_LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (("placement", "auto"),)  # replays had it before
+_LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (
+    ("placement", "auto"),  # replays had it before
+    ("phases", ""),
+)
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
 
@@ -67,7 +70,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     log: str
     tasks: str
     objective_file: str  # if the objective is a file's; those of an admission, metrics or a policy count too
-    settings: dict[str, object]
+    settings: dict[str, object]  # tables of speeds by their SHA-256
     versions: dict[str, str]
 
     @property
@@ -215,7 +218,7 @@ class _Planner:
             log=log_sha256,
             tasks=contents.free_sha256 if kind is RunKind.YARDSTICKS else contents.sha256,
             objective_file=plugin_files.sha256(anywhere),
-            settings=wire.plain(settings),
+            settings={**wire.plain(settings), **plugin_files.tables_sha256(anywhere)},
             versions=versions_here(solver_of(settings)),
         )
         found = made_from.id

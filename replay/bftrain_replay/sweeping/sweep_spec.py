@@ -45,7 +45,7 @@ PLOT: Final = "plot"
 PARETO: Final = "pareto"
 KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT, PARETO)
 
-_RELATIVE: Final = "paths are relative to the folder of the sweep file"
+RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
 _TASK_FORMS: Final = 'write the name of a file, or { kind = "mix", count = 40 } to generate them'
 
@@ -236,7 +236,7 @@ def _file(document: TomlDocument, name: str, *keys: Key) -> str:
 def _existing(document: TomlDocument, name: str, known: Iterable[str], *keys: Key) -> str:
     path = document.folder / Path(name).expanduser()
     if not path.is_file():
-        fix = suggestion(name, known) if known else _RELATIVE
+        fix = suggestion(name, known) if known else RELATIVE
         raise document.wrong(f"there is no file {path}", *keys, fix=fix)
     return str(path.absolute())
 

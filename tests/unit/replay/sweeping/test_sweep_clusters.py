@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from bftrain import BadConfig, load_tasks, rounds, save_log
+from bftrain_replay.sweeping.sweep_runs import MadeFrom
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of
 from tests.unit.replay.sweeping.sweep_case import LOGS, SweepResult, counted, planned
@@ -117,6 +119,59 @@ def test_a_policy_of_ones_own_is_known_by_its_content(tmp_path: Path) -> None:
     failed = swept(tmp_path / "without", sweep_file).rows[0]
     assert failed.state == "failed"
     assert str(tmp_path) not in failed.error.partition("no such file")[0]
+
+
+SPEEDS = {
+    "phases": ("model,from,nodes,rate\nresnet18,0,1,{}\n", 100, 200),
+    "pairs": ('{{"v100": {{"(\'A\', 1)": {{"null": 1.0, "(\'A\', 1)": [{0}, {0}]}}}}}}', 0.5, 0.9),
+}
+
+
+@pytest.mark.parametrize("name", SPEEDS)
+def test_a_table_of_speeds_is_identified_by_its_content(name: str, tmp_path: Path) -> None:
+    text, first, second = SPEEDS[name]
+    table, out = tmp_path / "folder" / "table", tmp_path / "out"
+    table.parent.mkdir()
+    spec = table.with_name("sweep.toml")
+    spec.write_text(
+        f'cluster = 2\ntasks = "jobs"\ntask_sets = {{ jobs = {{ kind = "cluster", count = 2 }} }}\n'
+        f'[fixed]\nround_s = 60\n{name} = "table"\n'
+    )
+    counts = []
+    for rate in (first, second, second, first):
+        table.write_text(text.format(rate))
+        count, done = counted(spec, out)
+        counts.append(count)
+        assert done.rows[0].error == ""
+    assert counts == [1, 1, 0, 0]
+    table.rename(tmp_path / "other")
+    spec.write_text(spec.read_text().replace('"table"', '"../other"'))
+    assert counted(spec, out)[0] == 0
+    (tmp_path / "other").unlink()
+    with pytest.raises(BadConfig, match=rf"sweep.toml:6: fixed.{name}: there is no file .*other"):
+        planned(spec, out)
+
+
+def test_settings_added_later_keep_the_ids_of_earlier_sweeps(tmp_path: Path) -> None:
+    swept(tmp_path, given(fixed=ROUNDS))
+    outcome = json.loads((tmp_path / "points.jsonl").read_text().splitlines()[1])
+    settings = outcome["made_from"]["settings"]
+    earlier = {name: value for name, value in settings.items() if name not in {"phases", "placement"}}
+    made_from = convert({**outcome["made_from"], "settings": earlier}, MadeFrom)
+    assert earlier != settings
+    assert made_from.id == outcome["id"]
+
+
+def test_an_edited_table_of_speeds_fails_its_passes(tmp_path: Path) -> None:
+    table = tmp_path / "phases.csv"
+    table.write_text("model,from,nodes,rate\nresnet18,0,1,100\n")
+    fixed = {**ROUNDS, "phases": "phases.csv"}
+
+    def edit(_: object) -> None:
+        table.write_text("model,from,nodes,rate\nresnet18,0,1,200\n")
+
+    (row,) = sweep_here(given(fixed=fixed), tmp_path / "out", watch=edit).rows
+    assert row.error == "phases.csv: is not any more what it was when the sweep began"
 
 
 def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> None:
