@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bftrain.assembly import solve
@@ -66,11 +67,12 @@ class Pollux(_ChosenSizes):
         here, pool = contenders.place, int(contenders.free[0])
         self._size[here] = np.where(contenders.kind >= 0, self._size[here], 0)  # nodes may have left
         cost = self._costs(contenders, pool)
-        sizes = np.arange(pool + 1)
-        left = sizes[:, None] - sizes
         best, choices = np.zeros(pool + 1), np.empty((len(here), pool + 1), dtype=np.intp)
         for number, row in enumerate(cost):
-            sums = np.where(left >= 0, best[left], np.inf) + row
+            sizes = int(np.flatnonzero(np.isfinite(row))[-1]) + 1
+            before = np.concatenate((np.full(sizes - 1, np.inf), best))
+            # Row n, column s: the best of the earlier tasks on n - s nodes, and this task on s
+            sums = sliding_window_view(before, sizes)[:, ::-1] + row[:sizes]
             choices[number] = sums.argmin(axis=1)
             best = sums.min(axis=1)
         found, free = np.zeros(len(here), dtype=np.intp), int(best.argmin())
@@ -153,7 +155,8 @@ class OptimusByOne(_ChosenSizes):
 
         def look(number: int) -> None:
             size, time_s = found[number], times[number]
-            saved[number] = time_s[size] - time_s[size + 1] if 0 < size < len(time_s) - 1 else 0.0
+            grows = 0 < size < len(time_s) - 1 and math.isfinite(left[number])  # no node ends an endless task sooner
+            saved[number] = time_s[size] - time_s[size + 1] if grows else 0.0
 
         for number in range(len(contenders)):
             look(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ FLAT = SpeedCurve(nodes=(1, 4), rate=(1.0, 1.0))
 LINEAR = SpeedCurve(nodes=(1, 4), rate=(1.0, 4.0))
 
 
-def task(name: str, work: float, curve: SpeedCurve = LINEAR, **more: float) -> TaskSpec:
+def task(name: str, work: float | None, curve: SpeedCurve = LINEAR, **more: float) -> TaskSpec:
     return TaskSpec(name=name, max_nodes=4, curve=curve, work_samples=work, **more)  # type: ignore[arg-type]
 
 
@@ -28,6 +29,23 @@ def test_pollux_doubles_the_nodes_of_a_task_at_most() -> None:
     # A task of age 0 is worth no start; then it has one node, two, and four
     assert result.tasks_table["finish_s"] == [240.0]
     assert result.tasks_table["starts"] == [3]
+
+
+def test_pollux_needs_little_memory_for_small_tasks_on_many_nodes() -> None:
+    tracemalloc.start()
+    try:
+        result = rounds({"": 3_000}, [task("a", 60.0)], policy="pollux", round_s=60.0)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.ended == "all_done"
+    assert peak_bytes < 8e6  # a table of all pairs of sizes has 72 MB
+
+
+def test_optimus_by_one_gives_nodes_to_other_tasks_than_an_endless_one() -> None:
+    tasks = [task("endless", None), task("a", 60_000.0)]
+    table = rounds({"": 4}, tasks, policy="optimus-by-one", round_s=60.0, until_s=600.0).tasks_table
+    assert dict(zip(table["name"], table["nodes"], strict=True)) == {"endless": 1, "a": 3}
 
 
 def test_policies_of_one_kind_reject_several() -> None:
