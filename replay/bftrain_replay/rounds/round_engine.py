@@ -272,13 +272,12 @@ class RoundEngine:
         )
 
     def _ideal_step(self) -> None:
-        """Carry out shares to the letter until the next arrival; tasks that are done leave then, as in Gavel."""
-        assert isinstance(self._policy, ByShares)  # noqa: S101 - simulate has looked
+        """Carry out shares to the letter until tasks or nodes come or go; finished tasks leave then, as in Gavel."""
         here, begin_s, gangs = self._here, self.now_s, self.gangs
-        shares = self._policy.shares(self._contenders(here))
+        shares = self._ideal_shares(here)
         comes = self._come < len(gangs)
         next_s = float(gangs.submit_s[self._come]) if comes else begin_s + self._settings.round_s
-        self.now_s = min(next_s, self._limit_s)
+        self.now_s = min(next_s, self._supply.next_s, self._limit_s)
         passed_s = self.now_s - begin_s
         samples = np.minimum((gangs.speeds[here] * shares).sum(axis=1) * passed_s, self.progress.left[here])
         done = samples >= self.progress.left[here] * _ROUNDING
@@ -292,6 +291,7 @@ class RoundEngine:
         runs = shares.any(axis=1)
         self.start_s[here[runs]] = np.fmin(self.start_s[here[runs]], begin_s)
         self._finish(here[done], np.full(int(done.sum()), self.now_s))
+        self._idle_rounds = self._idle_rounds + 1 if here.size and not runs.any() else 0
         pool, waiting = int(self._holders.count.sum()), int((~runs).sum())
         counts = (int(runs.sum()), waiting, 0, 0, 0, int(done.sum()))
         self.steps.rows.append(
@@ -300,6 +300,14 @@ class RoundEngine:
         self.steps.by_user.append(
             np.bincount(self._owner[here], node_s.sum(axis=1), len(self.users)).astype(np.float64)
         )
+
+    def _ideal_shares(self, here: Places) -> Floats:
+        """Return the shares of these tasks, reduced where nodes have left since the policy computed them."""
+        assert isinstance(self._policy, ByShares)  # noqa: S101 - simulate has looked
+        count, nodes = self._holders.count, self.gangs.nodes[here][:, None]
+        shares = np.where(nodes <= count, self._policy.shares(self._contenders(here)), 0.0)
+        used = (shares * nodes).sum(axis=0)
+        return shares * np.divide(count, used, out=np.ones(used.size), where=used * _ROUNDING > count)
 
     def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
         """Stop tasks that do not run any more, start new ones; return how many of each."""

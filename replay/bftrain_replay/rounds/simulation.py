@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Unpack
+from typing import Final, Unpack
 
 import msgspec
 
@@ -21,8 +21,11 @@ from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
 from bftrain_replay.rounds.round_resources import shares_of, with_shares
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import GAVEL_IDEAL, RoundOptions, RoundSettings
+from bftrain_replay.rounds.round_settings import GAVEL, GAVEL_IDEAL, RoundOptions, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
+
+# Settings that only rounds carry out
+_NOT_IDEAL: Final = ("admission", "pairs", "phases", "per_host", "cpus", "memory_gb", "placement", "finish", "learning")
 
 
 def simulate(
@@ -44,9 +47,8 @@ def simulate(
     placed = with_shares(with_places(tasks, there.largest_host), shares)
     gangs = gangs_of(placed, there.most, settings, sizes=isinstance(policy, SizingPolicy))
     _check(gangs, there, settings, policy)
-    if settings.like == GAVEL_IDEAL and not isinstance(policy, ByShares):
-        fix = "choose a sharing policy such as max-min, or like gavel"
-        raise BadInput("carries out shares, and this policy has none", where="like", fix=fix)
+    if settings.like == GAVEL_IDEAL:
+        _check_ideal(gangs, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "leave it out, or choose a policy that puts tasks in a row"
         raise BadInput("shares know no order in which tasks could wait", where="overtaking", fix=fix)
@@ -102,6 +104,20 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
         fix = "say racks by --topology, or leave it out" if is_log else "say --per-host, or leave it out"
         raise BadInput("means nothing where the hosts of nodes are not known", where="placement", fix=fix)
     return there
+
+
+def _check_ideal(gangs: TaskGangs, settings: RoundSettings, policy: RoundPolicy) -> None:
+    """Raise for policies without shares, and for settings and tasks to which ideal shares pay no attention."""
+    if not isinstance(policy, ByShares):
+        fix = "choose a sharing policy such as max-min, or like gavel"
+        raise BadInput("carries out shares, and this policy has none", where="like", fix=fix)
+    usual = RoundSettings()
+    for name in _NOT_IDEAL:
+        if getattr(settings, name) != getattr(usual, name):
+            raise BadInput(f"has no effect with like {GAVEL_IDEAL}", where=name, fix=f"leave it out, or like {GAVEL}")
+    if gangs.start_cost_s.any():
+        fix = f"set it to 0, or choose like {GAVEL}"
+        raise BadInput(f"with like {GAVEL_IDEAL} tasks start at no cost", where="start_cost_s", fix=fix)
 
 
 def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:

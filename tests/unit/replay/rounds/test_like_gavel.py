@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bftrain import BadInput, TaskSpec, rounds
+from bftrain import BadInput, EventLog, NodeState, TaskSpec, rounds
 from tests.helpers.round_cases import gang
+from tests.unit.replay.cases import LogBuilder
+
+IDLE, BUSY = NodeState.IDLE, NodeState.BUSY
 
 LIKE: dict[str, Any] = {"like": "gavel", "round_s": 360.0}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with tables of speeds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "speeds.json").write_text('{"node": {"(\'A\', 1)": {"null": 1.0, "(\'A\', 1)": [0.5, 0.5]}}}')
+    (tmp_path / "phases.csv").write_text("model,from,nodes,rate\na,0,1,1\n")
+    return tmp_path
 
 
 def ends(nodes: dict[str, int], tasks: list[TaskSpec], **options: object) -> dict[str, float]:
@@ -30,6 +43,52 @@ def test_ideal_shares_end_tasks_at_the_next_arrival() -> None:
 def test_ideal_shares_need_a_policy_of_shares() -> None:
     with pytest.raises(BadInput, match="like"):
         rounds({"v100": 1}, [gang("a", 1.0, speeds={"v100": 1.0})], policy="las", like="gavel-ideal", round_s=360.0)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"admission": "load"},
+        {"pairs": "speeds.json"},
+        {"phases": "phases.csv"},
+        {"per_host": "1"},
+        {"learning": "yes"},
+        {"start_cost_s": 5.0},
+    ],
+)
+def test_ideal_shares_reject_settings_without_effect(setting: dict[str, object], files: Path) -> None:
+    (name,) = setting
+    options: dict[str, Any] = {"policy": "max-min", "like": "gavel-ideal", "round_s": 360.0}
+    with pytest.raises(BadInput, match=rf"^{name}: "):
+        rounds({"node": 1}, [gang("a", 600.0)], **options, **setting)
+
+
+def test_ideal_shares_reject_tasks_with_start_costs() -> None:
+    with pytest.raises(BadInput, match=r"^start_cost_s: .*set it to 0"):
+        ends({"": 1}, [gang("a", 600.0, start_cost_s=5.0)], policy="max-min", like="gavel-ideal")
+
+
+def idle_log(end_s: float, *changes: tuple[float, str, NodeState]) -> EventLog:
+    builder = LogBuilder()
+    for change in changes:
+        builder.add(*change)
+    return builder.build(end_s=end_s)
+
+
+def test_ideal_shares_follow_nodes_that_come_and_go() -> None:
+    log = idle_log(3000.0, (0.0, "a", IDLE), (500.0, "a", BUSY), (1000.0, "a", IDLE))
+    result = rounds(log, [gang("a", 1200.0)], policy="max-min", like="gavel-ideal", round_s=360.0)
+    # 500 samples by 500 s, the other 700 from 1,000 s on; tasks that are done leave every 360 s
+    assert result.tasks_table["finish_s"] == [1720.0]
+    assert result.engine.pool_node_s.sum() == pytest.approx(500.0 + 720.0)
+    assert result.engine.held_node_s.sum() <= result.engine.pool_node_s.sum()
+
+
+def test_ideal_shares_that_are_all_0_end_the_run_as_stalled() -> None:
+    log = idle_log(1500 * 360.0, (0.0, "a", IDLE), (0.0, "b", IDLE), (100.0, "b", BUSY))
+    result = rounds(log, [gang("a", 1e6, nodes=2)], policy="max-min", like="gavel-ideal", round_s=360.0)
+    assert result.ended == "stalled"
+    assert result.summary.harvested == pytest.approx(100.0, rel=1e-3)  # the middle of the best shares is below 1
 
 
 def test_blind_fifo_takes_the_last_kind_of_the_alphabet_and_stays() -> None:
