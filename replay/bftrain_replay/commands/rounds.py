@@ -103,7 +103,6 @@ def replay_in_rounds(asked: ReplayRequest, given: Mapping[str, object], out: Out
         raise UsageError("is missing", where="--tasks", fix=fix)
     settings = settings_of_kind(asked.config, _for_rounds(given), RoundSettings)
     folder, written = asked.folder, False
-    round_folder.check_tables(asked.tables)
     place = nullcontext() if folder is None else ResultFolder(folder, round_folder.KIND, overwrite=asked.overwrite)
     with place as target, unterminated():
         source, origin = _source(asked)

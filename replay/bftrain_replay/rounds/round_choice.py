@@ -106,8 +106,15 @@ class RoundChoice:
         given = self._priorities(contenders)
         self.partner[contenders.place] = -1
         wishes = self._wishes(self._policy, contenders) if isinstance(self._policy, PairingPolicy) else []
-        if wishes:
-            return self._with_pairs(given, wishes, contenders)
+        run, kind = self._with_pairs(given, wishes, contenders) if wishes else self._alone(given, contenders)
+        blocked = getattr(self._policy, "blocked", None)
+        if blocked is not None:
+            runs = ~blocked(contenders)[run]
+            run, kind = run[runs], kind[runs]
+        return contenders.place[run], kind
+
+    def _alone(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
+        """Grant wishes of single tasks; return the tasks, by number, and the kind of each."""
         if given.ndim == 1:  # by task: each would rather have the kind that is faster for it
             order = np.argsort(-given, kind="stable")
             order = order[given[order] > -np.inf]
@@ -117,12 +124,7 @@ class RoundChoice:
             task, kind = self._by_pair(given, contenders)
         able = contenders.speeds[task, kind] > 0.0
         task, kind = task[able], kind[able]
-        run, kind = self._granted(task, kind, contenders)
-        blocked = getattr(self._policy, "blocked", None)
-        if blocked is None:
-            return contenders.place[run], kind
-        runs = ~blocked(contenders)[run]
-        return contenders.place[run[runs]], kind[runs]
+        return self._granted(task, kind, contenders)
 
     def _granted(self, task: Places, kind: Places, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Return the tasks, by number, and the kinds of the granted wishes."""
@@ -139,7 +141,7 @@ class RoundChoice:
     def _with_pairs(
         self, given: Floats, wishes: Sequence[PairWish], contenders: CompetingTasks
     ) -> tuple[Places, Places]:
-        """Grant wishes of single tasks and of pairs in one order."""
+        """Grant wishes of single tasks and of pairs in one order; return the tasks, by number, and their kinds."""
         count, kinds = len(contenders), len(contenders.kinds)
         given = np.broadcast_to(given.reshape(count, -1), (count, kinds))
         single = [(given[task, kind], task, -1, kind) for task in range(count) for kind in range(kinds)]
@@ -163,11 +165,7 @@ class RoundChoice:
                 if other >= 0:
                     places = contenders.place[[one, other]]
                     self.partner[places], self.speed[places] = places[::-1], speed
-        blocked = getattr(self._policy, "blocked", None)
-        if blocked is not None:
-            stopped = blocked(contenders)
-            runs = {task: kind for task, kind in runs.items() if not stopped[task]}
-        return contenders.place[list(runs)], np.array(list(runs.values()), dtype=np.intp)
+        return np.array(list(runs), dtype=np.intp), np.array(list(runs.values()), dtype=np.intp)
 
     def _wishes(self, policy: PairingPolicy, contenders: CompetingTasks) -> Sequence[PairWish]:
         """Ask the policy for pairs of tasks that share nodes."""

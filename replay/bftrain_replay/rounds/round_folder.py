@@ -42,10 +42,6 @@ class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
     tasks: str = ""
 
 
-def check_tables(form: str) -> None:
-    """Raise, before any work, if tables of this form cannot be written here."""
-
-
 def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
     origin = origin or RoundSource()

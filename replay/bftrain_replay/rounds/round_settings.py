@@ -119,11 +119,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 checks.reject(self, name, f"must be at most {LONGEST_S:g}, not {getattr(self, name):g}")
         checks.optional_number(self, "until_s", above=0.0)
         check_errors(self, (YES, NO, COMPLETED))
-        if self.phases and self.speed_error:
-            checks.reject(
-                self, "speed_error", "is for speeds that stay, and phases change them", "leave out one of them"
-            )
-        _check_resources(self)
+        _check_together(self)
         checks.integer(self, "seed", at_least=0)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
@@ -226,7 +222,7 @@ class RoundOptions(TypedDict, total=False):
     racks: Mapping[str, str]
 
 
-def _check_resources(settings: RoundSettings) -> None:
+def _check_together(settings: RoundSettings) -> None:
     try:
         settings.nodes_of_hosts  # noqa: B018 - raises if it is no such text
     except ValueError as error:

@@ -56,7 +56,8 @@ def test_ideal_shares_need_a_policy_of_shares() -> None:
         {"start_cost_s": 5.0},
     ],
 )
-def test_ideal_shares_reject_settings_without_effect(setting: dict[str, object], files: Path) -> None:
+@pytest.mark.usefixtures("files")
+def test_ideal_shares_reject_settings_without_effect(setting: dict[str, object]) -> None:
     (name,) = setting
     options: dict[str, Any] = {"policy": "max-min", "like": "gavel-ideal", "round_s": 360.0}
     with pytest.raises(BadInput, match=rf"^{name}: "):
