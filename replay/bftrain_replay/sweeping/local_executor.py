@@ -84,22 +84,19 @@ class LocalExecutor:
     def _outcomes_of_runner(
         self, remaining: dict[str, SweepPass], tell: Tell, stopping: Stopping
     ) -> Iterator[PassOutcome]:
+        request = _Request(self._workers, tuple(remaining.values()), os.getpid())
         with self._runner() as (process, connection):
-            try:
-                connection.send_bytes(wire.encode(_Request(self._workers, tuple(remaining.values()), os.getpid())))
-                while remaining and not stopping():
-                    if not connection.poll(_LOOK_EVERY_S):
-                        continue
-                    message = wire.decode(connection.recv_bytes(), PassOutcome | _Progress)
-                    if isinstance(message, PassOutcome):
-                        del remaining[message.id]
-                        self._killed_runners = 0
-                        yield message
-                    else:
-                        job = remaining.get(message.job)
-                        tell(WorkerActivity(f"worker {message.worker}", job, message.share))
-            except (EOFError, OSError):
-                self._check_lost(process.wait())
+            for message in _messages(connection, request):
+                if isinstance(message, PassOutcome):
+                    del remaining[message.id]
+                    self._killed_runners = 0
+                    yield message
+                elif message is not None:
+                    job = remaining.get(message.job)
+                    tell(WorkerActivity(f"worker {message.worker}", job, message.share))
+                if not remaining or stopping():
+                    return
+            self._check_lost(_ended(process))
 
     @contextmanager
     def _runner(self) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
@@ -123,11 +120,7 @@ class LocalExecutor:
                 yield process, connection
         finally:
             process.terminate()
-            try:
-                process.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _ended(process)
 
     def _check_lost(self, code: int) -> None:
         """Raise if runners cannot live here: one failed, or several were killed consecutively."""
@@ -136,6 +129,30 @@ class LocalExecutor:
             words = self._prints.read_text(errors="replace")[-_LAST_WORDS:].strip()
             last = words.splitlines()[-1] if words else f"the runner {_exit_reason(code)}"
             raise NotAvailable(f"no worker can be started here: {last}", where=str(self._prints))
+
+
+def _messages(connection: Connection, request: _Request) -> Iterator[PassOutcome | _Progress | None]:
+    """Send the request and yield the runner's messages until it is lost; ``None`` after a while without a message.
+
+    Only errors of the connection end the messages: errors of the caller are raised where they occur.
+    """
+    with suppress(EOFError, OSError):
+        connection.send_bytes(wire.encode(request))
+        while True:
+            yield (
+                wire.decode(connection.recv_bytes(), PassOutcome | _Progress)
+                if connection.poll(_LOOK_EVERY_S)
+                else None
+            )
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait until the process exits, kill it if that takes long, and return its exit code."""
+    try:
+        return process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 class _Running(NamedTuple):
@@ -166,11 +183,16 @@ class _Runner:
                 for number in self._workers:
                     if self._waiting and number not in self._running:
                         yield self._start(number, self._waiting.popleft())
-                wait([each.child.connection for each in self._running.values()], _LOOK_EVERY_S)
+                # A child sends its progress at most ten times a second
+                ready = wait([each.child.connection for each in self._running.values()], _LOOK_EVERY_S)
                 for number, (job, child, start_s) in list(self._running.items()):
+                    if child.connection not in ready:
+                        continue
+                    shown = child.progress.simulated_s
                     child.refresh()
                     if child.running:
-                        yield wire.encode(_Progress(number, job.id, child.progress.simulated_s))
+                        if child.progress.simulated_s != shown:
+                            yield wire.encode(_Progress(number, job.id, child.progress.simulated_s))
                         continue
                     del self._running[number]
                     yield wire.encode(_Progress(number))

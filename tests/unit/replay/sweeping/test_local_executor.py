@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ def killed(task, sizes):
 
 def ends(task, sizes):
     os._exit(7)
+
+def naps(task, sizes, naps=[0.5]):
+    time.sleep(naps.pop() if naps else 0)
+    return sizes
 
 def slow(task, sizes):
     Path(__file__).with_name(f"at-work-{os.getpid()}").touch()
@@ -126,6 +131,40 @@ def test_runners_that_are_always_killed_end_the_sweep(folder: Path) -> None:
 def is_runner(pid: str) -> bool:
     parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
     return int(parent) == os.getpid()
+
+
+def test_an_error_of_the_display_is_no_lost_runner(folder: Path) -> None:
+    def fail(status: Any) -> None:  # noqa: ANN401 - the progress of a sweep
+        if status.at_work:
+            raise OSError("the terminal is gone")
+
+    before = processes_at_work()
+    with pytest.raises(OSError, match="the terminal is gone"):
+        worked(folder, watch=fail, grid={"seed": [1, 2]})
+    assert processes_at_work() <= before
+
+
+def test_a_runner_that_closes_its_connection_and_goes_on_is_killed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = folder / "hangs"
+    lines = ("import os, sys, time", "os.close(int(sys.argv[-1]))", "time.sleep(600)")
+    program.write_text("\n".join((f"#!{sys.executable}", *lines)))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr("bftrain_replay.sweeping.local_executor._PATIENCE_S", 0.1)
+    with pytest.raises(NotAvailable, match="the runner was killed by SIGKILL"):
+        worked(folder)
+
+
+def test_progress_is_shown_only_where_it_changes(folder: Path) -> None:
+    seen: list[tuple[int, dict[str, object]]] = []
+
+    def watch(status: Any) -> None:  # noqa: ANN401 - the progress of a sweep
+        seen.append((status.passes_over, dict(status.at_work)))
+
+    worked(folder, watch=watch, grid={"objective": ["bad.py:naps"], "seed": [1, 2]})
+    assert all(status != following for status, following in pairwise(seen))
 
 
 def test_stopping_ends_all_workers_at_once(folder: Path) -> None:
