@@ -28,6 +28,7 @@ T = TypeVar("T")
 RunPass = Callable[[KeepGoing], ReplayResult | None]
 
 _TELL_EVERY_S: Final = 0.1
+_EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or one that writes a core dump, takes long to exit
 _NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
 _OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})  # which stop the parent, and the parent its children
 
@@ -56,7 +57,8 @@ def may_fork() -> bool:
 class ForkedPass(Generic[T]):
     """A pass that runs in a child; it ends with this process, however this ends.
 
-    Without a result in the end, ``exit_code`` is the child's exit code or its negative signal.
+    An error in the child is printed with its traceback. Without a result in the end, ``exit_code`` is the child's exit
+    code or its negative signal.
     """
 
     def __init__(self, run: Callable[[KeepGoing], T | None]) -> None:
@@ -86,7 +88,7 @@ class ForkedPass(Generic[T]):
             try:
                 message = self.connection.recv()
             except (EOFError, OSError):
-                self._process.join(_TELL_EVERY_S)  # its end of the connection is closed: it exits
+                self._process.join(_EXIT_PATIENCE_S)  # its end of the connection is closed: it exits
                 message = _PassEnd(None)
             if isinstance(message, _PassEnd):
                 self.result = message.result
@@ -122,7 +124,10 @@ class PassesBeside:
 
         def alone(keep_going: KeepGoing) -> ReplayResult | None:
             self._passes.clear()
-            return run(keep_going)
+            try:
+                return run(keep_going)
+            except Exception:  # noqa: BLE001 - this process repeats a pass that failed, and reports the error
+                return None
 
         self._passes[name] = ForkedPass(alone)
 
@@ -167,10 +172,7 @@ def _run_in_child(
             to_parent.send(PassProgress(simulated_s, decisions))
         return True
 
-    try:
-        found = run(keep_going)
-    except Exception:  # noqa: BLE001 - the parent replays by itself what failed here, and says what is wrong
-        return
+    found = run(keep_going)  # multiprocessing prints the traceback of an error, and exits with 1
     ColumnFile.names_its_file = True
     try:
         to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen

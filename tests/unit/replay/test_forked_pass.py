@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -111,7 +112,7 @@ def test_a_pass_whose_columns_cannot_be_handed_over_is_done_here(
 
 
 @pytest.mark.usefixtures("beside")
-def test_what_fails_in_a_child_is_raised_here() -> None:
+def test_what_fails_in_a_child_is_raised_here(capfd: pytest.CaptureFixture[str]) -> None:
     class OnlyHere:
         name = "only-here"
 
@@ -122,6 +123,26 @@ def test_what_fails_in_a_child_is_raised_here() -> None:
 
     with pytest.raises(BftrainError, match="no costs"):
         bftrain.replay(LOG, TASKS[:2], SETTINGS, objective=OnlyHere())  # type: ignore[arg-type]  # as careless people write them
+    assert capfd.readouterr().err == ""
+
+
+def test_an_unexpected_error_in_a_child_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    def run(_: KeepGoing) -> None:
+        raise ArithmeticError("not expected")
+
+    assert ended(ForkedPass(run)).exit_code == 1
+    assert "ArithmeticError: not expected" in capfd.readouterr().err
+
+
+def test_a_child_that_takes_long_to_exit_is_not_killed() -> None:
+    def run(keep_going: KeepGoing) -> None:
+        for cell in keep_going.__closure__ or ():  # type: ignore[attr-defined]  # it is a function
+            if isinstance(cell.cell_contents, Connection):
+                cell.cell_contents.close()
+        time.sleep(0.5)
+        os._exit(7)
+
+    assert ended(ForkedPass(run)).exit_code == 7
 
 
 def test_progress_is_received_while_it_runs() -> None:
