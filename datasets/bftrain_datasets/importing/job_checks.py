@@ -48,7 +48,7 @@ _MOST_CLUSTERS: Final = 8  # listed in a message
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
 RUNNING: Final = math.inf  # the end of a job that still runs
 _ROWS_AT_ONCE: Final = 1 << 13  # of the jobs that readers pass one by one
-_TIMES: Final = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
+_TIME_REASONS: Final = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -374,7 +374,7 @@ class RecordIntake(FindingsTally):
             if held is None:
                 held = self._units_held(text, sets.expand_of(number), sets.units_of(number))
                 sets.keep(number, held, sure=False)
-            if count and held.of_nodes and held.of_nodes != count and not held.reason:
+            if count and held.node_count and held.node_count != count and not held.reason:
                 return sets.odd(HeldNodes(0, reason="bad_nodes"))
             if held.assumed:
                 self.note(held.assumed, count=rows)
@@ -432,25 +432,25 @@ class _Check:
     def run(self, calls: Sequence[Callable[[], object] | None]) -> None:
         table, intake = self._table, self._intake
         if table.reason is not None:
-            for number, reason in enumerate(table.reasons):
-                self._set_aside(reason, table.reason == number)
+            for number, name in enumerate(table.reasons):
+                self._set_aside(name, table.reason == number)
         start, end = table.start, table.end
         with np.errstate(invalid="ignore"):
             held_s = end - start
         bad = np.isinf(start) | (end == BAD_TIME)
         no_start = np.isnan(start) & np.isfinite(end) & (end != 0) & self._named
         masks = (bad, no_start, np.isnan(start), np.isnan(end), held_s < 0, held_s == 0)
-        for reason, mask in zip(_TIMES, masks, strict=True):
-            self._set_aside(reason, mask, size=self._sizes_of(mask) if reason in MAY_HAVE_RUN else None)
+        for name, mask in zip(_TIME_REASONS, masks, strict=True):
+            self._set_aside(name, mask, size=self._sizes_of(mask) if name in MAY_HAVE_RUN else None)
         if not self._left.any():
             return
-        held, unknown, repeated, why = self._hold()
+        held, unknown, repeated, reason = self._hold()
         size = np.where(held > 0, held, np.minimum(table.count, MOST_NODES))
         known_s = np.where(np.isinf(held_s), 0.0, held_s)
         weight = known_s * size
-        for number, reason in enumerate(OF_NODES):
-            count = None if reason == "bad_value" else weight
-            self._set_aside(reason, why == number, count, np.maximum(size, unknown))
+        for number, name in enumerate(OF_NODES):
+            count = None if name == "bad_value" else weight
+            self._set_aside(name, reason == number, count, np.maximum(size, unknown))
         self._set_aside("preemptible", self._preemptible(), weight)
         empty = (held == 0) | (~self._named & (not intake.options.counts))
         self._set_aside("other_nodes", empty & (unknown > 0), weight)

@@ -65,7 +65,7 @@ def shares_of(names: Sequence[str], units: int | tuple[Share, ...]) -> Sequence[
 class HeldNodes:
     """A node set: its number of nodes of the machine, of other nodes, and of repeated names.
 
-    If GPUs or cores are counted, it has ``units`` of each of ``nodes`` (numbers or slots) on ``of_nodes`` nodes;
+    If GPUs or cores are counted, it has ``units`` of each of ``nodes`` (numbers or slots) on ``node_count`` nodes;
     ``assumed`` names the finding if they are not fully known. ``reason`` is that to reject its jobs.
     """
 
@@ -74,7 +74,7 @@ class HeldNodes:
     repeated: int = 0
     nodes: Sequence[int] = ()
     units: Sequence[int] = ()
-    of_nodes: int = 0
+    node_count: int = 0
     assumed: str = ""
     reason: str = ""
 
@@ -240,13 +240,13 @@ class MachineNodes:
             total - size,
             nodes=[place for place, _ in found],
             units=[number for _, number in found],
-            of_nodes=len(names),
+            node_count=len(names),
             assumed="hosts_incomplete" if summed else "units_assumed" if counted else "",
         )
 
-    def held(self, text: str, expand: Expand, said: int) -> HeldNodes:
-        """Return the nodes of a set as written, with ``said`` as their recorded number."""
-        found = self._of_one_bracket(text, said) if expand is expand_set and text[-1:] == "]" else None
+    def held(self, text: str, expand: Expand, recorded_count: int) -> HeldNodes:
+        """Return the nodes of a set as written; ``recorded_count`` is their number in the record, or 0."""
+        found = self._of_one_bracket(text, recorded_count) if expand is expand_set and text[-1:] == "]" else None
         if found is not None:
             return found
         try:
@@ -257,7 +257,7 @@ class MachineNodes:
                 return HeldNodes(0, reason="bad_nodes")
             self._tally.note("notation")
         written = list(dict.fromkeys(names))
-        if said and len(written) != said:  # not trusted, so its names are not added to the machine
+        if recorded_count and len(written) != recorded_count:  # not trusted, so its names are not added to the machine
             return HeldNodes(0, len(written), reason="bad_nodes")
         nodes = [place for name in written if (place := self._place(name)) >= 0]
         self._check_places()
@@ -267,7 +267,7 @@ class MachineNodes:
         places = self.places
         return places.get(name, -1) if self.is_fixed else places.setdefault(name, len(places))
 
-    def _of_one_bracket(self, text: str, said: int) -> HeldNodes | None:
+    def _of_one_bracket(self, text: str, recorded_count: int) -> HeldNodes | None:
         """Return the nodes of a set such as ``n[1-4,7]`` without the names of those known; None for other forms."""
         match = ONE_BRACKET.match(text)
         if match is None or match[3] or len(match[1]) > LONGEST_NAME - _MOST_DIGITS:
@@ -278,7 +278,7 @@ class MachineNodes:
             return None
         if len(pieces) > 1 and len({number for _, span in pieces for number in span}) < size:
             return None
-        if said and size != said:
+        if recorded_count and size != recorded_count:
             return HeldNodes(0, size, reason="bad_nodes")
         nodes = list[int]()
         for width, span in pieces:

@@ -174,7 +174,7 @@ _MAGIC: Final = b"\x93NUMPY"
 _SIZE_BYTES: Final = {b"\x01\x00": 2, b"\x02\x00": 4}  # size of the header length field, by version
 _HEADER_BYTES: Final = 4096
 _NUMBERS: Final = re.compile(r"[<>|=]?([iu][1248]|f[248])")
-_SAID: Final = {"descr", "fortran_order", "shape"}
+_FIELDS: Final = {"descr", "fortran_order", "shape"}
 
 
 class NpyHeader(msgspec.Struct, frozen=True):
@@ -188,8 +188,8 @@ class NpyHeader(msgspec.Struct, frozen=True):
 def read_header(archive: zipfile.ZipFile, member: str) -> NpyHeader:
     """Return a header; raise a readable ``ValueError`` if the column does not fit its member."""
     with archive.open(member) as source:
-        said, data_at = _header_fields(source)
-    kind, shape = said["descr"], said["shape"]
+        fields, data_at = _header_fields(source)
+    kind, shape = fields["descr"], fields["shape"]
     if not (isinstance(kind, str) and _NUMBERS.fullmatch(kind)):
         raise ValueError(f"must hold numbers, not {str(kind)[:40]}")
     if not (isinstance(shape, tuple) and all(type(length) is int and length >= 0 for length in shape)):
@@ -197,9 +197,9 @@ def read_header(archive: zipfile.ZipFile, member: str) -> NpyHeader:
     if len(shape) != 1:
         raise ValueError(f"must be a one-dimensional list, not {len(shape)} dimensions")
     dtype = np.dtype(kind)
-    there = archive.getinfo(member).file_size - data_at
-    if shape[0] * dtype.itemsize != there:
-        raise ValueError(f"declares {shape[0]:,} numbers of {8 * dtype.itemsize} bits, but has {there:,} bytes")
+    data_bytes = archive.getinfo(member).file_size - data_at
+    if shape[0] * dtype.itemsize != data_bytes:
+        raise ValueError(f"declares {shape[0]:,} numbers of {8 * dtype.itemsize} bits, but has {data_bytes:,} bytes")
     return NpyHeader(dtype, shape[0], data_at)
 
 
@@ -218,9 +218,9 @@ def _header_fields(source: IO[bytes]) -> tuple[dict[str, Any], int]:
     if size > _HEADER_BYTES:
         raise ValueError(f"its header has {size:,} bytes, above the limit of {_HEADER_BYTES:,}")
     try:
-        said = ast.literal_eval(source.read(size).decode("latin-1").strip())
+        fields = ast.literal_eval(source.read(size).decode("latin-1").strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError("its header cannot be read") from error
-    if not isinstance(said, dict) or said.keys() != _SAID:
+    if not isinstance(fields, dict) or fields.keys() != _FIELDS:
         raise ValueError("its header is not from a NumPy array")
-    return said, len(begin) + size_bytes + size
+    return fields, len(begin) + size_bytes + size

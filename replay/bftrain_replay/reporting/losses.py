@@ -38,7 +38,7 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ends`` ends a sentence that begins with a number of node-hours; without it ``meaning`` says why they were unused.
     ``explanation`` says what a cause depends on besides settings; it is empty where only settings matter, and replays
-    try these (:mod:`bftrain_replay.alternatives.advice`).
+    try these (:mod:`bftrain_replay.variations`).
     """
 
     key: UnusedReason | SampleLoss

@@ -307,7 +307,8 @@ class RoundEngine:
         count, nodes = self._holders.count, self.gangs.nodes[here][:, None]
         shares = np.where(nodes <= count, self._policy.shares(self._contenders(here)), 0.0)
         used = (shares * nodes).sum(axis=0)
-        return shares * np.divide(count, used, out=np.ones(used.size), where=used * _ROUNDING > count)
+        fitting: Floats = np.divide(count, used, out=np.ones(used.size), where=used * _ROUNDING > count)
+        return shares * fitting
 
     def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
         """Stop tasks that do not run any more, start new ones; return how many of each."""
