@@ -154,7 +154,7 @@ def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Schedul
     where = f"scheduler '{pool.name}'" + (f", pool '{pool.pool}'" if pool.pool else "")
     make = registry.load("scheduler", pool.name)
     try:
-        scheduler: Scheduler = make(pool.table, replace(site.for_scheduler(pool), owner=owner))
+        scheduler: object = make(pool.table, replace(site.for_scheduler(pool), owner=owner))
     except (BftrainError, OSError):
         raise
     except Exception as error:
