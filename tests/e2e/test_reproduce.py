@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bftrain_replay.reproducing.experiment import Request, published
+from bftrain_replay.reproducing.experiments import EXPERIMENTS
 from bftrain_replay.reproducing.gavel_jobs import MULTI, PRIORITIES, SINGLE, STATIC, Stream, draw
 from tests.helpers.in_process import CommandLine
 from tests.helpers.program import start
@@ -28,26 +30,29 @@ def test_a_figure_is_within_three_percent_and_drawn(bftrain: CommandLine, tmp_pa
     ended = bftrain(*MAKESPAN, "-o", tmp_path / "out", "--jobs", "2", "--json", "-q")
     assert (ended.code, ended.err) == (0, "")
     (row,) = json.loads(ended.out)["values"]
-    assert (row["line"], row["seeds"], row["source"]) == ("Gavel", "0 1 2", "text")
+    assert (row["line"], row["seeds"], row["source"]) == ("Gavel", [0, 1, 2], "text")
     assert row["ours"] == pytest.approx(161.164, rel=0.03)
     assert row["difference_percent"] == pytest.approx(100 * (row["ours"] / row["published"] - 1))
-    assert [float(each["ours"]) for each in values(tmp_path / "out")] == [row["ours"]]
+    (cells,) = values(tmp_path / "out")
+    assert (float(cells["ours"]), cells["x"], cells["seeds"]) == (row["ours"], "100.0", "0 1 2")
+    assert (cells["saturated"], row["saturated"]) == ("false", False)
     assert {path.name for path in (tmp_path / "out" / "pictures").iterdir()} == {"makespan.svg", "makespan.png"}
     assert "161.16" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> None:
-    running = start(*MAKESPAN, "-o", "out", "--jobs", "1", cwd=tmp_path)
+    words = (*MAKESPAN[:-1], ",".join(map(str, range(40))))
+    running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)
     wait_until(lambda: bool(outcomes(tmp_path / "out")), "a run is kept")
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=300)
     kept = outcomes(tmp_path / "out")
-    if running.returncode == 130:  # else the last run was quicker than the signal
-        assert b"the same command continues" in err
-        assert b"Traceback" not in err
-    ended = bftrain(*MAKESPAN, "-o", tmp_path / "out", "--jobs", "1", "-q", "--json")
+    assert running.returncode == 130
+    assert b"the same command continues" in err
+    assert b"Traceback" not in err
+    ended = bftrain(*words, "-o", tmp_path / "out", "--jobs", "1", "-q", "--json")
     assert ended.code == 0
-    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (3, 3)
+    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (40, 40)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
 
 
@@ -55,8 +60,8 @@ def test_the_published_example_of_entities_needs_no_run(bftrain: CommandLine, tm
     ended = bftrain("reproduce", "gavel", "hierarchical", "-o", tmp_path / "out", "-q", "--json")
     assert (ended.code, ended.err) == (0, "")
     shares = {(row["line"], row["x"]): row["ours"] for row in json.loads(ended.out)["values"]}
-    assert shares["entity 0", "1"] == pytest.approx(1.0)  # alone at first
-    last = [shares[f"entity {number}", "69"] for number in range(3)]
+    assert shares["entity 0", 1.0] == pytest.approx(1.0)  # alone at first
+    last = [shares[f"entity {number}", 69.0] for number in range(3)]
     assert last == pytest.approx([1 / 6, 2 / 6, 3 / 6], abs=0.01)  # by their weights in the end
 
 
@@ -67,8 +72,15 @@ def test_the_published_example_of_entities_needs_no_run(bftrain: CommandLine, tm
         (("gavel", "las", "lass", "-o", "out"), "experiment 'gavel': no figure is called 'lass' (did you mean 'las'?)"),
         (("gavel", "las"), "-o DIR: is missing"),
         (("gavel", "las", "-o", "out", "--seeds", "1,1"), "--seeds: is '1,1'"),
+        (("gavel", "las", "-o", "out", "--seeds", "00,0"), "--seeds: is '00,0'"),
+        (("gavel", "las", "-o", "out", "--seeds", "5" * 5000), "--seeds: is '555"),
+        (("gavel", "las", "-o", "out", "--seeds", "4294967296"), "--seeds: is '4294967296'"),
+        (("blox", "-o", "out", "--seeds", "1"), "--seeds: has no effect on 'blox'"),
+        (("blox", "-o", "out", "--traces", "."), "--traces: has no effect on 'blox'"),
+        (("bftrain", "timeout", "-o", "out", "--quick"), "--quick: is not possible for the figure 'timeout'"),
         (("bftrain", "-o", "out"), "--traces DIR: is missing (name the folder dataset"),
         (("gavel", "makespan", "-o", "out", "--quick", "--traces", "."), "multi_seed0.trace.gz: is missing"),
+        (("pollux", "-o", "out", "--traces", "."), "contains no philly*.csv"),
     ],
 )
 def test_wrong_input_is_named(
@@ -78,16 +90,89 @@ def test_wrong_input_is_named(
     ended = bftrain("reproduce", *words)
     assert ended.code in {2, 3}
     assert message in ended.err
-    assert not (tmp_path / "out" / "values.csv").exists()
+    assert "Traceback" not in ended.err
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_result_of_another_experiment_is_kept(bftrain: CommandLine, tmp_path: Path) -> None:
-    assert bftrain("reproduce", "gavel", "hierarchical", "-o", tmp_path, "-q").code == 0
+def test_a_result_of_another_experiment_or_of_other_options_is_kept(bftrain: CommandLine, tmp_path: Path) -> None:
+    assert bftrain("reproduce", "gavel", "hierarchical", "hierarchical", "-o", tmp_path, "-q").code == 0
     before = (tmp_path / "values.csv").read_bytes()
-    summary = tmp_path / "reproduce.json"
-    summary.write_text(summary.read_text(encoding="utf-8").replace('"gavel"', '"other"'), encoding="utf-8")
-    assert bftrain("reproduce", "gavel", "hierarchical", "-o", tmp_path, "-q").code == 2
+    other = bftrain("reproduce", "ostrich", "slides", "-o", tmp_path, "-q")
+    assert (other.code, "holds a finished reproduction" in other.err) == (2, True)
+    quick = bftrain("reproduce", "gavel", "hierarchical", "--quick", "-o", tmp_path, "-q")
+    assert (quick.code, "contains a result with other options" in quick.err) == (2, True)
     assert (tmp_path / "values.csv").read_bytes() == before
+    same = bftrain("reproduce", "gavel", "hierarchical", "-o", tmp_path, "-q", "--json")
+    assert (same.code, json.loads(same.out)["figures"]) == (0, ["hierarchical"])
+
+
+def test_a_file_of_the_user_is_not_overwritten(bftrain: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "inputs" / "multi-static-100-seed0.csv"
+    path.parent.mkdir()
+    path.write_text("mine\n", encoding="utf-8")
+    ended = bftrain(*MAKESPAN, "-o", tmp_path, "-q")
+    assert (ended.code, path.read_text(encoding="utf-8")) == (2, "mine\n")
+    assert "is not a task file that bftrain wrote" in ended.err
+
+
+def test_stale_inputs_are_written_again(bftrain: CommandLine, tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    for name in ("slowdown", "pareto"):
+        (inputs / f"{name}.swf").write_text(
+            "; MaxProcs: 6\n1 0 -1 5 1 -1 -1 1 5 -1 1 1 1 1 1 1 -1 -1\n", encoding="utf-8"
+        )
+    ended = bftrain("reproduce", "ostrich", "slides", "-o", tmp_path, "-q", "--json")
+    assert (json.loads(ended.out)["compared"], json.loads(ended.out)["within_3_percent"]) == (6, 6)
+
+
+def test_a_trace_with_too_few_jobs_is_rejected(bftrain: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "static" / "multi_seed0.trace.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress("".join(f"{job.line}\n" for job in draw(STATIC, 0, 10)).encode()))
+    ended = bftrain("reproduce", "gavel", "makespan", "--quick", "--traces", tmp_path, "-o", tmp_path / "out")
+    assert ended.code == 3
+    assert "contains 10 jobs; 100 are needed" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_published_value_has_a_point_or_an_explanation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Request, "tasks", lambda _self, name, _make: name)
+    monkeypatch.setattr(Request, "input_path", lambda _self, name, *_: tmp_path / name)
+    absent = set()
+    for name in ("gavel", "blox", "pollux", "bftrain"):
+        experiment = EXPERIMENTS[name]
+        made = {"task sets": {"HPO": {}}}
+        request = Request(folder=tmp_path, figures=tuple(experiment.figures), made=made)
+        marks = [
+            (figure.name, mark)
+            for figure in experiment.prepare(request)
+            for mark in (*(mark for point in figure.points for mark in figure.marks(point, {})), *figure.computed_marks)
+        ]
+        keys = {(figure, mark.line, mark.x) for figure, mark in marks}
+        absent |= {(v.figure, v.line, v.x) for v in published(name) if (v.figure, v.line, v.x) not in keys}
+    assert absent == {
+        # No policy for entities shares GPUs between tasks
+        *(("policy-runtimes", "hierarchical: Gavel with space sharing", x) for x in (16, 32, 64, 128, 256)),
+        # Too slow
+        *(("policy-runtimes", "hierarchical: Gavel", x) for x in (512, 1024, 2048)),
+        *(("policy-runtimes", "water filling, 108 GPUs: Gavel", x) for x in (512, 1024)),
+    }
+
+
+def test_every_set_of_the_study_has_all_points(tmp_path: Path) -> None:
+    figures = ("t-fwd", "p-jmax", "rescale-cost", "heuristic")
+    request = Request(folder=tmp_path, figures=figures, made={"task sets": {"a": {}, "b": {}, "c": {}}})
+    assert [len(figure.points) for figure in EXPERIMENTS["bftrain"].prepare(request)] == [18, 15, 21, 45]
+
+
+def test_run_times_are_measured_one_by_one_and_not_compared_in_percent(bftrain: CommandLine, tmp_path: Path) -> None:
+    words = ("reproduce", "gavel", "policy-runtimes", "makespan", "--quick", "-o", tmp_path / "out", "-q", "--json")
+    output = json.loads(bftrain(*words).out)
+    assert output["compared"] == 0  # a makespan of one seed is not the published mean
+    assert output["not_run"] > 0
+    assert {row["x"] for row in output["values"] if row["line"] == "hierarchical: Gavel"} == {16, 32, 64}
+    assert all(row["ours"] > 0 for row in output["values"])
 
 
 @pytest.mark.parametrize(

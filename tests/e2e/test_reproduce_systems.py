@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 from bftrain_replay.reproducing.blox import draw as blox_jobs
 from bftrain_replay.reproducing.pollux import draw as pollux_jobs
 from tests.helpers.in_process import CommandLine
+from tests.helpers.program import start
 from tests.helpers.site_data import site_data
+from tests.helpers.sweeping import wait_until
 
 
 @pytest.fixture
@@ -20,8 +24,8 @@ def values(bftrain: CommandLine, tmp_path: Path) -> Any:  # noqa: ANN401 - a fun
     def run(*words: str | Path) -> list[dict[str, Any]]:
         ended = bftrain("reproduce", *words, "-o", tmp_path / "out", "--jobs", "2", "--json", "-q")
         assert (ended.code, ended.err) == (0, "")
-        found: list[dict[str, Any]] = json.loads(ended.out)["values"]
-        return found
+        rows: list[dict[str, Any]] = json.loads(ended.out)["values"]
+        return rows
 
     return run
 
@@ -40,11 +44,9 @@ def test_the_drawn_stream_is_the_job_list_of_blox() -> None:
 
 def test_distributions_end_with_the_slowest_job(values: Any) -> None:  # noqa: ANN401
     rows = values("blox", "completion", "completion-cdf", "--quick")
-    means = {row["line"]: row["ours"] for row in rows if row["figure"] == "completion" and row["x"] == "8"}
+    means = {row["line"]: row["ours"] for row in rows if row["figure"] == "completion" and row["x"] == 8.0}
     for line, mean in means.items():
-        times = [
-            float(row["x"].replace(",", "")) for row in rows if (row["figure"], row["line"]) == ("completion-cdf", line)
-        ]
+        times = [row["x"] for row in rows if (row["figure"], row["line"]) == ("completion-cdf", line)]
         shares = [row["ours"] for row in rows if (row["figure"], row["line"]) == ("completion-cdf", line)]
         assert times == sorted(times)
         assert (shares[0], shares[-1]) == (0.02, 1.0)
@@ -52,8 +54,8 @@ def test_distributions_end_with_the_slowest_job(values: Any) -> None:  # noqa: A
     assert means["SRTF"] < means["FIFO"]
 
 
-def test_ostrichs_slides_are_exact(values: Any, tmp_path: Path) -> None:  # noqa: ANN401
-    rows = values("ostrich", "slides", "--traces", tmp_path)
+def test_ostrichs_slides_are_exact_and_need_no_logs(values: Any) -> None:  # noqa: ANN401
+    rows = values("ostrich", "slides")
     assert len(rows) == 6
     assert [row["ours"] for row in rows] == pytest.approx([row["published"] for row in rows])
 
@@ -65,6 +67,75 @@ def test_ostrich_and_fair_share_on_a_log(values: Any) -> None:  # noqa: ANN401
     assert mean["OStrich"] < mean["fair share"]
     assert sum(row["ours"] for row in rows if row["figure"] == "heat") == 0  # both have the same campaigns
     assert max(row["ours"] for row in rows if row["figure"] == "cdf") == 1.0
+
+
+def write_log(path: Path, run_s: int = 600) -> None:
+    """Write a log of four users with a campaign of one job each, on enough processors for all."""
+    jobs = (f"{n} 0 -1 {run_s} 1 -1 -1 1 {run_s} -1 1 {n} 1 1 1 1 -1 -1\n" for n in range(1, 5))
+    path.write_text("; MaxProcs: 6\n" + "".join(jobs), encoding="utf-8")
+
+
+def test_equal_values_of_a_distribution_have_the_last_share(values: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    write_log(tmp_path / "log.swf")
+    rows = values("ostrich", "cdf", "--traces", tmp_path)
+    assert [(row["line"], row["x"], row["ours"]) for row in rows] == [
+        ("log: OStrich", 1.0, 1.0),
+        ("log: fair share", 1.0, 1.0),
+    ]
+
+
+def test_summary_lines_are_named_by_logs(values: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    for name in ("NASA-iPSC-1993-3.1-cln", "NASA-iPSC-1993-3", "KTH-SP2-1996-2"):
+        write_log(tmp_path / f"{name}.swf")
+    rows = values("ostrich", "summary", "--traces", tmp_path)
+    assert len({row["line"] for row in rows}) == 6
+    assert sum(row["published"] is not None for row in rows) == 28
+
+
+def test_a_changed_log_is_scheduled_again(bftrain: CommandLine, tmp_path: Path) -> None:
+    counts: list[int] = []
+    for run_s in (600, 900):
+        write_log(tmp_path / "log.swf", run_s)
+        words = ("reproduce", "ostrich", "utilization", "--traces", tmp_path, "-o", tmp_path / "out", "-q", "--json")
+        assert bftrain(*words).code == 0
+        counts.append(len(list((tmp_path / "out" / "inputs").glob("log-OStrich-*.json"))))
+    assert counts == [1, 2]
+
+
+def test_two_logs_of_the_same_name_are_rejected(bftrain: CommandLine, tmp_path: Path) -> None:
+    write_log(tmp_path / "log.swf")
+    (tmp_path / "log.swf.gz").write_bytes(gzip.compress((tmp_path / "log.swf").read_bytes()))
+    ended = bftrain("reproduce", "ostrich", "cdf", "-o", tmp_path / "out", "--traces", tmp_path)
+    assert (ended.code, "has the same name as log.swf" in ended.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2\n", "has no column 'timestamp'"),
+        ("timestamp,duration,gpu_time\nnoon,1,1\n", "is not AdaptDL's trace"),
+        ("timestamp,duration,gpu_time\n2017-10-09 07:01:55,66,66\n", "contains 1 job of these hours"),
+    ],
+)
+def test_a_wrong_philly_trace_is_named(bftrain: CommandLine, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "philly.csv.bak").write_text("", encoding="utf-8")
+    (tmp_path / "philly_jobs.csv").write_text(content, encoding="utf-8")
+    ended = bftrain("reproduce", "pollux", "-o", tmp_path / "out", "--traces", tmp_path, "--quick")
+    assert (ended.code, message in ended.err) == (3, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_experiment_keeps_finished_schedules(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.swf")
+    lines = (f"{n} {n} -1 600 3 -1 -1 3 600 -1 1 {n % 9} 1 1 1 1 -1 -1\n" for n in range(1, 200_000))
+    (tmp_path / "b.swf").write_text("; MaxProcs: 6\n" + "".join(lines), encoding="utf-8")
+    running = start("reproduce", "ostrich", "cdf", "--traces", ".", "-o", "out", "--jobs", "1", cwd=tmp_path)
+    inputs = tmp_path / "out" / "inputs"
+    wait_until(lambda: len(list(inputs.glob("a-*.json"))) == 2, "schedules are kept")
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)  # the process that schedules has ended too
+    assert (running.returncode, b"Traceback" in err) == (130, False)
+    assert b"interrupted; 2 of 4 schedules are done and kept in" in err
 
 
 def test_a_folder_without_logs_is_named(bftrain: CommandLine, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_an_interrupted_sweep_keeps_what_is_done_and_goes_on(
     running.send_signal(number)
     out, err = running.communicate(timeout=180)
     assert running.returncode == 130
-    assert b"interrupted; 2 of 4 points are done and kept in out; the same command goes on" in err
+    assert b"interrupted; 2 of 4 points are done and kept in out; the same command continues" in err
     assert b"Traceback" not in err
     assert [line.split()[-1] for line in out.decode().strip().splitlines()[4:]] == ["done", "done", "open", "open"]
     assert alive(at_work(tmp_path)) == set()

@@ -189,6 +189,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
+    from bftrain_replay.sweeping.sweep_table import PointState
 
     replay_folder.check_tables(tables)
     cache = OutcomeCache.of_user(wanted=not no_cache)
@@ -224,7 +225,9 @@ def command(  # noqa: PLR0913 - one argument for each option
     _show(done, out, computed_before=points)
     if written:
         out.say(f"result: {folder}")
-    _leave(done, folder)
+    left = sum(row.state is PointState.OPEN for row in done.rows)
+    fix = "the table says why; --retry-failed tries them again"
+    finish("point", len(done.rows), left, len(done.failed), folder, fix)
 
 
 def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
@@ -305,16 +308,10 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
     return NarrowTable(title, columns, rows, naming=len(swept), left=left)
 
 
-def _leave(done: SweepResult, folder: Path) -> None:
-    from bftrain_replay.sweeping.sweep_table import PointState
-
-    if not done.complete:
-        still = sum(row.state is PointState.OPEN for row in done.rows)
-        kept = f"{len(done.rows) - still:,} of {len(done.rows):,} points are done and kept in {folder}"
-        raise Interrupted(f"interrupted; {kept}; the same command goes on")
-    if done.failed:
-        raise PartlyFailed(
-            f"{len(done.failed):,} of {len(done.rows):,} points failed",
-            where=str(folder),
-            fix="the table says why; --retry-failed tries them again",
-        )
+def finish(noun: str, count: int, left: int, failed: int, folder: Path, fix: str) -> None:
+    """Raise if some of ``count`` runs are ``left`` after an interruption, or have failed."""
+    if left:
+        kept = f"{count - left:,} of {counted(count, noun)} are done and kept in {folder}"
+        raise Interrupted(f"interrupted; {kept}; the same command continues")
+    if failed:
+        raise PartlyFailed(f"{failed:,} of {counted(count, noun)} failed", where=str(folder), fix=fix)

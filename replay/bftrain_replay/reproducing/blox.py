@@ -8,16 +8,26 @@ time, and a job does more per second where the load leaves GPUs free, by a table
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from functools import partial
 from random import Random
 from typing import Any, Final
 
-from bftrain.taskfiles.files import save_tasks
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_replay.reproducing import blox_metrics
-from bftrain_replay.reproducing.experiment import HOUR_S, Cells, Experiment, Figure, Mark, Point, Request, column
+from bftrain_replay.reproducing import metrics
+from bftrain_replay.reproducing.experiment import (
+    HOUR_S,
+    Cells,
+    Experiment,
+    Figure,
+    FigureMaker,
+    Mark,
+    Point,
+    Request,
+    columns,
+    distribution,
+)
 
 _GPUS: Final = 128
 _SEED: Final = 1
@@ -39,25 +49,13 @@ _FIXED: Final[Mapping[str, Any]] = {
     "cluster": str(_GPUS),
     "round_s": 300.0,
     "finish": "boundary",
-    "max_backlog_s": 1e9,  # Blox goes on with any queue
-    "metrics": f"{Path(blox_metrics.__file__)}:{blox_metrics.TaskQuantiles.__name__}",
+    "max_backlog_s": 1e9,  # Blox continues with any queue
+    "metrics": f"{metrics.__file__}:TaskQuantiles",
 }
 _CLASS_COUNT: Final = 9  # of models; one is drawn after each gap
-_LIMITS: Final = {
-    "accept all": None,
-    "1.5x": 1.5,
-    "1.2x": 1.2,
-    "1.0x": 1.0,
-}  # demand over GPUs up to which jobs come in
-
-FIGURES: Final = {
-    "completion": "Mean completion time over load, Philly job stream (figure 6)",
-    "responsiveness": "Mean responsiveness over load, Philly job stream (figure 7)",
-    "completion-cdf": "Distribution of completion times at load 8",
-    "responsiveness-cdf": "Distribution of responsiveness at load 8",
-    "admission": "Admission by load under LAS, load 8 (figure 12)",
-    "check": "Jobs 100 to 200 at load 4",
-}
+# Demand over GPUs up to which jobs are admitted
+_LIMITS: Final = {"accept all": None, "1.5x": 1.5, "1.2x": 1.2, "1.0x": 1.0}
+_MEANS: Final = {"completion": "completion_s_mean", "responsiveness": "responsiveness_s_mean"}
 
 
 def draw(load: float, count: int = _JOBS) -> Iterator[tuple[float, float]]:
@@ -70,53 +68,39 @@ def draw(load: float, count: int = _JOBS) -> Iterator[tuple[float, float]]:
         yield float(now_s), 60.0 * 10.0 ** durations.uniform(*exponents)
 
 
-def _tasks(load: float, rate: float, folder: Path) -> str:
-    path = folder / f"philly-{load:g}-{rate:g}.csv"
-    if not path.exists():
-        curve = SpeedCurve(nodes=(1,), rate=(rate,))
-        save_tasks(
-            (
-                TaskSpec(name=f"job-{number}", max_nodes=1, curve=curve, work_samples=duration_s, submit_s=submit_s)
-                for number, (submit_s, duration_s) in enumerate(draw(load))
-            ),
-            path,
-        )
-    return str(path)
+def _tasks(load: float, rate: float) -> Iterator[TaskSpec]:
+    curve = SpeedCurve(nodes=(1,), rate=(rate,))
+    for number, (submit_s, duration_s) in enumerate(draw(load)):
+        yield TaskSpec(name=f"job-{number}", max_nodes=1, curve=curve, work_samples=duration_s, submit_s=submit_s)
 
 
 def _point(request: Request, line: str, load: float, **options: object) -> Point:
     rate = _OPTIMUS_RATES.get(load, 1.0) if line == "Optimus" else 1.0
-    own = {"tasks": _tasks(load, rate, request.folder), "policy": _LINES[line], "measure": _MEASURED}
-    return Point(line=line, x=load, seed=_SEED, options={**_FIXED, **own, **options})
+    tasks = request.tasks(f"philly-{load:g}-{rate:g}.csv", lambda: _tasks(load, rate))
+    line_options = {"tasks": tasks, "policy": _LINES[line], "measure": _MEASURED}
+    return Point(line=line, x=load, seed=_SEED, options={**_FIXED, **line_options, **options})
 
 
-def _over_load(name: str, request: Request) -> Figure:
+def _over_load(request: Request, time: str) -> Figure:
     lines, loads = (_QUICK_LINES, (4.0, _CDF_LOAD)) if request.quick else (tuple(_LINES), _LOADS)
     return Figure(
-        name=name,
-        title=FIGURES[name],
         x="jobs per hour",
-        y=f"mean {name.removesuffix('-cdf')} time, hours",
+        y=f"mean {time} time, hours",
         points=tuple(_point(request, line, load) for line in lines for load in loads),
-        marks=column(f"{name}_s_mean", HOUR_S),
-        log_y=name == "responsiveness",
+        marks=columns({"": f"{time}_s_mean"}, HOUR_S),
+        log_y=time == "responsiveness",
     )
 
 
-def _distribution(name: str, request: Request) -> Figure:
-    what = name.removesuffix("-cdf")
-
-    def marks(point: Point, cells: Cells) -> Iterable[Mark]:
-        for percent in blox_metrics.PERCENTS:
-            value = cells.get(f"metrics_{what}_p{percent}")
-            if isinstance(value, int | float):
-                yield Mark(point.line, value / HOUR_S, percent / 100.0)
+def _distribution(request: Request, time: str) -> Figure:
+    def marks(point: Point, cells: Cells) -> Iterator[Mark]:
+        values = ((cells.get(f"metrics_{time}_p{percent}"), percent / 100.0) for percent in metrics.PERCENTS)
+        shares = [(value / HOUR_S, share) for value, share in values if isinstance(value, int | float)]
+        return distribution(point.line, shares)
 
     lines = _QUICK_LINES if request.quick else tuple(_LINES)
     return Figure(
-        name=name,
-        title=FIGURES[name],
-        x=f"{what} time, hours",
+        x=f"{time} time, hours",
         y="share of jobs",
         points=tuple(_point(request, line, _CDF_LOAD) for line in lines),
         marks=marks,
@@ -125,57 +109,47 @@ def _distribution(name: str, request: Request) -> Figure:
     )
 
 
-def _admission(name: str, request: Request) -> Figure:
-    def points() -> Iterator[Point]:
-        for label, limit in _LIMITS.items():
+def _admission(request: Request) -> Figure:
+    points = []
+    for label, limit in _LIMITS.items():
+        if label == "1.2x" or not request.quick:
             # Blox admits jobs until their demand exceeds the limit, so one GPU more than fits below it
-            most = 0 if limit is None else math.floor(limit * _GPUS) + 1
-            admission = {"admission": f"load={most / _GPUS!r}"} if most else {}
-            if label == "1.2x" or not request.quick:
-                yield Point(
-                    line="", x=label, seed=_SEED, options=_point(request, "LAS", _CDF_LOAD, **admission).options
-                )
-
-    def marks(point: Point, cells: Cells) -> Iterable[Mark]:
-        for what in ("completion", "responsiveness"):
-            value = cells.get(f"{what}_s_mean")
-            yield Mark(what, point.x, value / HOUR_S if isinstance(value, int | float) else None)
-
+            load = None if limit is None else (math.floor(limit * _GPUS) + 1) / _GPUS
+            options = {} if load is None else {"admission": f"load={load!r}"}
+            point = _point(request, "LAS", _CDF_LOAD, **options)
+            points.append(Point(line="", x=label, seed=_SEED, options=point.options))
     return Figure(
-        name=name,
-        title=FIGURES[name],
         x="admitted demand over GPUs",
         y="mean time, hours",
-        points=tuple(points()),
-        marks=marks,
-        form="bars",
+        points=tuple(points),
+        marks=columns(_MEANS, HOUR_S),
+        form="points",
     )
 
 
-def _check(name: str, request: Request) -> Figure:
-    def marks(point: Point, cells: Cells) -> Iterable[Mark]:
-        for what in ("completion", "responsiveness"):
-            yield Mark(point.line, what, float(str(cells[f"{what}_s_mean"])))
-
+def _check(request: Request) -> Figure:
     points = tuple(_point(request, line, 4.0, measure="100..200") for line in ("FIFO", "LAS"))
-    title = FIGURES[name]
-    return Figure(name=name, title=title, x="", y="mean, s", points=points, marks=marks, form="bars", digits=5)
-
-
-_MAKERS: Final[Mapping[str, Callable[[str, Request], Figure]]] = {
-    "completion": _over_load,
-    "responsiveness": _over_load,
-    "completion-cdf": _distribution,
-    "responsiveness-cdf": _distribution,
-    "admission": _admission,
-    "check": _check,
-}
-
-
-def _prepare(request: Request) -> list[Figure]:
-    return [_MAKERS[name](name, request) for name in request.figures]
+    return Figure(x="", y="mean, s", points=points, marks=columns(_MEANS, as_x=True), form="points", digits=5)
 
 
 BLOX: Final = Experiment(
-    name="blox", title="Blox", source="Agarwal and others, EuroSys 2024", figures=FIGURES, prepare=_prepare
+    name="blox",
+    title="Blox",
+    source="Agarwal and others, EuroSys 2024",
+    figures={
+        "completion": FigureMaker(
+            "Mean completion time over load, Philly job stream (figure 6)", partial(_over_load, time="completion")
+        ),
+        "responsiveness": FigureMaker(
+            "Mean responsiveness over load, Philly job stream (figure 7)", partial(_over_load, time="responsiveness")
+        ),
+        "completion-cdf": FigureMaker(
+            "Distribution of completion times at load 8", partial(_distribution, time="completion")
+        ),
+        "responsiveness-cdf": FigureMaker(
+            "Distribution of responsiveness at load 8", partial(_distribution, time="responsiveness")
+        ),
+        "admission": FigureMaker("Admission by load under LAS, load 8 (figure 12)", _admission),
+        "check": FigureMaker("Jobs 100 to 200 at load 4", _check),
+    },
 )

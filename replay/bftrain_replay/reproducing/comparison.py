@@ -1,71 +1,79 @@
-"""Our values beside the published ones, and the difference in percent."""
+"""Our values next to the published ones, and the difference in percent."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import msgspec
 
-from bftrain_replay.reproducing.experiment import Figure, Mark, Place, Published
+from bftrain_replay.reproducing.experiment import Figure, Mark, Published, XValue
 from bftrain_replay.reproducing.running import Reproduction
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a figure: ours, the mean over ``seeds``, and the published one, if there is one.
 
-    ``difference`` is in percent of the published value. A ``saturated`` value has no meaning: the queue grew without
-    bound.
+    A ``saturated`` value has no meaning: the queue grows without bound.
     """
 
     figure: str
     line: str
-    x: Place
+    x: XValue
     seeds: tuple[int, ...]
     ours: float | None
     saturated: bool
+    machine_dependent: bool = False
     published: float | None = None
     published_seeds: tuple[int, ...] = ()
     source: str = ""
 
     @property
     def difference(self) -> float | None:
-        """The difference in percent, where both values mean something and are of the same seeds."""
-        others = bool(self.published_seeds) and self.published_seeds != self.seeds
-        if self.ours is None or not self.published or self.saturated or others:
+        """The difference in percent of the published value; none between different seeds or machines."""
+        other_seeds = bool(self.published_seeds) and self.published_seeds != self.seeds
+        if self.ours is None or not self.published or self.saturated or self.machine_dependent or other_seeds:
             return None
         return 100.0 * (self.ours / self.published - 1.0)
 
 
-def compared(done: Reproduction, figure: Figure, published: Sequence[Published]) -> list[Compared]:
+def compared(reproduction: Reproduction, figure: Figure, published: Sequence[Published]) -> list[Compared]:
     """Return one row for each value of a figure, twice where two values are published."""
-    by_place: dict[tuple[str, Place], list[tuple[int, Mark]]] = defaultdict(list)
-    for seed, mark in done.marks(figure):
-        by_place[mark.line, mark.x].append((seed, mark))
-    wanted: dict[tuple[str, Place], list[Published]] = defaultdict(list)
+    marks: dict[tuple[str, XValue], dict[int, Mark]] = defaultdict(dict)
+    for seed, mark in reproduction.marks(figure):
+        if marks[mark.line, mark.x].setdefault(seed, mark) is not mark:
+            raise ValueError(f"figure {figure.name}: two values for {mark.line}, {mark.x} with seed {seed}")
+    published_by_key: dict[tuple[str, XValue], list[Published]] = defaultdict(list)
     for value in published:
         if value.figure == figure.name:
-            wanted[value.line, value.x].append(value)
-    return [row for place, marks in by_place.items() for row in _rows(figure.name, marks, wanted[place])]
+            published_by_key[value.line, value.x].append(value)
+    return [
+        _row(figure, by_seed, value) for key, by_seed in marks.items() for value in published_by_key.get(key, (None,))
+    ]
 
 
-def _rows(figure: str, marks: list[tuple[int, Mark]], wanted: list[Published]) -> Iterator[Compared]:
-    line, x = marks[0][1].line, marks[0][1].x
-    values: list[Published | None] = [*wanted] or [None]
-    for value in values:
-        own = [each for each in marks if value is None or not value.seeds or each[0] in value.seeds] or marks
-        numbers = [mark.y for _, mark in own if mark.y is not None]
-        row = Compared(
-            figure=figure,
-            line=line,
-            x=x,
-            seeds=tuple(sorted({seed for seed, _ in own})),
-            ours=fmean(numbers) if len(numbers) == len(own) else None,
-            saturated=any(mark.saturated for _, mark in own),
-        )
-        if value is None:
-            yield row
-        else:
-            more = {"published": value.value, "published_seeds": value.seeds, "source": value.source}
-            yield msgspec.structs.replace(row, **more)
+def missing(rows: Sequence[Compared], figures: Sequence[Figure], published: Sequence[Published]) -> list[Published]:
+    """Return the published values of these figures that no row has a counterpart for."""
+    names = {figure.name for figure in figures}
+    keys = {(row.figure, row.line, row.x) for row in rows if row.ours is not None or row.saturated}
+    return [value for value in published if value.figure in names and (value.figure, value.line, value.x) not in keys]
+
+
+def _row(figure: Figure, marks: Mapping[int, Mark], value: Published | None) -> Compared:
+    """Compare with the mean over the published seeds, or over all seeds if none of them ran."""
+    same_seeds = {seed: mark for seed, mark in marks.items() if value and seed in value.seeds} or marks
+    numbers = [mark.y for mark in same_seeds.values() if mark.y is not None]
+    any_mark = next(iter(marks.values()))
+    row = Compared(
+        figure=figure.name,
+        line=any_mark.line,
+        x=any_mark.x,
+        seeds=tuple(sorted(same_seeds)),
+        ours=fmean(numbers) if len(numbers) == len(same_seeds) else None,
+        saturated=any(mark.saturated for mark in same_seeds.values()),
+        machine_dependent=figure.machine_dependent,
+    )
+    if value is None:
+        return row
+    return msgspec.structs.replace(row, published=value.value, published_seeds=value.seeds, source=value.source)

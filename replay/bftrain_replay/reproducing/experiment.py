@@ -1,4 +1,4 @@
-"""The vocabulary of published experiments: figures, their points, and the published values beside ours.
+"""The vocabulary of published experiments: figures, their points, and published values.
 
 An experiment writes its input files and returns figures. A point of a figure is a point of a sweep: a set of options
 as in a sweep file (docs/sweeps.md). :mod:`running` runs all points as one sweep, so finished points are never repeated.
@@ -7,25 +7,31 @@ as in a sweep file (docs/sweeps.md). :mod:`running` runs all points as one sweep
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from bftrain.files import check_replaceable, prepare_folder
+from bftrain.taskfiles.files import MADE_BY, is_own_tasks, save_tasks
+from bftrain.values.task import TaskSpec
+
+T = TypeVar("T")
 Options = Mapping[str, Any]  # of a point, by their names in a sweep file
 Cells = Mapping[str, object]  # one row of the sweep's table, by column
-Place = float | str  # on the horizontal axis
+XValue = float | str
 
 HOUR_S: Final = 3600.0
 
 
 class Mark(NamedTuple):
-    """One value in a figure: its line, its place and the value. ``saturated``: the value has no meaning."""
+    """One value in a figure. ``saturated``: the queue grows without bound, so the mean is undefined."""
 
     line: str
-    x: Place
+    x: XValue
     y: float | None
     saturated: bool = False
 
@@ -34,44 +40,62 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One run. ``options`` must contain its seed, if it has one; points with equal options run once."""
 
     line: str
-    x: Place
+    x: XValue
     options: Options
     seed: int = 0
 
 
-Marks = Callable[[Point, Cells], Iterable[Mark]]
+ReadMarks = Callable[[Point, Cells], Iterable[Mark]]
 
 
-def column(name: str, unit: float = 1.0, saturated: Callable[[Cells], bool] = lambda _: False) -> Marks:
-    """Return how a figure reads one column of the sweep's table, divided by ``unit``, at the place of the point."""
+def columns(
+    names: Mapping[str, str],
+    unit: float = 1.0,
+    saturated: Callable[[Cells], bool] = lambda _: False,
+    *,
+    as_x: bool = False,
+) -> ReadMarks:
+    """Return a function that reads columns of the sweep's table, divided by ``unit``.
 
-    def marks(point: Point, cells: Cells) -> Iterable[Mark]:
-        value = cells.get(name)
-        number = float(value) / unit if isinstance(value, int | float) else None
-        yield Mark(point.line, point.x, number, saturated(cells))
+    The keys of ``names`` extend the line of the point, or are the x values (``as_x``).
+    """
 
-    return marks
+    def read(point: Point, cells: Cells) -> Iterator[Mark]:
+        for label, name in names.items():
+            value = cells.get(name)
+            number = float(value) / unit if isinstance(value, int | float) else None
+            line, x = (point.line, label) if as_x else (f"{point.line}{label}", point.x)
+            yield Mark(line, x, number, saturated(cells))
+
+    return read
+
+
+def distribution(line: str, shares: Iterable[tuple[float, float]]) -> Iterator[Mark]:
+    """Yield the steps of a distribution from values and ascending shares; of equal values the last share counts."""
+    return (Mark(line, value, share) for value, share in dict(shares).items())
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One published figure. ``marks`` reads the values of a point from its row; seeds are averaged.
 
-    Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn: in a heat map, lines are the vertical places.
-    ``note`` explains differences on the page. ``ready`` are values that need no run.
+    Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn: in a heat map, lines are the vertical axis.
+    ``note`` explains differences on the page. ``computed_marks`` need no run. The values of a ``machine_dependent``
+    figure are run times: its points run one by one, and are not compared in percent.
     """
 
-    name: str
-    title: str
+    name: str = ""  # name and title are set by the experiment
+    title: str = ""
     x: str
     y: str
     points: tuple[Point, ...] = ()
-    marks: Marks = column("completion_s_mean", HOUR_S)
-    ready: tuple[Mark, ...] = ()
-    form: Literal["lines", "steps", "bars", "heat"] = "lines"
+    marks: ReadMarks = columns({"": "completion_s_mean"}, HOUR_S)
+    computed_marks: tuple[Mark, ...] = ()
+    form: Literal["lines", "steps", "points", "heat"] = "lines"
     log_x: bool = False
     log_y: bool = False
-    digits: int = 2  # behind the decimal point, in tables
+    digits: int = 2  # after the decimal point, in tables
     note: str = ""
+    machine_dependent: bool = False
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,34 +103,77 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Path
     figures: tuple[str, ...]
-    seeds: tuple[int, ...] = ()  # none: those of the experiment
+    seeds: tuple[int, ...] = ()  # none: the published seeds
     traces: Path | None = None
     quick: bool = False
+    jobs: int = 1  # processes for work before the sweep
+    made: dict[str, Any] = msgspec.field(default_factory=dict)  # results of ``once``
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that determine the result, for its summary."""
+        traces = str(self.traces) if self.traces else None
+        return {"figures": [*self.figures], "quick": self.quick, "seeds": [*self.seeds], "traces": traces}
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Return the result of the first call with this key."""
+        if key not in self.made:
+            self.made[key] = make()
+        result: T = self.made[key]
+        return result
+
+    def input_path(self, name: str, is_own: Callable[[Path], bool], kind: str) -> Path:
+        """Return the path of an input file that may be written; raise if there is a file of other origin."""
+        prepare_folder(self.folder)
+        check_replaceable(self.folder / name, is_own, kind)
+        return self.folder / name
+
+    def tasks(self, name: str, make: Callable[[], Iterable[TaskSpec]]) -> str:
+        """Write a task file, once for each request; return its path."""
+        return self.once(name, lambda: self._write_tasks(name, tuple(make())))
+
+    def _write_tasks(self, name: str, tasks: tuple[TaskSpec, ...]) -> str:
+        path = self.input_path(name, is_own_tasks, "task file")
+        save_tasks(tasks, path, note=f"{MADE_BY} reproduce")
+        return str(path)
+
+
+class FigureMaker(NamedTuple):
+    """The title of a figure, and the function that makes it. ``quick``: it has a quick form."""
+
+    title: str
+    make: Callable[[Request], Figure]
+    quick: bool = True
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
-    """A published experiment. ``figures`` maps the name of each figure to a short title, in the published order.
+    """A published experiment. ``figures`` are in the published order.
 
-    ``prepare`` writes input files and returns the requested figures, in any order. ``needs`` describes the folder that
-    ``--traces`` must name; empty if the experiment generates its inputs.
+    ``traces_help`` describes the folder that ``--traces`` names; empty if the experiment reads none. The figures in
+    ``without_traces`` need no such folder.
     """
 
     name: str
     title: str
     source: str
-    figures: Mapping[str, str]
-    prepare: Callable[[Request], Sequence[Figure]]
-    needs: str = ""
+    figures: Mapping[str, FigureMaker]
+    traces_help: str = ""
+    without_traces: frozenset[str] = frozenset()
+    takes_seeds: bool = False
+
+    def prepare(self, request: Request) -> tuple[Figure, ...]:
+        """Write input files and return the requested figures."""
+        makers = {name: self.figures[name] for name in request.figures}
+        return tuple(replace(maker.make(request), name=name, title=maker.title) for name, maker in makers.items())
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One published value. ``seeds`` are those over which it is the mean; none: not specified."""
+    """One published value. ``seeds`` are the seeds of its mean; none: not specified."""
 
     figure: str
     line: str
-    x: Place
+    x: XValue
     value: float
-    unit: str
     seeds: tuple[int, ...]
     source: str
 
@@ -121,13 +188,18 @@ def published(experiment: str) -> tuple[Published, ...]:
 
 
 def _published(row: Mapping[str, str]) -> Published:
-    seeds = tuple(int(seed) for seed in row["seeds"].split())
-    own = {name: row[name] for name in ("figure", "line", "unit", "source")}
-    return Published(**own, x=as_place(row["x"]), value=float(row["value"]), seeds=seeds)
+    return Published(
+        figure=row["figure"],
+        line=row["line"],
+        x=parse_x(row["x"]),
+        value=float(row["value"]),
+        seeds=tuple(map(int, row["seeds"].split())),
+        source=row["source"],
+    )
 
 
-def as_place(text: str) -> Place:
-    """Return a place as a number if it is one."""
+def parse_x(text: str) -> XValue:
+    """Return an x value, as a number if it is one."""
     try:
         return float(text)
     except ValueError:

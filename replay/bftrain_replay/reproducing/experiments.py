@@ -12,4 +12,6 @@ from bftrain_replay.reproducing.gavel import GAVEL
 from bftrain_replay.reproducing.ostrich import OSTRICH
 from bftrain_replay.reproducing.pollux import POLLUX
 
-EXPERIMENTS: Final[Mapping[str, Experiment]] = {each.name: each for each in (GAVEL, BLOX, OSTRICH, POLLUX, STUDY)}
+EXPERIMENTS: Final[Mapping[str, Experiment]] = {
+    experiment.name: experiment for experiment in (GAVEL, BLOX, OSTRICH, POLLUX, STUDY)
+}

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from bftrain.assembly import share
 from bftrain.values.sharing import Entity, SharingProblem, SharingTask
 from bftrain_datasets.workloads.speed_table import load_speed_table
-from bftrain_replay.reproducing import gavel_metrics
+from bftrain_replay.reproducing import metrics
 from bftrain_replay.reproducing.experiment import (
     HOUR_S,
-    Cells,
     Experiment,
     Figure,
+    FigureMaker,
     Mark,
-    Place,
     Point,
     Request,
-    column,
+    columns,
     published,
 )
-from bftrain_replay.reproducing.gavel_jobs import KINDS, MULTI, PRIORITIES, SINGLE, SPEEDS, STATIC, Stream, task_file
+from bftrain_replay.reproducing.gavel_jobs import (
+    ENTITIES,
+    KINDS,
+    MULTI,
+    PRIORITIES,
+    SINGLE,
+    SPEEDS,
+    STATIC,
+    STATIC_SINGLE,
+    Stream,
+    task_file,
+)
 
 NAME: Final = "gavel"
-FIGURES: Final = {
-    "las": "Mean completion time over load: least attained service, single-GPU jobs (figure 8)",
-    "las-multi": "Mean completion time over load: least attained service, gangs (figure 9)",
-    "ftf": "Mean completion time over load: finish-time fairness (figure 10)",
-    "makespan": "Makespan over the number of jobs, gangs",
-    "hierarchical": "Share of the total throughput, three entities (figure 11)",
-    "policy-runtimes": "Time to compute one allocation over the number of jobs (figure 12)",
-    "ideal": "Mean completion time over load: rounds and ideal shares, single-GPU jobs (figure 13)",
-    "rounds": "Mean completion time over load: length of a round, single-GPU jobs (figure 13)",
-    "priorities": "Mean completion time over load: two priorities, gangs",
-    "cluster-sizes": "Mean completion time over load: clusters with more and fewer V100, single-GPU jobs",
-}
 _SINGLE_LOADS: Final = tuple(round(0.4 * step, 1) for step in range(1, 16))  # jobs per hour
 _MULTI_LOADS: Final = tuple(round(0.2 * step, 1) for step in range(1, 16))
 _SEEDS: Final = (0, 1, 2)
 _CLUSTER: Final = "v100=36,p100=36,k80=36"
+_FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
+_ROUNDS_S: Final = (360.0, 720.0, 1440.0, 2880.0)
 _MEASURED: Final = "4000..4999"
 _QUICK_MEASURED: Final = "50..99"  # without a published value
 _LAS: Final = {
@@ -56,7 +56,7 @@ _LAS: Final = {
     "FIFO, fastest GPU": "fifo",
     "FIFO with space sharing": "fifo-packed",
 }
-_LAS_MULTI: Final = {name: policy for name, policy in _LAS.items() if name != "AlloX"}  # which knows no gangs
+_NO_GANGS: Final = "allox"
 _FTF: Final = {"finish-time fairness": "finish-time-blind", "Gavel": "finish-time", "AlloX": "allox"}
 _MAKESPAN: Final = {
     "Gavel": "makespan",
@@ -65,22 +65,9 @@ _MAKESPAN: Final = {
     "FIFO": "fifo-blind",
 }
 _V100_SHARES: Final = {"10 %": "v100=10,k80=90", "50 %": "v100=50,k80=50", "100 %": "v100=100"}
-_RUNTIMES: Final = {
-    "LAS: Gavel": "max-min",
-    "LAS: Gavel with space sharing": "max-min-packed",
-    "hierarchical: Gavel": "water-filling",
-    "hierarchical: Gavel with space sharing": "water-filling-packed",
-}
+_BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
 _QUICK_LINES: Final = {"las": "FIFO, fastest GPU", "las-multi": "FIFO, fastest GPU"}
 _QUICK_LOADS: Final = {"las": (4.4,), "las-multi": (1.0,)}
-
-
-def saturated(cells: Cells) -> bool:
-    """Return whether the queue grew without bound, so that a mean has no meaning."""
-    return cells.get("ended") == "overload"
-
-
-_MEAN_H: Final = column("completion_s_mean", HOUR_S, saturated)
 
 
 def _seeds(request: Request) -> tuple[int, ...]:
@@ -89,162 +76,175 @@ def _seeds(request: Request) -> tuple[int, ...]:
 
 def _policy(name: str, seed: int) -> dict[str, Any]:
     """Return the options of a policy. Gavel draws by the seed of the jobs."""
-    paired = name == "gandiva" or name.endswith("-packed")
-    own = {"policy": f"{name}={seed}" if name == "gandiva" else name, "seed": seed}
-    return {**own, "pairs": str(SPEEDS)} if paired else own
+    options = {"policy": f"{name}={seed}" if name == "gandiva" else name, "seed": seed}
+    if name == "gandiva" or name.endswith("-packed"):
+        options["pairs"] = str(SPEEDS)
+    return options
 
 
-Line = tuple[str, str, Stream, Mapping[str, Any]]  # its name, its policy, its jobs, and options of its own
+class Line(NamedTuple):
+    """A line of a figure over load: its name, policy and jobs, and options that replace the usual ones."""
+
+    name: str
+    policy: str
+    stream: Stream = SINGLE
+    options: Mapping[str, Any] = {}
 
 
-def _over_load(name: str, lines: Iterable[Line], request: Request) -> Figure:
-    """Return a figure of mean completion times.
-
-    Loads are those with published values, or the usual ones.
-    """
-    known = {(value.line, value.x) for value in published(NAME) if value.figure == name}
-
-    def loads(line: str, stream: Stream) -> Sequence[Place]:
-        if request.quick:
-            return _QUICK_LOADS.get(name, (2.0,))
-        usual = _MULTI_LOADS if stream.gangs else _SINGLE_LOADS
-        return sorted((x for each, x in known if each == line and isinstance(x, float)), key=float) or usual
-
-    def points() -> Iterator[Point]:
-        chosen, compared = list(lines), not request.quick or name in _QUICK_LINES
-        if request.quick:
-            chosen = [each for each in chosen if each[0] == _QUICK_LINES.get(name, each[0])][:2]
-        for line, policy, stream, own in chosen:
-            fixed = {
-                "cluster": _CLUSTER,
-                "round_s": 360.0,
-                "like": "gavel",
-                "measure": _MEASURED if compared else _QUICK_MEASURED,
-                "max_backlog_s": _BACKLOG_S,
-            }
-            for seed in _seeds(request):
-                tasks = str(task_file(stream, seed, request.folder, request.traces))
-                for load in loads(line, stream):
-                    options = {**fixed, "tasks": tasks, "tasks.rate": load, **_policy(policy, seed), **own}
-                    title = line if compared else f"{line}, jobs {_QUICK_MEASURED.replace('..', ' to ')}"
-                    yield Point(line=title, x=load, seed=seed, options=options)
-
-    y = "mean completion time, hours"
-    return Figure(name=name, title=FIGURES[name], x="jobs per hour", y=y, points=tuple(points()), marks=_MEAN_H)
-
-
-_BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
-
-
-def _las(request: Request) -> Figure:
-    return _over_load("las", ((line, policy, SINGLE, {}) for line, policy in _LAS.items()), request)
-
-
-def _las_multi(request: Request) -> Figure:
-    return _over_load("las-multi", ((line, policy, MULTI, {}) for line, policy in _LAS_MULTI.items()), request)
+_OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # by figure: its title and lines
+    "las": (
+        "least attained service, single-GPU jobs (figure 8)",
+        [Line(line, policy) for line, policy in _LAS.items()],
+    ),
+    "las-multi": (
+        "least attained service, gangs (figure 9)",
+        [Line(line, policy, MULTI) for line, policy in _LAS.items() if policy != _NO_GANGS],
+    ),
+    "ftf": (
+        "finish-time fairness (figure 10)",
+        [
+            *(Line(line, policy) for line, policy in _FTF.items()),
+            *(Line(f"{line}, gangs", policy, MULTI) for line, policy in _FTF.items() if policy != _NO_GANGS),
+        ],
+    ),
+    "ideal": (
+        "rounds and ideal shares, single-GPU jobs (figure 13)",
+        [Line("rounds of 360 s", "max-min"), Line("ideal shares", "max-min", SINGLE, {"like": "gavel-ideal"})],
+    ),
+    "rounds": (
+        "length of a round, single-GPU jobs (figure 13)",
+        [Line(f"{round_s:g} s", "max-min", SINGLE, {"round_s": round_s}) for round_s in _ROUNDS_S],
+    ),
+    "priorities": (
+        "two priorities, gangs",
+        [
+            Line(line, _LAS[line], PRIORITIES, {"metrics": f"{metrics.__file__}:ByPriority"})
+            for line in ("LAS", "Gavel")
+        ],
+    ),
+    "cluster-sizes": (
+        "clusters with more and fewer V100, single-GPU jobs",
+        [
+            Line(f"{line}, {part} V100", _LAS[line], SINGLE, {"cluster": cluster})
+            for line in ("LAS", "Gavel")
+            for part, cluster in _V100_SHARES.items()
+        ],
+    ),
+}
 
 
-def _ftf(request: Request) -> Figure:
-    gangs: list[Line] = [(f"{line}, gangs", policy, MULTI, {}) for line, policy in _FTF.items() if policy != "allox"]
-    return _over_load("ftf", [*((line, policy, SINGLE, {}) for line, policy in _FTF.items()), *gangs], request)
+def _over_load(request: Request, name: str) -> Figure:
+    """Return a figure of mean completion times. Loads are the loads of published values, or the usual ones."""
+    compared, lines = not request.quick or name in _QUICK_LINES, _OVER_LOAD[name][1]
+    if request.quick:
+        lines = [line for line in lines if line.name == _QUICK_LINES.get(name, line.name)][:2]
+    fixed = {**_FIXED, "measure": _MEASURED if compared else _QUICK_MEASURED, "max_backlog_s": _BACKLOG_S}
+    suffix = "" if compared else f", jobs {_QUICK_MEASURED.replace('..', ' to ')}"
+    points = []
+    for line in lines:
+        usual = _MULTI_LOADS if line.stream.gangs else _SINGLE_LOADS
+        loads = _QUICK_LOADS.get(name, (2.0,)) if request.quick else _published_x(name, line.name) or usual
+        for seed in _seeds(request):
+            tasks = task_file(line.stream, seed, request)
+            for load in loads:
+                options = {**fixed, "tasks": tasks, "tasks.rate": load, **_policy(line.policy, seed), **line.options}
+                points.append(Point(line=f"{line.name}{suffix}", x=load, seed=seed, options=options))
+    mean = {"": "completion_s_mean"}
+    if name == "priorities":
+        mean = {f", {level} priority": f"metrics_completion_{level}_s" for level in ("high", "low")}
+    marks = columns(mean, HOUR_S, lambda cells: cells.get("ended") == "overload")
+    return Figure(x="jobs per hour", y="mean completion time, hours", points=tuple(points), marks=marks)
 
 
-def _ideal(request: Request) -> Figure:
-    ways = (("rounds of 360 s", "gavel"), ("ideal shares", "gavel-ideal"))
-    return _over_load("ideal", ((line, "max-min", SINGLE, {"like": like}) for line, like in ways), request)
-
-
-def _rounds(request: Request) -> Figure:
-    lengths = (360.0, 720.0, 1440.0, 2880.0)
-    return _over_load("rounds", ((f"{each:g} s", "max-min", SINGLE, {"round_s": each}) for each in lengths), request)
-
-
-def _priorities(request: Request) -> Figure:
-    metric = {"metrics": f"{Path(gavel_metrics.__file__)}:ByPriority"}
-    lines = ((line, _LAS[line], PRIORITIES, metric) for line in ("LAS", "Gavel"))
-
-    def marks(point: Point, cells: Cells) -> Iterator[Mark]:
-        for level in ("high", "low"):
-            line, name = f"{point.line}, {level} priority", f"metrics_completion_{level}_s"
-            yield from column(name, HOUR_S, saturated)(Point(line=line, x=point.x, options={}), cells)
-
-    return replace(_over_load("priorities", lines, request), marks=marks)
-
-
-def _cluster_sizes(request: Request) -> Figure:
-    lines = (
-        (f"{line}, {part} V100", _LAS[line], SINGLE, {"cluster": cluster})
-        for line in ("LAS", "Gavel")
-        for part, cluster in _V100_SHARES.items()
-    )
-    return _over_load("cluster-sizes", lines, request)
+def _published_x(figure: str, line: str) -> list[float]:
+    values = (value for value in published(NAME) if (value.figure, value.line) == (figure, line))
+    return sorted({value.x for value in values if isinstance(value.x, float)})
 
 
 def _makespan(request: Request) -> Figure:
-    counts = (100,) if request.quick else range(100, 800, 100)
-    lines = {"Gavel": _MAKESPAN["Gavel"]} if request.quick else _MAKESPAN
+    points = []
+    for count in (100,) if request.quick else range(100, 800, 100):
+        for seed in _seeds(request):
+            fixed = {**_FIXED, "tasks": task_file(STATIC, seed, request, count)}
+            for line, policy in {"Gavel": _MAKESPAN["Gavel"]}.items() if request.quick else _MAKESPAN.items():
+                points.append(Point(line=line, x=float(count), seed=seed, options={**fixed, **_policy(policy, seed)}))
+    return Figure(x="jobs", y="hours", points=tuple(points), marks=columns({"": "makespan_s"}, HOUR_S))
 
-    def points() -> Iterator[Point]:
-        for count in counts:
-            for seed in _seeds(request):
-                fixed = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
-                fixed["tasks"] = str(task_file(STATIC, seed, request.folder, request.traces, count))
-                for line, policy in lines.items():
-                    yield Point(line=line, x=float(count), seed=seed, options={**fixed, **_policy(policy, seed)})
 
-    marks = column("makespan_s", HOUR_S)
-    title = FIGURES["makespan"]
-    return Figure(name="makespan", title=title, x="jobs", y="hours", points=tuple(points()), marks=marks)
+class TimedLine(NamedTuple):
+    """A line of run times: its name, policy and jobs, whether the 108 GPUs are fixed, and the most jobs."""
+
+    name: str
+    policy: str
+    stream: Stream
+    fixed_gpus: bool
+    most: int
+
+
+_TIMED_LINES: Final = (
+    TimedLine("LAS: Gavel", "max-min", STATIC, fixed_gpus=False, most=4096),
+    TimedLine("LAS: Gavel with space sharing", "max-min-packed", STATIC, fixed_gpus=False, most=1024),
+    TimedLine("LAS, 108 GPUs: Gavel", "max-min", STATIC, fixed_gpus=True, most=4096),
+    TimedLine("LAS, 108 GPUs: Gavel with space sharing", "max-min-packed", STATIC, fixed_gpus=True, most=1024),
+    TimedLine("hierarchical: Gavel", "hierarchical", ENTITIES, fixed_gpus=False, most=256),
+    TimedLine("water filling, 108 GPUs: Gavel", "water-filling", STATIC_SINGLE, fixed_gpus=True, most=256),
+    TimedLine(
+        "water filling, 108 GPUs: Gavel with space sharing",
+        "water-filling-packed",
+        STATIC_SINGLE,
+        fixed_gpus=True,
+        most=256,
+    ),
+)
 
 
 def _policy_runtimes(request: Request) -> Figure:
-    """Measure the first allocation of jobs that all arrive at time 0."""
-
-    def points() -> Iterator[Point]:
-        for line, policy in _RUNTIMES.items():
-            most = 64 if request.quick else 256 if "hierarchical" in line else 1024 if "-packed" in policy else 4096
-            for count in (2**power for power in range(5, 13) if 2**power <= most):
-                tasks = str(task_file(STATIC, 0, request.folder, request.traces, count))
-                fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, **_policy(policy, 0)}
-                clusters = {line: ",".join(f"{kind}={count // 4}" for kind in KINDS)}
-                if line.startswith("LAS"):
-                    clusters[line.replace("LAS", "LAS, 108 GPUs")] = _CLUSTER
-                for name, cluster in clusters.items():
-                    yield Point(line=name, x=float(count), options={**fixed, "cluster": cluster})
-
+    """Measure the first allocation of jobs that all arrive at time 0. The jobs are drawn: traces have too few."""
+    drawn = replace(request, traces=None)
+    points = []
+    for line in _TIMED_LINES:
+        for x in _published_x("policy-runtimes", line.name):
+            count = int(x)
+            if count <= min(line.most, 64 if request.quick else line.most):
+                cluster = _CLUSTER if line.fixed_gpus else ",".join(f"{kind}={count // 4}" for kind in KINDS)
+                tasks = task_file(line.stream, 0, drawn, count)
+                fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, "cluster": cluster}
+                points.append(Point(line=line.name, x=x, options={**fixed, **_policy(line.policy, 0)}))
     return Figure(
-        name="policy-runtimes",
-        title=FIGURES["policy-runtimes"],
         x="jobs",
         y="seconds",
-        points=tuple(points()),
-        marks=column("shares_wall_s"),
+        points=tuple(points),
+        marks=columns({"": "shares_wall_s"}),
         log_y=True,
         digits=4,
-        note="Times depend on the machine.",
+        note="Times depend on the machine. The hierarchical policy has six jobs for each entity.",
+        machine_dependent=True,
     )
 
 
-def _hierarchical(request: Request) -> Figure:
+def _hierarchical(_request: Request) -> Figure:
     """Solve the published example: every four steps a job comes, six to each of three entities of weight 1, 2 and 3."""
-    del request
     rates = load_speed_table(SPEEDS).rates
     models = [model for model, by_gang in rates[KINDS[0]].items() if 1 in by_gang]
     draws = Random(0)  # noqa: S311 - Gavel's generator
     tasks = [_entity_task(number, draws.choice(models), rates) for number in range(18)]
-    entities = {f"entity {place}": Entity(weight=place + 1.0) for place in range(3)}
+    entities = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
     nodes = dict.fromkeys(KINDS, 3)
     marks = []
     for count in range(1, len(tasks) + 1):
-        here = tuple(tasks[:count])
-        found = share(SharingProblem(nodes=nodes, tasks=here, entities=entities, policy="hierarchical"))
-        parts = {task.name: found.speeds[task.name] / sum(task.speeds.values()) for task in here}
+        active = tuple(tasks[:count])
+        shares = share(SharingProblem(nodes=nodes, tasks=active, entities=entities, policy="hierarchical"))
+        throughputs = {task.name: shares.speeds[task.name] / sum(task.speeds.values()) for task in active}
         for entity in entities:
-            own = sum(parts[task.name] for task in here if task.entity == entity)
-            marks.append(Mark(entity, float(4 * count - 3), own / sum(parts.values())))
-    title, y = FIGURES["hierarchical"], "share of the total throughput"
-    note = "Throughputs are relative to a job's mean over all GPUs."
-    return Figure(name="hierarchical", title=title, x="step", y=y, ready=tuple(marks), form="steps", note=note)
+            total = sum(throughputs[task.name] for task in active if task.entity == entity)
+            marks.append(Mark(entity, float(4 * count - 3), total / sum(throughputs.values())))
+    return Figure(
+        x="step",
+        y="share of the total throughput",
+        computed_marks=tuple(marks),
+        form="steps",
+        note="Throughputs are relative to a job's mean over all GPUs.",
+    )
 
 
 def _entity_task(number: int, model: str, rates: Mapping[str, Mapping[str, Mapping[int, float]]]) -> SharingTask:
@@ -252,17 +252,18 @@ def _entity_task(number: int, model: str, rates: Mapping[str, Mapping[str, Mappi
     return SharingTask(name=f"{number}", speeds=speeds, weight=number % 2 + 1.0, entity=f"entity {number // 6}")
 
 
-_MAKERS: Final[Mapping[str, Callable[[Request], Figure]]] = {
-    "las": _las,
-    "las-multi": _las_multi,
-    "ftf": _ftf,
-    "makespan": _makespan,
-    "hierarchical": _hierarchical,
-    "policy-runtimes": _policy_runtimes,
-    "ideal": _ideal,
-    "rounds": _rounds,
-    "priorities": _priorities,
-    "cluster-sizes": _cluster_sizes,
+def _load_figure(name: str) -> FigureMaker:
+    return FigureMaker(f"Mean completion time over load: {_OVER_LOAD[name][0]}", partial(_over_load, name=name))
+
+
+FIGURES: Final = {
+    **{name: _load_figure(name) for name in ("las", "las-multi", "ftf")},
+    "makespan": FigureMaker("Makespan over the number of jobs, gangs", _makespan),
+    "hierarchical": FigureMaker("Share of the total throughput, three entities (figure 11)", _hierarchical),
+    "policy-runtimes": FigureMaker(
+        "Time to compute one allocation over the number of jobs (figure 12)", _policy_runtimes
+    ),
+    **{name: _load_figure(name) for name in ("ideal", "rounds", "priorities", "cluster-sizes")},
 }
 
 GAVEL: Final = Experiment(
@@ -270,5 +271,7 @@ GAVEL: Final = Experiment(
     title="Gavel",
     source="Narayanan and others, OSDI 2020",
     figures=FIGURES,
-    prepare=lambda request: [_MAKERS[name](request) for name in request.figures],
+    traces_help="the folder of Gavel's traces",
+    without_traces=frozenset(FIGURES),
+    takes_seeds=True,
 )

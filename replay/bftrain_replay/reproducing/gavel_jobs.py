@@ -6,22 +6,26 @@ Jobs and gaps between arrivals come from two generators, so a stream at another 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from bftrain.errors import BadInput
-from bftrain.taskfiles.files import save_tasks
+from bftrain.text_formats import counted
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.job import WorkloadOptions
 from bftrain_datasets.workloads.speed_table import load_speed_table
 from bftrain_datasets.workloads.workload import import_workload
+from bftrain_replay.reproducing.experiment import Request
 
 KINDS: Final = ("v100", "p100", "k80")
 SPEEDS: Final = Path(str(files(__package__).joinpath("published", "gavel_throughputs.json.gz")))
-JOBS: Final = 8000  # of a stream: enough that later jobs still compete when the last measured one finishes
+JOBS: Final = 16_000  # of a stream, as published: later jobs still compete when the last measured one finishes
 
 _GANGS: Final = ((0.7, 1), (0.8, 2), (0.95, 4), (1.0, 8))
 _NOT_DISTRIBUTED: Final = ("A3C", "CycleGAN", "Recommendation")
@@ -32,13 +36,14 @@ _SHORT, _LONG, _SHORT_SHARE = (1.5, 3.0), (3.0, 4.0), 0.8  # decimal exponents o
 class Stream(NamedTuple):
     """A stream: its name, as the folder of the published traces, whether jobs are gangs, and have priorities.
 
-    ``static``: all jobs arrive at time 0.
+    ``static``: all jobs arrive at time 0. ``entities``: every six consecutive jobs belong to an entity.
     """
 
     name: str
     gangs: bool = False
     priorities: bool = False
     static: bool = False
+    entities: bool = False
 
     def file_name(self, seed: int) -> str:
         """Return the name of the published trace."""
@@ -49,6 +54,8 @@ SINGLE: Final = Stream("single")
 MULTI: Final = Stream("multi", gangs=True)
 PRIORITIES: Final = Stream("multi_priority", gangs=True, priorities=True)
 STATIC: Final = Stream("multi", gangs=True, static=True)
+STATIC_SINGLE: Final = Stream("single", static=True)
+ENTITIES: Final = Stream("multi", gangs=True, static=True, entities=True)
 
 
 class Job(NamedTuple):
@@ -86,29 +93,30 @@ def draw(stream: Stream, seed: int, count: int = JOBS) -> Iterator[Job]:
             now_s += -math.log(1.0 - gaps.random()) * 3600.0
 
 
-def task_file(stream: Stream, seed: int, folder: Path, traces: Path | None, count: int = JOBS) -> Path:
-    """Write the tasks of a stream into ``folder`` unless they are there; return the path.
-
-    They are read from the published ``traces``, or drawn.
-    """
-    kind = "static" if stream.static else "continuous"
-    path = folder / f"{stream.name}-{kind}-{count}-seed{seed}{'-traces' if traces else ''}.csv"
-    if not path.exists():
-        save_tasks(_tasks(stream, seed, folder, traces, count), path)
-    return path
+def task_file(stream: Stream, seed: int, request: Request, count: int = JOBS) -> str:
+    """Write the tasks of a stream, read from the published traces or drawn; return the path."""
+    static, traces = "-static" if stream.static else "", "-traces" if request.traces else ""
+    entities = "-entities" if stream.entities else ""
+    name = f"{stream.name}{static}{entities}-{count}-seed{seed}{traces}.csv"
+    return request.tasks(name, lambda: _tasks(stream, seed, request.traces, count))
 
 
-def _tasks(stream: Stream, seed: int, folder: Path, traces: Path | None, count: int) -> tuple[TaskSpec, ...]:
+def _tasks(stream: Stream, seed: int, traces: Path | None, count: int) -> Sequence[TaskSpec]:
     options = WorkloadOptions(format="gavel", speeds=SPEEDS, kinds=KINDS, first=count)
     if traces is not None:
         trace = traces / stream.file_name(seed)
         if not trace.is_file():
             fix = f"--traces names the folder that contains {stream.file_name(seed)}; without it the jobs are drawn"
             raise BadInput("is missing", where=str(trace), fix=fix)
-        return import_workload(trace, options).tasks
-    drawn = folder / f".{stream.name}-{seed}.trace"
-    drawn.write_text("".join(f"{job.line}\n" for job in draw(stream, seed, count)), encoding="utf-8")
-    try:
-        return import_workload(drawn, options).tasks
-    finally:
-        drawn.unlink()
+        tasks = import_workload(trace, options).tasks
+        if len(tasks) < count:
+            fix = "leave out --traces: without it the jobs are drawn"
+            raise BadInput(f"contains {counted(len(tasks), 'job')}; {count:,} are needed", where=str(trace), fix=fix)
+        return tasks
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder) / "jobs.trace"
+        drawn.write_text("".join(f"{job.line}\n" for job in draw(stream, seed, count)), encoding="utf-8")
+        tasks = import_workload(drawn, options).tasks
+    if not stream.entities:
+        return tasks
+    return [replace(task, user=f"entity-{number // 6}") for number, task in enumerate(tasks)]

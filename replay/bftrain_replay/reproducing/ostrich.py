@@ -1,4 +1,4 @@
-"""OStrich's figures (Emeras and others, PPAM 2013, and its simulator): stretch of campaigns beside fair share.
+"""OStrich's figures (Emeras and others, PPAM 2013, and its simulator): stretch of campaigns compared with fair share.
 
 Jobs are scheduled as the authors' simulator does it: run times are known, no job runs for less than a minute, and
 backfilling looks 24 hours ahead every 5 minutes.
@@ -7,22 +7,29 @@ backfilling looks 24 hours ahead every 5 minutes.
 from __future__ import annotations
 
 import bisect
+import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from bftrain.errors import BadInput
-from bftrain.files import write_text
+from bftrain.errors import BadInput, Interrupted
+from bftrain.files import head_of, write_text
+from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleOptions
 from bftrain_datasets.scheduling.schedule_tables import campaigns_table, utilisation_table
 from bftrain_datasets.scheduling.scheduling import schedule
-from bftrain_replay.reproducing.experiment import Experiment, Figure, Mark, Request
+from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
+from bftrain_replay.sweeping.outcome_cache import program_sha256
 
 _RULES: Final[ScheduleOptions] = {
     "estimates": "actual",
@@ -36,23 +43,17 @@ _POLICIES: Final[Mapping[str, ScheduleOptions]] = {
     "OStrich": {"policy": "ostrich", "done_campaigns": "oldest-first"},
     "fair share": {"policy": "fairshare", "decay": "published", "half_life_s": 86_400.0},
 }
+_SUFFIXES: Final = (".swf", ".swf.gz")
 _QUICK_JOBS: Final = 3000
 _PERIODS: Final = 100  # of the utilization
-_MOST_STRETCH: Final = 10.0  # in the heat map, larger ones stand at it
+_MOST_STRETCH: Final = 10.0  # in the heat map, larger values count here
 
-FIGURES: Final = {
-    "slides": "The authors' two examples: six processors, two users",
-    "summary": "Stretch and utilization, all campaigns",
-    "cdf": "Distribution of the stretch of campaigns",
-    "users": "Mean stretch of each user's campaigns",
-    "utilization": "Utilization over time",
-    "heat": "Number of campaigns by stretch and utilization, OStrich less fair share",
-}
+_HEADER: Final = "; MaxProcs: 6"
 # The jobs of both examples: of each campaign, in order, how many and how long; users have numbers from 1
 _SLIDES: Final = {"slowdown": ((6, 1200), (6, 600)), "pareto": ((6, 600), (6, 600))}
 
 
-class Course(msgspec.Struct, frozen=True):
+class ScheduleCurves(msgspec.Struct, frozen=True):
     """One schedule for figures: columns by campaign, and the utilization from each time on."""
 
     user: tuple[str, ...]
@@ -64,8 +65,8 @@ class Course(msgspec.Struct, frozen=True):
 
     def used_before(self, time_s: float) -> float:
         """Return the utilization just before a time."""
-        place = bisect.bisect_left(self.time_s, time_s) - 1
-        return self.used[place] if place >= 0 else 0.0
+        index = bisect.bisect_left(self.time_s, time_s) - 1
+        return self.used[index] if index >= 0 else 0.0
 
     def mean_used(self, periods: int) -> list[float]:
         """Return the mean utilization in equal periods of the schedule."""
@@ -76,148 +77,183 @@ class Course(msgspec.Struct, frozen=True):
         return means
 
 
-def _course(log: Path, options: ScheduleOptions) -> Course:
-    done = schedule(log, **options)
-    campaigns, over_time = campaigns_table(done), utilisation_table(done)
-    ended = [place for place, end_s in enumerate(campaigns["end_s"]) if end_s is not None]
-    by_campaign = {name: tuple(campaigns[name][place] for place in ended) for name in Course.__struct_fields__[:4]}
+def _schedule(log: Path, options: ScheduleOptions) -> ScheduleCurves:
+    result = schedule(log, **options)
+    campaigns, over_time = campaigns_table(result), utilisation_table(result)
+    finished = [row for row, end_s in enumerate(campaigns["end_s"]) if end_s is not None]
+    by_campaign = {
+        name: tuple(campaigns[name][row] for row in finished) for name in ScheduleCurves.__struct_fields__[:4]
+    }
     nodes = [busy + free for busy, free in zip(over_time["busy"], over_time["free"], strict=True)]
     used = tuple(busy / count for busy, count in zip(over_time["busy"], nodes, strict=True))
-    return Course(**by_campaign, time_s=tuple(over_time["time_s"]), used=used)
+    return ScheduleCurves(**by_campaign, time_s=tuple(over_time["time_s"]), used=used)
 
 
-def courses(request: Request, runs: Mapping[str, tuple[Path, ScheduleOptions]]) -> dict[str, Course]:
-    """Return the schedule of each run by name, those that are not in the request's folder side by side."""
+def _schedule_all(request: Request, runs: Mapping[str, tuple[Path, ScheduleOptions]]) -> dict[str, ScheduleCurves]:
+    """Return the schedule of each run by name; each is kept in the request's folder as it finishes.
 
-    def path(name: str) -> Path:
-        return request.folder / f"{name.replace(' ', '-')}.json"
+    The name of a kept schedule contains a hash of the log, the options and the program, so a stale one is never used.
+    """
+    paths = {name: _kept_path(request, name, *run) for name, run in runs.items()}
+    missing = {name: run for name, run in runs.items() if not paths[name].exists()}
+    if missing:
+        pool = ProcessPoolExecutor(min(request.jobs, len(missing)), initializer=_default_signals)
+        try:
+            futures = {pool.submit(_schedule, *run): name for name, run in missing.items()}
+            for future in as_completed(futures):
+                write_text(paths[futures[future]], wire.encode(future.result()).decode())
+        except BaseException as error:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            if isinstance(error, KeyboardInterrupt):
+                count = sum(path.exists() for path in paths.values())
+                kept = f"{count:,} of {counted(len(paths), 'schedule')} are done and kept in {request.folder}"
+                raise Interrupted(f"interrupted; {kept}; the same command continues") from error
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return {
+        name: wire.decode(path.read_bytes(), ScheduleCurves, where=str(path), fix="delete this file")
+        for name, path in paths.items()
+    }
 
-    todo = {name: run for name, run in runs.items() if not path(name).exists()}
-    with ProcessPoolExecutor() as pool:
-        for name, course in zip(
-            todo, pool.map(_course, *zip(*todo.values(), strict=True)) if todo else (), strict=True
-        ):
-            write_text(path(name), wire.encode(course).decode())
-    return {name: wire.decode(path(name).read_bytes(), Course) for name in runs}
+
+def _kept_path(request: Request, name: str, log: Path, options: ScheduleOptions) -> Path:
+    digest = hashlib.sha256(log.read_bytes())
+    digest.update(wire.encode((sorted(options.items()), program_sha256())))
+    file_name = f"{name.replace(': ', '-').replace(' ', '-')}-{digest.hexdigest()[:16]}.json"
+    return request.input_path(file_name, lambda _: True, "schedule")
 
 
-def _slides(request: Request) -> dict[str, Course]:
+def _default_signals() -> None:
+    """Let Ctrl-C reach only the parent process, which terminates this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _slides(request: Request) -> Figure:
     runs: dict[str, tuple[Path, ScheduleOptions]] = {}
-    for name, campaigns in _SLIDES.items():
-        log = request.folder / f"{name}.swf"
+    for example, campaigns in _SLIDES.items():
+        log = request.input_path(f"{example}.swf", lambda path: head_of(path).startswith(_HEADER.encode()), "log")
         jobs = [(user, run_s) for user, (count, run_s) in enumerate(campaigns, 1) for _ in range(count)]
-        lines = [
+        lines = (
             f"{n} 0 -1 {run_s} 1 -1 -1 1 {run_s} -1 1 {user} 1 1 1 1 -1 -1" for n, (user, run_s) in enumerate(jobs, 1)
-        ]
-        write_text(log, "; MaxProcs: 6\n" + "\n".join(lines) + "\n")
+        )
+        write_text(log, "\n".join((_HEADER, *lines, "")))
         for line, policy in {"FCFS": "fcfs", "OStrich": "ostrich"}.items():
-            runs[f"{name} {line}"] = log, {"policy": policy, "estimates": "actual"}
-    return courses(request, runs)
+            runs[f"{example} {line}"] = log, {"policy": policy, "estimates": "actual"}
+    marks = []
+    for run, curves in _schedule_all(request, runs).items():
+        example, line = run.split()
+        values = curves.stretch if example == "slowdown" else [end_s / 600.0 for end_s in curves.end_s]
+        quantity = "stretch" if example == "slowdown" else "end, 10 min"
+        if example == "slowdown" or line == "OStrich":
+            for user, value in zip(curves.user, values, strict=True):
+                marks.append(Mark(line, f"{example}: {quantity}, user {user}", value))
+    return Figure(x="", y="stretch, or end in 10 minutes", form="points", computed_marks=tuple(marks))
 
 
-def _slide_marks(done: Mapping[str, Course]) -> Iterator[Mark]:
-    for run, course in done.items():
-        name, line = run.split()
-        values = course.stretch if name == "slowdown" else [end_s / 600.0 for end_s in course.end_s]
-        what = "stretch" if name == "slowdown" else "end, 10 min"
-        for user, value in zip(course.user, values, strict=True):
-            if name == "slowdown" or line == "OStrich":
-                yield Mark(line, f"{name}: {what}, user {user}", value)
-
-
-def _by_user(course: Course) -> list[float]:
+def _by_user(curves: ScheduleCurves) -> list[float]:
     stretches: dict[str, list[float]] = {}
-    for user, stretch in zip(course.user, course.stretch, strict=True):
+    for user, stretch in zip(curves.user, curves.stretch, strict=True):
         stretches.setdefault(user, []).append(stretch)
-    return sorted(sum(each) / len(each) for each in stretches.values())
+    return sorted(map(fmean, stretches.values()))
 
 
-def _summary(line: str, course: Course) -> Iterator[Mark]:
-    yield Mark(line, "mean of campaigns", float(np.mean(course.stretch)))
-    yield Mark(line, "mean of users", float(np.mean(_by_user(course))))
+def _summary(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
+    yield Mark(line, "mean of campaigns", float(np.mean(curves.stretch)))
+    yield Mark(line, "mean of users", float(np.mean(_by_user(curves))))
     for percent in (50, 90, 95, 100):
-        value = float(np.percentile(course.stretch, percent, method="higher"))
+        value = float(np.percentile(curves.stretch, percent, method="higher"))
         yield Mark(line, f"{percent} % of campaigns", value)
-    yield Mark(line, "utilization, %", 100.0 * course.mean_used(1)[0])
+    yield Mark(line, "utilization, %", 100.0 * curves.mean_used(1)[0])
 
 
-def _cdf(line: str, course: Course) -> Iterator[Mark]:
-    for percent in range(1, 101):
-        yield Mark(line, float(np.percentile(course.stretch, percent, method="higher")), percent / 100.0)
+def _cdf(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
+    percents = range(1, 101)
+    values = np.percentile(curves.stretch, percents, method="higher").tolist()
+    return distribution(line, zip(values, (percent / 100.0 for percent in percents), strict=True))
 
 
-def _users(line: str, course: Course) -> Iterator[Mark]:
-    for index, stretch in enumerate(_by_user(course)):
+def _users(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
+    for index, stretch in enumerate(_by_user(curves)):
         yield Mark(line, float(index), stretch)
 
 
-def _utilization(line: str, course: Course) -> Iterator[Mark]:
-    for period, used in enumerate(course.mean_used(_PERIODS)):
+def _utilization(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
+    for period, used in enumerate(curves.mean_used(_PERIODS)):
         yield Mark(line, (period + 0.5) / _PERIODS, used)
 
 
-def _heat(pairs: Sequence[Mapping[str, Course]]) -> Iterator[Mark]:
+def _heat(request: Request) -> Figure:
     counts: dict[tuple[float, float], int] = {}
-    for pair in pairs:
-        for course, sign in ((pair["OStrich"], 1), (pair["fair share"], -1)):
-            for created_s, stretch in zip(course.created_s, course.stretch, strict=True):
-                used = math.ceil(max(course.used_before(created_s), 0.51) * 20.0) / 20.0
-                place = used, min(math.ceil(2.0 * stretch) / 2.0, _MOST_STRETCH)
-                counts[place] = counts.get(place, 0) + sign
-    for (used, stretch), count in sorted(counts.items()):
-        yield Mark(f"{stretch:g}", used, float(count))
+    for run, curves in _log_schedules(request).items():
+        sign = 1 if run.endswith(": OStrich") else -1
+        for created_s, stretch in zip(curves.created_s, curves.stretch, strict=True):
+            used = math.ceil(max(curves.used_before(created_s), 0.51) * 20.0) / 20.0
+            cell = used, min(math.ceil(2.0 * stretch) / 2.0, _MOST_STRETCH)
+            counts[cell] = counts.get(cell, 0) + sign
+    marks = tuple(Mark(f"{stretch:g}", used, float(count)) for (used, stretch), count in sorted(counts.items()))
+    return Figure(x="utilization at the submission", y="stretch", computed_marks=marks, form="heat", digits=0)
 
 
-_BY_RUN: Final[Mapping[str, Callable[[str, Course], Iterator[Mark]]]] = {
-    "summary": _summary,
-    "cdf": _cdf,
-    "users": _users,
-    "utilization": _utilization,
-}
-_AXES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "slides": {"x": "", "y": "stretch, or end in 10 minutes", "form": "bars"},
-    "summary": {"x": "", "y": "stretch, or utilization in %", "form": "bars", "digits": 3},
-    "cdf": {"x": "stretch", "y": "share of campaigns", "form": "steps", "log_x": True},
-    "users": {"x": "users by mean stretch", "y": "mean stretch of campaigns", "log_y": True},
-    "utilization": {"x": "share of the time", "y": "utilization"},
-    "heat": {"x": "utilization at the submission", "y": "stretch", "form": "heat", "digits": 0},
-}
+def _by_run(
+    request: Request,
+    read: Callable[[str, ScheduleCurves], Iterable[Mark]],
+    **fields: Any,  # noqa: ANN401 - fields of a figure
+) -> Figure:
+    """Return a figure of the marks that ``read`` returns for each schedule."""
+    marks = [mark for run, curves in _log_schedules(request).items() for mark in read(run, curves)]
+    return Figure(computed_marks=tuple(marks), **fields)
 
 
-def _prepare(request: Request) -> list[Figure]:
-    folder = request.traces or Path()
-    logs = sorted(path for path in folder.iterdir() if path.name.endswith((".swf", ".swf.gz")))
-    wanted = [name for name in request.figures if name != "slides"]
-    if wanted and not logs:
-        raise BadInput("contains no *.swf or *.swf.gz", where=str(folder), fix=f"name {OSTRICH.needs}")
-    logs = logs[: 1 if request.quick else None] if wanted else []
+def _log_schedules(request: Request) -> dict[str, ScheduleCurves]:
+    """Return the schedules of the logs by both policies."""
+    return request.once("schedules", lambda: _schedule_all(request, _log_runs(request)))
+
+
+def _log_runs(request: Request) -> dict[str, tuple[Path, ScheduleOptions]]:
+    assert request.traces is not None  # noqa: S101 - the command asks for it
+    paths = sorted(path for path in request.traces.iterdir() if path.name.endswith(_SUFFIXES))
+    if not paths:
+        raise BadInput("contains no *.swf or *.swf.gz", where=str(request.traces), fix=f"name {OSTRICH.traces_help}")
     first: ScheduleOptions = {"first": _QUICK_JOBS} if request.quick else {}
-    label = {log: f"{log.name.partition('.')[0]}{', quick' if request.quick else ''}" for log in logs}
-    runs = {
-        f"{label[log]}: {line}": (log, ScheduleOptions(**_RULES, **own, **first))
-        for log in logs
-        for line, own in _POLICIES.items()
+    logs: dict[str, Path] = {}
+    for path in paths[: 1 if request.quick else None]:
+        label = path.name.removesuffix(".gz").removesuffix(".swf") + (", quick" if request.quick else "")
+        if label in logs:
+            raise BadInput(f"has the same name as {logs[label].name}", where=str(path), fix="remove one of them")
+        logs[label] = path
+    return {
+        f"{label}: {line}": (log, ScheduleOptions(**_RULES, **policy, **first))
+        for label, log in logs.items()
+        for line, policy in _POLICIES.items()
     }
-    done = courses(request, runs)
-    pairs = [{line: done[f"{label[log]}: {line}"] for line in _POLICIES} for log in logs]
-
-    def marks(name: str) -> Iterator[Mark]:
-        if name == "slides":
-            yield from _slide_marks(_slides(request))
-        elif name == "heat":
-            yield from _heat(pairs)
-        else:
-            for run, course in done.items():
-                yield from _BY_RUN[name](run, course)
-
-    return [Figure(name=name, title=FIGURES[name], ready=tuple(marks(name)), **_AXES[name]) for name in request.figures]
 
 
 OSTRICH: Final = Experiment(
     name="ostrich",
     title="OStrich",
     source="Emeras, Pinheiro, Rzadca, Trystram, PPAM 2013",
-    figures=FIGURES,
-    prepare=_prepare,
-    needs="a folder with logs of the Parallel Workloads Archive, *.swf or *.swf.gz",
+    figures={
+        "slides": FigureMaker("The authors' two examples: six processors, two users", _slides),
+        "summary": FigureMaker(
+            "Stretch and utilization, all campaigns",
+            partial(_by_run, read=_summary, x="", y="stretch, or utilization in %", form="points", digits=3),
+        ),
+        "cdf": FigureMaker(
+            "Distribution of the stretch of campaigns",
+            partial(_by_run, read=_cdf, x="stretch", y="share of campaigns", form="steps", log_x=True),
+        ),
+        "users": FigureMaker(
+            "Mean stretch of each user's campaigns",
+            partial(_by_run, read=_users, x="users by mean stretch", y="mean stretch of campaigns", log_y=True),
+        ),
+        "utilization": FigureMaker(
+            "Utilization over time", partial(_by_run, read=_utilization, x="share of the time", y="utilization")
+        ),
+        "heat": FigureMaker("Number of campaigns by stretch and utilization, OStrich less fair share", _heat),
+    },
+    traces_help="a folder with logs of the Parallel Workloads Archive, *.swf or *.swf.gz",
+    without_traces=frozenset({"slides"}),
 )

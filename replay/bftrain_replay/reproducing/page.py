@@ -1,22 +1,23 @@
-"""The result of an experiment: a table of our values beside the published ones, plots, and a page."""
+"""The result of an experiment: a table of our values and the published ones, plots, and a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from bftrain import summaries, text_formats
 from bftrain.errors import BadInput
-from bftrain.files import write_text
+from bftrain.files import overwrite_error, write_text
 from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain.values import wire
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, PageSection, html
 from bftrain_replay.output import csv_tables
-from bftrain_replay.reproducing.comparison import Compared, compared
-from bftrain_replay.reproducing.experiment import Experiment, Figure, Place, published
+from bftrain_replay.reproducing.comparison import Compared, compared, missing
+from bftrain_replay.reproducing.experiment import Experiment, Figure, Published, Request, XValue, published
 from bftrain_replay.reproducing.running import Reproduction
 from bftrain_replay.sweeping.sweep_runs import POINTS
 from bftrain_replay.sweeping.sweep_table import PointState
@@ -40,86 +41,114 @@ _COLUMNS: Final = (
     *(TableColumn(name, ColumnType.TEXT) for name in ("saturated", "published_seeds", "source")),
 )
 _SATURATED: Final = "saturated"
+_CLOSE: Final = 3.0  # percent: the differences that the lead counts
 _EXPLAINED: Final = 5.0  # percent: larger differences need an explanation
 
 
-def tables(experiment: Experiment, done: Reproduction) -> dict[str, list[Compared]]:
-    """Return the compared values of each figure, by its name."""
-    values = published(experiment.name)
-    return {figure.name: compared(done, figure, values) for figure in done.figures}
+class ReproducedFigures(NamedTuple):
+    """The figures of an experiment, the rows of each by its name, and the published values without a counterpart."""
+
+    experiment: Experiment
+    request: Request
+    reproduction: Reproduction
+    rows: Mapping[str, list[Compared]]
+    missing: Sequence[Published]
+
+    @classmethod
+    def of(cls, experiment: Experiment, request: Request, reproduction: Reproduction) -> Self:
+        """Compare all values of a reproduction with the published ones."""
+        values, figures = published(experiment.name), reproduction.figures
+        rows = {figure.name: compared(reproduction, figure, values) for figure in figures}
+        return cls(experiment, request, reproduction, rows, missing([*chain(*rows.values())], figures, values))
+
+    @property
+    def with_values(self) -> list[tuple[Figure, list[Compared]]]:
+        """The figures that have values, and their rows."""
+        return [(figure, rows) for figure in self.reproduction.figures if (rows := self.rows[figure.name])]
 
 
-def write(folder: Path, experiment: Experiment, done: Reproduction) -> None:
+def write(folder: Path, result: ReproducedFigures) -> None:
     """Write the table, the summary and, where charts can be drawn, the page."""
-    rows = tables(experiment, done)
-    csv_tables.write_rows(folder / TABLE, _COLUMNS, (_cells(row) for each in rows.values() for row in each))
-    write_text(folder / SUMMARY, summaries.to_json(summary(experiment, done)))
+    data = summary(result)
+    csv_tables.write_rows(folder / TABLE, _COLUMNS, ([*map(_csv_cell, row.values())] for row in data["values"]))
+    write_text(folder / SUMMARY, summaries.to_json(data))
     if vega.available():
-        write_text(folder / REPORT_FILE, html(page(experiment, done)))
+        write_text(folder / REPORT_FILE, html(page(result)))
 
 
-def write_pictures(folder: Path, experiment: Experiment, done: Reproduction) -> None:
+def write_pictures(folder: Path, result: ReproducedFigures) -> None:
     """Write each plot as SVG and PNG."""
-    charts = [_chart(figure, rows) for figure, rows in _with_values(experiment, done)]
+    charts = [_chart(figure, rows) for figure, rows in result.with_values]
     for form in vega.FORMS:
         vega.write(charts, folder, form)
 
 
-def can_draw() -> bool:
-    """Return whether charts can be drawn here."""
-    return vega.available()
-
-
-def is_of(folder: Path, experiment: Experiment) -> bool:
-    """Return whether a folder has a result of this experiment, which the next one continues."""
+def continues(folder: Path, experiment: Experiment, request: Request) -> bool:
+    """Return whether a folder has a result of the same request; raise if the options differ."""
     try:
-        return bool(wire.decode((folder / SUMMARY).read_bytes(), dict[str, Any]).get("experiment") == experiment.name)
+        data = wire.decode((folder / SUMMARY).read_bytes(), dict[str, Any])
     except (OSError, BadInput):
         return False
+    if data.get("experiment") != experiment.name:
+        return False
+    if data.get("request") != request.options:
+        raise overwrite_error(folder, "contains a result with other options", fix="name another folder")
+    return True
 
 
-def summary(experiment: Experiment, done: Reproduction) -> dict[str, Any]:
+def summary(result: ReproducedFigures) -> dict[str, Any]:
     """Return the content of ``reproduce.json``."""
-    rows = [row for each in tables(experiment, done).values() for row in each]
+    rows, done = [*chain(*result.rows.values())], result.reproduction
     differences = [abs(row.difference) for row in rows if row.difference is not None]
     return {
         "format": FORMAT,
-        "experiment": experiment.name,
+        "experiment": result.experiment.name,
+        "request": result.request.options,
         "complete": not done.count(PointState.OPEN),
         "figures": [figure.name for figure in done.figures],
         "runs": len(done.rows),
         **{str(state): done.count(state) for state in PointState},
         "compared": len(differences),
-        "within_3_percent": sum(each <= 3.0 for each in differences),  # noqa: PLR2004 - as the name says
+        "within_3_percent": sum(difference <= _CLOSE for difference in differences),
         "largest_difference_percent": max(differences, default=None),
+        "not_run": len(result.missing),
+        "saturated_but_published": sum(row.saturated and row.published is not None for row in rows),
         "values": [dict(zip((column.name for column in _COLUMNS), _cells(row), strict=True)) for row in rows],
     }
 
 
-def page(experiment: Experiment, done: Reproduction) -> HtmlPage:
+def page(result: ReproducedFigures) -> HtmlPage:
     """Return the page: each figure with its plot and its table."""
-    data = summary(experiment, done)
+    data, experiment = summary(result), result.experiment
     open_runs, failed = data["open"], data["failed"]
     warnings = [f"{text_formats.counted(open_runs, 'run')} still to be done."] if open_runs else []
-    warnings += [f"{text_formats.counted(failed, 'run')} failed: {next(iter(done.failures))}."] if failed else []
-    lead = f"{data['within_3_percent']:,} of {text_formats.counted(data['compared'], 'published value')} within 3 %."
+    if failed:
+        reason = next(iter(result.reproduction.failures))
+        warnings.append(f"{text_formats.counted(failed, 'run')} failed: {reason}.")
     return HtmlPage(
         title=f"{experiment.title}, reproduced",
         subtitle=f"Published in {experiment.source}.",
-        lead=lead if data["compared"] else "",
+        lead=_lead(data),
         warnings=warnings,
         sections=[
             PageSection(
                 heading=figure.title, intro=_intro(figure, rows), parts=(_chart(figure, rows), _table(figure, rows))
             )
-            for figure, rows in _with_values(experiment, done)
+            for figure, rows in result.with_values
         ],
+        static_command=f"bftrain reproduce {experiment.name} -o DIR",
     )
 
 
-def _with_values(experiment: Experiment, done: Reproduction) -> list[tuple[Figure, list[Compared]]]:
-    rows = tables(experiment, done)
-    return [(figure, rows[figure.name]) for figure in done.figures if rows[figure.name]]
+def _lead(data: Mapping[str, Any]) -> str:
+    values, parts = "published value", []
+    if count := data["compared"]:
+        parts.append(f"{data['within_3_percent']:,} of {text_formats.counted(count, values)} within 3 %.")
+    if saturated := data["saturated_but_published"]:
+        parts.append(f"{text_formats.counted(saturated, values)} where our queue is saturated.")
+    if not_run := data["not_run"]:
+        parts.append(f"{text_formats.counted(not_run, values)} without a run of ours.")
+    return " ".join(parts)
 
 
 def text_rows(figure: Figure, rows: Iterable[Compared]) -> Iterator[tuple[str, ...]]:
@@ -129,11 +158,11 @@ def text_rows(figure: Figure, rows: Iterable[Compared]) -> Iterator[tuple[str, .
         theirs = "" if row.published is None else f"{row.published:,.{figure.digits}f}"
         difference = "" if row.difference is None else f"{row.difference:+.1f} %"
         if row.saturated:
-            ours, difference = _SATURATED, ""
-        yield row.line, _place(row.x), ours, theirs, difference, _seeds(row), row.source
+            ours = _SATURATED
+        yield row.line, _x_text(row.x), ours, theirs, difference, _seeds(row), row.source
 
 
-def _place(x: Place) -> str:
+def _x_text(x: XValue) -> str:
     return x if isinstance(x, str) else f"{x:,.6g}"
 
 
@@ -145,24 +174,29 @@ def _seeds(row: Compared) -> str:
 
 
 def _cells(row: Compared) -> tuple[object, ...]:
-    names = _place(row.x), " ".join(map(str, row.seeds))
     numbers = None if row.saturated else row.ours, row.published, row.difference
-    more = "yes" if row.saturated else "", " ".join(map(str, row.published_seeds)), row.source
-    return row.figure, row.line, *names, *numbers, *more
+    return row.figure, row.line, row.x, [*row.seeds], *numbers, row.saturated, [*row.published_seeds], row.source
+
+
+def _csv_cell(cell: object) -> object:
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return " ".join(map(str, cell)) if isinstance(cell, list) else cell
 
 
 def _intro(figure: Figure, rows: Sequence[Compared]) -> str:
     large = sum(row.difference is not None and abs(row.difference) > _EXPLAINED for row in rows)
-    found = f" {text_formats.counted(large, 'value')} differ by more than {_EXPLAINED:g} %." if large else ""
-    return f"{figure.note}{found}".strip()
+    verb = "differs" if large == 1 else "differ"
+    count = f" {text_formats.counted(large, 'value')} {verb} by more than {_EXPLAINED:g} %." if large else ""
+    return f"{figure.note}{count}".strip()
 
 
 def _table(figure: Figure, rows: Sequence[Compared]) -> HtmlTable:
     headings = ("line", figure.x, *HEADINGS[2:])
     keys = [(None, row.x, row.ours, row.published, row.difference, None, None) for row in rows]
     cells = [
-        [text if key is None else HtmlCell(text, key) for text, key in zip(texts, own, strict=True)]
-        for texts, own in zip(text_rows(figure, rows), keys, strict=True)
+        [text if key is None else HtmlCell(text, key) for text, key in zip(texts, row_keys, strict=True)]
+        for texts, row_keys in zip(text_rows(figure, rows), keys, strict=True)
     ]
     return HtmlTable(label=figure.title, headings=headings, rows=cells, sortable=True, folded="All values")
 
@@ -171,10 +205,10 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
     """Draw a heat map, or our values as lines and the published ones as crosses."""
     if figure.form == "heat":
         return _heat_map(figure, rows)
-    shown = [row for row in rows if not row.saturated]
     values = [
-        {"line": row.line, "x": row.x, "y": y, "from": who, "words": f"{row.line}, {_place(row.x)}: {y:,.6g} ({who})"}
-        for row in shown
+        {"line": row.line, "x": row.x, "y": y, "from": who, "words": f"{row.line}, {_x_text(row.x)}: {y:,.6g} ({who})"}
+        for row in rows
+        if not row.saturated
         for who, y in (("ours", row.ours), ("published", row.published))
         if y is not None
     ]
@@ -185,21 +219,21 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
     legend = {"columns": 4, "symbolStrokeWidth": 2}
     color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend=legend)
     interpolate = {"interpolate": "step-after"} if figure.form == "steps" else {}
-    own: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
-    if figure.form == "bars" or names:
-        own = {"type": "point", "filled": True, "size": 90}
+    ours: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
+    if figure.form == "points" or names:
+        ours = {"type": "point", "filled": True, "size": 90}
     cross = {"type": "point", "shape": "cross", "size": 70, "strokeWidth": 1.5}
     return ChartFigure(
         name=figure.name,
         title=figure.title,
         alt=f"{figure.title}: {figure.y} against {figure.x}.",
-        caption="Lines are ours, crosses are published. Saturated points are left out.",
+        caption="Lines are ours, crosses are published. Saturated points are not drawn.",
         height=320,
         spec={
             "data": {"values": values},
             "encoding": {"x": x, "y": y, "color": color, "tooltip": {"field": "words", "type": "nominal"}},
             "layer": [
-                {"transform": [{"filter": "datum.from == 'ours'"}], "mark": own},
+                {"transform": [{"filter": "datum.from == 'ours'"}], "mark": ours},
                 {"transform": [{"filter": "datum.from == 'published'"}], "mark": cross},
             ],
         },
@@ -207,8 +241,8 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
 
 
 def _heat_map(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
-    """Draw our values as the colours of a grid, whose vertical places are the lines."""
-    values = [{"x": _place(row.x), "line": row.line, "y": row.ours} for row in rows]
+    """Draw our values as the colours of a grid, with the lines as the vertical axis."""
+    values = [{"x": _x_text(row.x), "line": row.line, "y": row.ours} for row in rows]
     largest = max((abs(row.ours) for row in rows if row.ours is not None), default=1.0)
     lines = sorted({row.line for row in rows}, key=float, reverse=True)
     color = quantity("y", title=figure.title, scale={"scheme": "redblue", "domain": [largest, -largest]})

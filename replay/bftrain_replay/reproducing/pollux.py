@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from random import Random
@@ -19,16 +19,18 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain.taskfiles.files import save_tasks
+from bftrain.files import head_of
+from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_replay.reproducing.experiment import Experiment, Figure, Point, Request, column
+from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Point, Request, columns
 from bftrain_replay.rounds.training_phases import COLUMNS
 
-_GPUS, _HOURS, _START_S = 64, 8, 2  # of the cluster; of a workload; the hour of the day at which it starts
+_GPUS, _HOURS, _START_HOUR = 64, 8, 2  # of the cluster; of a workload; the hour of the day at which it starts
 _RESTART_S: Final = 30.0
 _SEEDS: Final = tuple(range(1, 9))
 _PHASES: Final = 10
+_TRACE_FIX: Final = "--traces names the folder of AdaptDL's philly.csv; without it jobs are drawn from its shares"
 _LEAST_LOCAL: Final = {"bert": 4, "cifar10": 32, "deepspeech2": 10, "imagenet": 20, "ncf": 32, "yolov3": 4}  # samples
 # The GPUs and batches that a user may have chosen: efficient for the model, and finished within 12 hours
 _CONFIGURATIONS: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
@@ -54,10 +56,6 @@ _LINES: Final = {
     "Tiresias": (f"tiresias={16 * 3600}", FIXED),
     "Optimus+Oracle": ("optimus-by-one", ELASTIC),
 }
-FIGURES: Final = {
-    "workloads": "Mean completion time of each workload (section 5.3)",
-    "load": "Mean completion time over the relative job load (figure 8a)",
-}
 
 
 class Batch(NamedTuple):
@@ -72,14 +70,14 @@ class Batch(NamedTuple):
 @cache
 def models() -> Mapping[str, Mapping[int, Batch]]:
     """Return the models by name, each by batch size; the first batch is the initial one."""
-    found: dict[str, dict[int, Batch]] = {}
+    by_model: dict[str, dict[int, Batch]] = {}
     with files(__package__).joinpath("published", "pollux_models.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             noise = tuple(float(row[f"noise_{number}"]) for number in range(_PHASES))
             step_s = {int(name[5:]): float(cell) for name, cell in row.items() if name.startswith("gpus_") and cell}
             batch = Batch(int(row["batch"]), float(row["steps"]), noise, step_s)
-            found.setdefault(row["model"], {})[batch.samples] = batch
-    return found
+            by_model.setdefault(row["model"], {})[batch.samples] = batch
+    return by_model
 
 
 class Job(NamedTuple):
@@ -95,16 +93,19 @@ def draw(seed: int, count: int, trace: Path | None = None) -> list[Job]:
     """Draw a workload by the published rules from the Philly ``trace``; without it, from its rounded shares."""
     random, of_bert = Random(seed), Random(seed + 3)  # noqa: S311 - AdaptDL's generator
     sampler = np.random.RandomState(random.randint(0, 1 << 32))
-    known, jobs = _trace(trace), []
-    for place in sampler.choice(len(known), size=count, replace=False).tolist():
-        submit_s, gpu_hours = known[place]
+    candidates, jobs = _trace(trace), []
+    if len(candidates) < count:
+        what = f"contains {counted(len(candidates), 'job')} of these hours and lengths; {count:,} are needed"
+        raise BadInput(what, where=str(trace), fix=_TRACE_FIX)
+    for index in sampler.choice(len(candidates), size=count, replace=False).tolist():
+        submit_s, gpu_hours = candidates[index]
         names = next(names for limit, names in _BY_GPU_HOURS if gpu_hours < limit)
         model = random.choice(names) if len(names) > 1 else names[0]  # one name takes no random number
-        chosen = random.choice(_CONFIGURATIONS[model])
+        configuration = random.choice(_CONFIGURATIONS[model])
         if model == "deepspeech2" and of_bert.randint(0, 1):
             model = "bert"
-            chosen = of_bert.choice(_CONFIGURATIONS[model])
-        jobs.append(Job(submit_s, model, *chosen))
+            configuration = of_bert.choice(_CONFIGURATIONS[model])
+        jobs.append(Job(submit_s, model, *configuration))
     return sorted(jobs, key=lambda job: job.submit_s)
 
 
@@ -117,14 +118,19 @@ def _trace(path: Path | None) -> Sequence[tuple[float, float]]:
         times = 3600.0 * (sampler.choice(_HOURS, 20_000, p=hours) + sampler.random(20_000))
         limits = np.array([limit - 0.5 for limit, _ in _BY_GPU_HOURS])
         return list(zip(times.tolist(), sampler.choice(limits, 20_000, p=lengths).tolist(), strict=True))
-    found = []
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            time = datetime.fromisoformat(row["timestamp"]) - timedelta(hours=_START_S)
-            gpu_hours = float(row["gpu_time"]) / 3600.0
-            if float(row["duration"]) >= 60.0 and gpu_hours < 1000.0 and time.hour < _HOURS:  # noqa: PLR2004 - rules
-                found.append((float(time.hour * 3600 + time.minute * 60 + time.second), gpu_hours))
-    return found
+    jobs = []
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                time = datetime.fromisoformat(row["timestamp"]) - timedelta(hours=_START_HOUR)
+                gpu_hours = float(row["gpu_time"]) / 3600.0
+                if float(row["duration"]) >= 60.0 and gpu_hours < 1000.0 and time.hour < _HOURS:  # noqa: PLR2004 - rules
+                    jobs.append((float(time.hour * 3600 + time.minute * 60 + time.second), gpu_hours))
+    except KeyError as error:
+        raise BadInput(f"has no column {error}", where=str(path), fix=_TRACE_FIX) from error
+    except (ValueError, TypeError, EOFError, csv.Error, gzip.BadGzipFile) as error:
+        raise BadInput(f"is not AdaptDL's trace: {error}", where=str(path), fix=_TRACE_FIX) from error
+    return jobs
 
 
 def tasks(jobs: Sequence[Job], kind: str) -> list[TaskSpec]:
@@ -185,53 +191,63 @@ def write_phases(path: Path) -> Path:
         table.writerow(COLUMNS)
         for model in models():
             for phase, curve in enumerate(curves(model)):
-                shown = zip(curve.nodes, curve.rate, strict=True)
-                table.writerows((model, phase / _PHASES, gpus, f"{rate:.6g}") for gpus, rate in shown)
+                points = zip(curve.nodes, curve.rate, strict=True)
+                table.writerows((model, phase / _PHASES, gpus, f"{rate:.6g}") for gpus, rate in points)
     return path
 
 
-def _prepare(request: Request) -> list[Figure]:
-    trace = None
-    if request.traces is not None:
-        trace = next(iter(sorted(request.traces.glob("philly*.csv*"))), None)
-        if trace is None:
-            fix = "name the folder of AdaptDL's philly.csv; without it jobs are drawn from its shares"
-            raise BadInput("contains no philly*.csv", where=str(request.traces), fix=fix)
-    phases = str(write_phases(request.folder / "phases.csv"))
-    written: dict[tuple[str, float, int], str] = {}
+def _find_trace(folder: Path | None) -> Path | None:
+    if folder is None:
+        return None
+    paths = sorted(path for path in folder.glob("philly*") if path.name.endswith((".csv", ".csv.gz")))
+    if not paths:
+        raise BadInput("contains no philly*.csv", where=str(folder), fix=_TRACE_FIX)
+    return paths[0]
 
-    def point(line: str, x: float, load: float, seed: int) -> Point:
-        policy, kind = _LINES[line]
-        key = kind, load, seed
-        if key not in written:
-            path = request.folder / f"{kind}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
-            save_tasks(tasks(draw(seed, round(160 * load), trace), kind), path)
-            written[key] = str(path)
-        options = {"cluster": str(_GPUS), "tasks": written[key], "policy": policy, "round_s": 60.0}
-        return Point(line=line, x=x, seed=seed, options=options | ({"phases": phases} if kind == ADAPTIVE else {}))
 
-    def points(name: str) -> Iterator[Point]:
-        seeds = request.seeds or ((6,) if request.quick else _SEEDS)
-        loads = (1.0,) if request.quick or name == "workloads" else (0.5, 1.0, 1.5, 2.0)
-        for line in _LINES:
-            for load in loads:
-                for seed in seeds:
-                    yield point(line, float(seed) if name == "workloads" else load, load, seed)
+def _over_load(request: Request, x: str, loads: Sequence[float]) -> Figure:
+    """Return mean completion times over the relative job loads; of a single load, by workload."""
+    trace = _find_trace(request.traces)
+    seeds = request.seeds or ((6,) if request.quick else _SEEDS)
+    points = []
+    for line, (policy, kind) in _LINES.items():
+        for load in (1.0,) if request.quick else loads:
+            for seed in seeds:
+                name = f"{kind}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
+                make = partial(_draw_tasks, seed, load, trace, kind)
+                options = {"cluster": str(_GPUS), "tasks": request.tasks(name, make), "policy": policy, "round_s": 60.0}
+                if kind == ADAPTIVE:
+                    options["phases"] = request.once("phases", partial(_phases, request))
+                points.append(Point(line=line, x=float(seed) if len(loads) == 1 else load, seed=seed, options=options))
+    return Figure(
+        x=x, y="mean completion time, s", points=tuple(points), marks=columns({"": "completion_s_mean"}), digits=0
+    )
 
-    return [
-        Figure(
-            name=name,
-            title=FIGURES[name],
-            x="workload" if name == "workloads" else "relative job load",
-            y="mean completion time, s",
-            points=tuple(points(name)),
-            marks=column("completion_s_mean"),
-            digits=0,
-        )
-        for name in request.figures
-    ]
+
+def _draw_tasks(seed: int, load: float, trace: Path | None, kind: str) -> list[TaskSpec]:
+    return tasks(draw(seed, round(160 * load), trace), kind)
+
+
+def _phases(request: Request) -> str:
+    header = ",".join(COLUMNS).encode()
+    path = request.input_path("phases.csv", lambda path: head_of(path).startswith(header), "table of phases")
+    return str(write_phases(path))
 
 
 POLLUX: Final = Experiment(
-    name="pollux", title="Pollux", source="Qiao and others, OSDI 2021", figures=FIGURES, prepare=_prepare
+    name="pollux",
+    title="Pollux",
+    source="Qiao and others, OSDI 2021",
+    figures={
+        "workloads": FigureMaker(
+            "Mean completion time of each workload (section 5.3)", partial(_over_load, x="workload", loads=(1.0,))
+        ),
+        "load": FigureMaker(
+            "Mean completion time over the relative job load (figure 8a)",
+            partial(_over_load, x="relative job load", loads=(0.5, 1.0, 1.5, 2.0)),
+        ),
+    },
+    traces_help="the folder of AdaptDL's philly.csv",
+    without_traces=frozenset({"workloads", "load"}),
+    takes_seeds=True,
 )

@@ -1,17 +1,29 @@
-"""Runs all points of an experiment's figures as one sweep. Finished points are kept, and taken from other sweeps."""
+"""The points of an experiment's figures as sweeps, and the rows of finished points."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bftrain.values import wire
 from bftrain_replay.reproducing.experiment import Figure, Mark, Point
-from bftrain_replay.sweeping.run_point import PassExecutor
-from bftrain_replay.sweeping.sweep import PreparedSweep, SweepStatus
-from bftrain_replay.sweeping.sweep_runs import OutcomeFile
+from bftrain_replay.sweeping.sweep import PreparedSweep
+from bftrain_replay.sweeping.sweep_runs import PassOutcome
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
+
+
+class FigureSweep(NamedTuple):
+    """A sweep and the keys of its points. ``timed``: the points must run one by one, without the cache."""
+
+    keys: tuple[bytes, ...]
+    prepared: PreparedSweep
+    timed: bool
+
+    def rows(self, known: Mapping[str, PassOutcome]) -> dict[bytes, PointRow]:
+        """Return the rows of all points by key, from these outcomes."""
+        return dict(zip(self.keys, self.prepared.swept(known).rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -21,15 +33,11 @@ class Reproduction:
     figures: tuple[Figure, ...]
     rows: Mapping[bytes, PointRow]
 
-    def row(self, point: Point) -> PointRow:
-        """Return the row of a point."""
-        return self.rows[_key(point)]
-
     def marks(self, figure: Figure) -> Iterator[tuple[int, Mark]]:
-        """Yield the seed and each value of the finished points of a figure, and its ready values with seed 0."""
-        yield from ((0, mark) for mark in figure.ready)
+        """Yield the seed and each value of the finished points of a figure, and its computed values with seed 0."""
+        yield from ((0, mark) for mark in figure.computed_marks)
         for point in figure.points:
-            row = self.row(point)
+            row = self.rows[_key(point)]
             if row.state is PointState.DONE:
                 yield from ((point.seed, mark) for mark in figure.marks(point, row.cells))
 
@@ -43,30 +51,16 @@ class Reproduction:
         return dict.fromkeys(row.error for row in self.rows.values() if row.error)
 
 
-def sweep_of(title: str, figures: Sequence[Figure]) -> PreparedSweep | None:
-    """Return the sweep of all points, each once; none if there are no points."""
-    points = {_key(point): point for figure in figures for point in figure.points}
-    if not points:
-        return None
-    return PreparedSweep.of({"title": title, "cases": [dict(point.options) for point in points.values()]}, Path("/"))
-
-
-def run(
-    sweep: PreparedSweep | None,
-    figures: Sequence[Figure],
-    outcomes: OutcomeFile,
-    executor: PassExecutor,
-    *,
-    watch: Callable[[SweepStatus], None] | None = None,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Reproduction:
-    """Run the open points, until all are done or ``stopping()``; failed points are tried again."""
-    if sweep is None:
-        return Reproduction(tuple(figures), {})
-    sweep.run(outcomes, executor, retry_failed=True, watch=watch, stopping=stopping)
-    keys = dict.fromkeys(_key(point) for figure in figures for point in figure.points)
-    rows = zip(keys, sweep.swept(outcomes.known).rows, strict=True)
-    return Reproduction(tuple(figures), dict(rows))
+def sweeps_of(title: str, figures: Sequence[Figure]) -> list[FigureSweep]:
+    """Return the sweep of the points of ordinary figures, then of machine-dependent ones; each point runs once."""
+    sweeps = []
+    for timed in (False, True):
+        group = [figure for figure in figures if figure.machine_dependent is timed]
+        points = {_key(point): point for figure in group for point in figure.points}
+        if points:
+            spec = {"title": title, "cases": [dict(point.options) for point in points.values()]}
+            sweeps.append(FigureSweep(tuple(points), PreparedSweep.of(spec, Path("/")), timed))
+    return sweeps
 
 
 def _key(point: Point) -> bytes:
