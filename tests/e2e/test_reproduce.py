@@ -41,7 +41,7 @@ def test_a_figure_is_within_three_percent_and_drawn(bftrain: CommandLine, tmp_pa
 
 
 def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> None:
-    words = (*MAKESPAN[:-1], ",".join(map(str, range(40))))
+    words = (*MAKESPAN[:-1], ",".join(map(str, range(8))))
     running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)
     wait_until(lambda: bool(outcomes(tmp_path / "out")), "a run is kept")
     running.send_signal(signal.SIGINT)
@@ -52,7 +52,7 @@ def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> N
     assert b"Traceback" not in err
     ended = bftrain(*words, "-o", tmp_path / "out", "--jobs", "1", "-q", "--json")
     assert ended.code == 0
-    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (40, 40)
+    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (8, 8)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
 
 
