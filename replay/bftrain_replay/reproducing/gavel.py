@@ -43,6 +43,7 @@ _MULTI_LOADS: Final = tuple(round(0.2 * step, 1) for step in range(1, 16))
 _SEEDS: Final = (0, 1, 2)
 _CLUSTER: Final = "v100=36,p100=36,k80=36"
 _FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
+_BY_PRIORITY: Final = f"{metrics.__file__}:ByPriority"
 _ROUNDS_S: Final = (360.0, 720.0, 1440.0, 2880.0)
 _MEASURED: Final = "4000..4999"
 _QUICK_MEASURED: Final = "50..99"  # without a published value
@@ -102,10 +103,8 @@ _OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # by figure: it
     ),
     "ftf": (
         "finish-time fairness (figure 10)",
-        [
-            *(Line(line, policy) for line, policy in _FTF.items()),
-            *(Line(f"{line}, gangs", policy, MULTI) for line, policy in _FTF.items() if policy != _NO_GANGS),
-        ],
+        [Line(line, policy) for line, policy in _FTF.items()]
+        + [Line(f"{line}, gangs", policy, MULTI) for line, policy in _FTF.items() if policy != _NO_GANGS],
     ),
     "ideal": (
         "rounds and ideal shares, single-GPU jobs (figure 13)",
@@ -117,10 +116,7 @@ _OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # by figure: it
     ),
     "priorities": (
         "two priorities, gangs",
-        [
-            Line(line, _LAS[line], PRIORITIES, {"metrics": f"{metrics.__file__}:ByPriority"})
-            for line in ("LAS", "Gavel")
-        ],
+        [Line(line, _LAS[line], PRIORITIES, {"metrics": _BY_PRIORITY}) for line in ("LAS", "Gavel")],
     ),
     "cluster-sizes": (
         "clusters with more and fewer V100, single-GPU jobs",
@@ -171,45 +167,29 @@ def _makespan(request: Request) -> Figure:
     return Figure(x="jobs", y="hours", points=tuple(points), marks=columns({"": "makespan_s"}, HOUR_S))
 
 
-class TimedLine(NamedTuple):
-    """A line of run times: its name, policy and jobs, whether the 108 GPUs are fixed, and the most jobs."""
-
-    name: str
-    policy: str
-    stream: Stream
-    fixed_gpus: bool
-    most: int
-
-
-_TIMED_LINES: Final = (
-    TimedLine("LAS: Gavel", "max-min", STATIC, fixed_gpus=False, most=4096),
-    TimedLine("LAS: Gavel with space sharing", "max-min-packed", STATIC, fixed_gpus=False, most=1024),
-    TimedLine("LAS, 108 GPUs: Gavel", "max-min", STATIC, fixed_gpus=True, most=4096),
-    TimedLine("LAS, 108 GPUs: Gavel with space sharing", "max-min-packed", STATIC, fixed_gpus=True, most=1024),
-    TimedLine("hierarchical: Gavel", "hierarchical", ENTITIES, fixed_gpus=False, most=256),
-    TimedLine("water filling, 108 GPUs: Gavel", "water-filling", STATIC_SINGLE, fixed_gpus=True, most=256),
-    TimedLine(
-        "water filling, 108 GPUs: Gavel with space sharing",
-        "water-filling-packed",
-        STATIC_SINGLE,
-        fixed_gpus=True,
-        most=256,
-    ),
-)
+_TIMED_LINES: Final = {  # by name: its policy and jobs; the GPUs are 108, or grow with the jobs
+    "LAS: Gavel": ("max-min", STATIC),
+    "LAS: Gavel with space sharing": ("max-min-packed", STATIC),
+    "LAS, 108 GPUs: Gavel": ("max-min", STATIC),
+    "LAS, 108 GPUs: Gavel with space sharing": ("max-min-packed", STATIC),
+    "hierarchical: Gavel": ("hierarchical", ENTITIES),
+    "water filling, 108 GPUs: Gavel": ("water-filling", STATIC_SINGLE),
+    "water filling, 108 GPUs: Gavel with space sharing": ("water-filling-packed", STATIC_SINGLE),
+}
 
 
 def _policy_runtimes(request: Request) -> Figure:
     """Measure the first allocation of jobs that all arrive at time 0. The jobs are drawn: traces have too few."""
     drawn = replace(request, traces=None)
     points = []
-    for line in _TIMED_LINES:
-        for x in _published_x("policy-runtimes", line.name):
-            count = int(x)
-            if count <= min(line.most, 64 if request.quick else line.most):
-                cluster = _CLUSTER if line.fixed_gpus else ",".join(f"{kind}={count // 4}" for kind in KINDS)
-                tasks = task_file(line.stream, 0, drawn, count)
+    for line, (policy, stream) in _TIMED_LINES.items():
+        most = 64 if request.quick else 4096 if line.startswith("LAS") else 256
+        for count in map(int, _published_x("policy-runtimes", line)):
+            if count <= most:
+                cluster = _CLUSTER if "108 GPUs" in line else ",".join(f"{kind}={count // 4}" for kind in KINDS)
+                tasks = task_file(stream, 0, drawn, count)
                 fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, "cluster": cluster}
-                points.append(Point(line=line.name, x=x, options={**fixed, **_policy(line.policy, 0)}))
+                points.append(Point(line=line, x=float(count), options={**fixed, **_policy(policy, 0)}))
     return Figure(
         x="jobs",
         y="seconds",
