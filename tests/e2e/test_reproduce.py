@@ -21,6 +21,9 @@ from tests.helpers.sweeping import outcomes, wait_until
 MAKESPAN = ("reproduce", "gavel", "makespan", "--quick", "--seeds", "0,1,2")
 
 
+_GROWING = ("LAS: Gavel", "LAS: Gavel with space sharing", "hierarchical: Gavel")  # run times with GPUs by jobs
+
+
 def values(folder: Path) -> list[dict[str, str]]:
     with (folder / "values.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -41,7 +44,7 @@ def test_a_figure_is_within_three_percent_and_drawn(bftrain: CommandLine, tmp_pa
 
 
 def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> None:
-    words = (*MAKESPAN[:-1], ",".join(map(str, range(8))))
+    words = (*MAKESPAN[:-1], ",".join(map(str, range(5))))
     running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)
     wait_until(lambda: bool(outcomes(tmp_path / "out")), "a run is kept")
     running.send_signal(signal.SIGINT)
@@ -52,7 +55,7 @@ def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> N
     assert b"Traceback" not in err
     ended = bftrain(*words, "-o", tmp_path / "out", "--jobs", "1", "-q", "--json")
     assert ended.code == 0
-    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (8, 8)
+    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (5, 5)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
 
 
@@ -154,6 +157,8 @@ def test_every_published_value_has_a_point_or_an_explanation(monkeypatch: pytest
     assert absent == {
         # No policy for entities shares GPUs between tasks
         *(("policy-runtimes", "hierarchical: Gavel with space sharing", x) for x in (16, 32, 64, 128, 256)),
+        # Gangs of 8 GPUs do not fit on 4 of a kind
+        *(("policy-runtimes", line, 16) for line in _GROWING),
         # Too slow
         *(("policy-runtimes", "hierarchical: Gavel", x) for x in (512, 1024, 2048)),
         *(("policy-runtimes", "water filling, 108 GPUs: Gavel", x) for x in (512, 1024)),
@@ -167,11 +172,11 @@ def test_every_set_of_the_study_has_all_points(tmp_path: Path) -> None:
 
 
 def test_run_times_are_measured_one_by_one_and_not_compared_in_percent(bftrain: CommandLine, tmp_path: Path) -> None:
-    words = ("reproduce", "gavel", "policy-runtimes", "makespan", "--quick", "-o", tmp_path / "out", "-q", "--json")
+    words = ("reproduce", "gavel", "policy-runtimes", "--quick", "-o", tmp_path / "out", "-q", "--json")
     output = json.loads(bftrain(*words).out)
-    assert output["compared"] == 0  # a makespan of one seed is not the published mean
-    assert output["not_run"] > 0
-    assert {row["x"] for row in output["values"] if row["line"] == "hierarchical: Gavel"} == {16, 32, 64}
+    assert output["compared"] == 0
+    assert (output["failed"], output["not_run"] > 0) == (0, True)
+    assert {row["x"] for row in output["values"] if row["line"] == "hierarchical: Gavel"} == {32, 64}
     assert all(row["ours"] > 0 for row in output["values"])
 
 

@@ -183,10 +183,12 @@ def _policy_runtimes(request: Request) -> Figure:
     drawn = replace(request, traces=None)
     points = []
     for line, (policy, stream) in _TIMED_LINES.items():
+        fixed_gpus = "108 GPUs" in line
+        least = 1 if fixed_gpus else 32  # gangs of 8 need 8 GPUs of a kind
         most = 64 if request.quick else 4096 if line.startswith("LAS") else 256
         for count in map(int, _published_x("policy-runtimes", line)):
-            if count <= most:
-                cluster = _CLUSTER if "108 GPUs" in line else ",".join(f"{kind}={count // 4}" for kind in KINDS)
+            if least <= count <= most:
+                cluster = _CLUSTER if fixed_gpus else ",".join(f"{kind}={count // 4}" for kind in KINDS)
                 tasks = task_file(stream, 0, drawn, count)
                 fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, "cluster": cluster}
                 points.append(Point(line=line, x=float(count), options={**fixed, **_policy(policy, 0)}))
