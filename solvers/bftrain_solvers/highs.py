@@ -109,7 +109,7 @@ def suppress_stdout() -> Iterator[None]:
                     os.write(1, line)
 
 
-class KeepsPlan(HighsSolver):
+class StayOnTimeout(HighsSolver):
     """HiGHS by the rule of the published study: sizes that are not proven best in time are dropped, and all stay."""
 
     name = "highs-or-stay"
@@ -122,4 +122,4 @@ class KeepsPlan(HighsSolver):
 
 
 solver = HighsSolver()
-or_stay = KeepsPlan()
+or_stay = StayOnTimeout()

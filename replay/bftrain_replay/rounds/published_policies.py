@@ -217,7 +217,7 @@ class Gandiva:
             two = table.get((one.model, other.model, one.nodes), {})
             both = [(kind, *two.get(kind, (0.0, 0.0))) for kind in problem.nodes]
             if not all(a and b for _, a, b in both):
-                return 0.0  # a pair that does not run on some kind is given up
+                return 0.0  # pairs that cannot run on every kind are dissolved
             return sum(a / one.speeds[kind] + b / other.speeds[kind] for kind, a, b in both)
 
         for name, other in list(self._with.items()):
