@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from math import isfinite
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import CodeType, ModuleType, UnionType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -49,6 +50,13 @@ def split_name(name: str) -> tuple[Path | None, str]:
     return (Path(file), attribute) if colon and (file.endswith(".py") or "/" in file) else (None, name)
 
 
+class _OwnFile(SourceFileLoader):
+    """Compiles a user's file each time: Python's bytecode is stale if a file changes twice within a second."""
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - as importlib calls it
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - the caller checks its type
     """Run the file and return its ``attribute``; ``where`` is the setting, for errors."""
     if not path.is_file():
@@ -56,13 +64,15 @@ def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN4
         fix = near(path.name, (each.name for each in folder.glob("*.py"))) or None
         raise BadInput(f"no such file: {path}", where=where, fix=fix)
     known = f"{OWN_FILE}{abs(hash(str(path.resolve())))}"
-    spec = spec_from_file_location(known, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise BadInput(f"{path} cannot be imported", where=where, fix="use a name that ends in .py")
+    loader = _OwnFile(known, str(path))
+    spec = spec_from_loader(known, loader)
+    assert spec is not None  # noqa: S101 - a source file has one
     module = module_from_spec(spec)
     sys.modules[known] = module  # dataclasses and pickling look up a class's module there
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise BadInput(f"{path} {raised(error)}", where=where, fix=_missing_neighbour(error, path)) from error
     if not attribute:
