@@ -19,7 +19,7 @@ from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import no_cache_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
@@ -184,7 +184,6 @@ def command(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Replay every combination of options that SPEC.toml asks for, side by side."""
     from bftrain.cli.interruption import interruption, unterminated
-    from bftrain.files import prepare_folder
     from bftrain_replay import replay_folder
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
@@ -208,12 +207,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         written = done.complete or not result.holds_finished
         if written:
             result.replace(lambda draft: done.write_files(draft, tables))
-        for form, drawn in (("svg", svg), ("png", png)):
-            if drawn is not None:
-                from bftrain_replay.sweeping.sweep_page import write_figures
-
-                prepare_folder(drawn)
-                write_figures(done, drawn, form)
+        _write_plots(done, {"svg": svg, "png": png})
     earlier = before | executor.taken
     points = sum(earlier.issuperset(need.all) for need in sweep.plan.needs)
     if earlier:
@@ -228,6 +222,17 @@ def command(  # noqa: PLR0913 - one argument for each option
     left = sum(row.state is PointState.OPEN for row in done.rows)
     fix = "the table says why; --retry-failed tries them again"
     finish("point", len(done.rows), left, len(done.failed), folder, fix)
+
+
+def _write_plots(done: SweepResult, folders: Mapping[str, Path | None]) -> None:
+    """Write the plots in each form whose folder is named."""
+    from bftrain.files import prepare_folder
+    from bftrain_replay.sweeping.sweep_page import write_figures
+
+    for form, folder in folders.items():
+        if folder is not None:
+            prepare_folder(folder)
+            write_figures(done, folder, form)
 
 
 def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
