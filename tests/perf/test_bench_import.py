@@ -101,7 +101,7 @@ def test_sacct_rows(figures: Figures, tmp_path: Path) -> None:
     found = measured(path)
     found.show(figures, "300,000 rows of sacct")
     assert found.measured["read"] == 300_000
-    assert found.core_s < 4
+    assert found.measured["peak_mb"] < 500
 
 
 def test_summit(figures: Figures) -> None:
@@ -181,12 +181,14 @@ def test_parquet_table(figures: Figures, tmp_path: Path) -> None:
     assert found.measured["peak_mb"] < 700
 
 
-@pytest.mark.parametrize("reader", ["sacct", "jobs"])
-def test_many_sacct_rows(figures: Figures, tmp_path: Path, reader: str) -> None:
+def test_many_sacct_rows(figures: Figures, tmp_path: Path) -> None:
     path = tmp_path / "sacct.txt"
     sacct_rows(path, 3_000_000, 4_000)
-    found = measured(path, format=reader)
-    found.show(figures, f"3 million rows of sacct by the reader {reader}")
-    assert found.measured["read"] == 3_000_000
-    assert found.core_s < (14 if reader == "sacct" else 25)
-    assert found.measured["peak_mb"] < 700
+    core_s = {}
+    for reader in ("sacct", "jobs"):
+        found = measured(path, format=reader)
+        found.show(figures, f"3 million rows of sacct by the reader {reader}")
+        assert found.measured["read"] == 3_000_000
+        assert found.measured["peak_mb"] < 700
+        core_s[reader] = found.core_s
+    assert core_s["sacct"] < 0.7 * core_s["jobs"]  # a ratio within one run: machines differ
