@@ -14,10 +14,8 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.machine_nodes import Units
 
 MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
-_LINE_BITS: Final = 40
-
-
 BAD_TIME: Final = -np.inf  # an unreadable time
+_LINE_BITS: Final = 40  # of a place, which combines a file number and a line number
 
 
 @dataclass(frozen=True, slots=True)

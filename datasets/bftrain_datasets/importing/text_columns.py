@@ -85,7 +85,7 @@ def listed(column: Column, nothing: frozenset[str]) -> Texts:
 
 
 def contains(column: Column, text: str) -> NDArray[np.bool_]:
-    """Return which cells contain a text; every cell contains an empty one, but empty cells contain no other."""
+    """Return which cells contain a text."""
     from pyarrow import compute  # noqa: PLC0415 - takes a moment
 
     found: NDArray[np.bool_] = compute.match_substring(column, text).to_numpy(zero_copy_only=False)
@@ -118,10 +118,10 @@ def by_text(column: Texts, value: Callable[[str], object], kind: type[np.generic
 
 
 def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return seconds UTC, NaN for words such as ``Unknown``; which of them are read; and which are local times.
+    """Parse times; return seconds UTC, which cells were parsed, and which of them are local times.
 
-    Epochs of up to ten digits and local times such as ``2020-09-13T12:26:40`` are read, unless the clock changes in
-    their hour. The local times are not counted yet.
+    Words such as ``Unknown`` are NaN. Parses epochs of up to ten digits and local times such as
+    ``2020-09-13T12:26:40``, but no local time in an hour in which the clock changes. Local times are not counted yet.
     """
     import pyarrow as pa  # noqa: PLC0415 - takes a moment
     from pyarrow import compute  # noqa: PLC0415
