@@ -54,7 +54,8 @@ class TreeCopy:
     """A copy of a checkout's tracked files in which faults are tried."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        self._folder, self._closed, self._process = folder, False, None
+        self._folder, self._closed, self._tried = folder, False, 0
+        self._process: subprocess.Popen[bytes] | None = None
         # Most plug-ins of pytest are not needed, and loading them takes longer than many tests
         self._env = {**os.environ, "PYTHONPATH": str(folder / IMPORTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         git = ["git", "-C", str(root), "ls-files", "-z"]
@@ -92,11 +93,13 @@ class TreeCopy:
             return STALE, ""
         times = path.stat()
         path.write_text(source.replace(fault.text, fault.replacement), encoding="utf-8")
+        # Python takes bytecode for that of a source of the same size and second: each fault has a second of its own
+        self._tried += 1
+        os.utime(path, (times.st_atime, int(times.st_mtime) - self._tried))
         try:
             code, test = self.run(fault.tests)
         finally:
             path.write_text(source, encoding="utf-8")
-            # By its time Python tells the source from that of the faulty bytecode
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         return CAUGHT if code in FAILED else ESCAPED if code == PASSED else BROKEN, test
 

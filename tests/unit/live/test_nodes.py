@@ -295,7 +295,7 @@ async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
         world.come("n2", "n3")
         await until(lambda: ("n3",) in world.asked("give_back"), "after a kill as well")
-        assert daemon.harvester.pool == {"n2"}
+        await until(lambda: daemon.harvester.pool == {"n2"})
 
 
 @in_a_loop
