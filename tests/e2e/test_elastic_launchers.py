@@ -9,9 +9,9 @@ import pytest
 
 from bftrain import registry
 from bftrain_elastic.conformance import CASES, ConformanceCase, LocalStage
-from bftrain_elastic.tryout import sample_script, sample_script_horovod, sample_script_plain
 from tests.helpers.pace import busy_s
 from tests.helpers.processes import listening
+from tests.helpers.sample_scripts import HOROVOD, PLAIN, TORCH
 from tests.helpers.saved import saved_tensors
 from tests.helpers.stages import NODES, launched
 from tests.helpers.storms import assert_never_behind_a_commit, kill_worker, lose_first_workers, planned_change_s, storm
@@ -19,8 +19,6 @@ from tests.helpers.storms import assert_never_behind_a_commit, kill_worker, lose
 pytestmark = pytest.mark.torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
-PLAIN, TORCH = ((str(module.__file__),) for module in (sample_script_plain, sample_script))
-HOROVOD = (str(sample_script_horovod.__file__),)
 
 
 @pytest.fixture(scope="module")

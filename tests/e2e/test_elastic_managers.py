@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.tryout import sample_script, sample_script_horovod, sample_script_plain
 from bftrain_elastic.wire.authenticated_stream import make_secret
+from tests.helpers import sample_scripts
 from tests.helpers.manager import TASK, Manager
 from tests.helpers.pace import busy_s
 from tests.helpers.processes import children, descendants
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
 NODES = ("n1", "n2")
 LAUNCHERS = [
-    pytest.param("native", str(sample_script.__file__), id="native"),
-    pytest.param("process", str(sample_script.__file__), id="process", marks=pytest.mark.soak),
-    pytest.param("horovod", str(sample_script_horovod.__file__), id="horovod", marks=pytest.mark.horovod),
+    pytest.param("native", sample_scripts.TORCH[0], id="native"),
+    pytest.param("process", sample_scripts.TORCH[0], id="process", marks=pytest.mark.soak),
+    pytest.param("horovod", sample_scripts.HOROVOD[0], id="horovod", marks=pytest.mark.horovod),
 ]
-PLAIN = ("process", str(sample_script_plain.__file__))  # which launcher it is does not matter, and this needs no torch
+PLAIN = ("process", sample_scripts.PLAIN[0])  # which launcher it is does not matter, and this needs no torch
 
 
 class Site:
@@ -107,7 +107,7 @@ def test_the_task_goes_on_under_another_manager_and_nothing_runs_twice(site: Sit
 
 # tests/soak kills agents and managers of all launchers
 def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site) -> None:
-    launcher, script = "native", str(sample_script.__file__)
+    launcher, script = "native", sample_scripts.TORCH[0]
     for node in NODES:
         site.agent(node)
     first = site.manager(launcher, script, *NODES)

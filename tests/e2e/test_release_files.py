@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bftrain import load_log, summaries
+from bftrain import load_log
 from bftrain.live.model.site_config import load as load_site
-from bftrain_replay.output import summary_json
 from tests.helpers.in_process import CommandLine
 from tests.helpers.local_daemon import LocalDaemon
+from tests.unit.replay.cases import without_times
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1.0"
 TABLES = ("tasks.csv", "decisions.csv", "allocations.csv", "campaigns.csv", "over_time.csv")
@@ -55,7 +55,7 @@ def test_its_log_and_tasks_replay_to_the_same_figures(
         assert now_lines[0][: len(before_lines[0])] == before_lines[0], "new columns come last"
         assert [line[: len(before_lines[0])] for line in now_lines] == before_lines, table
     results = [summary(files / name) for name in ("result", "again")]
-    before, now = (summaries.without_measured(result, summary_json.MEASURED) for result in results)
+    before, now = map(without_times, results)
     for machine in (before, now):
         machine.pop("versions")
         machine.pop("figures_sha256")  # of the settings too, of which there are more now

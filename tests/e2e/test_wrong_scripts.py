@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.tryout import sample_script_horovod
+from tests.helpers import sample_scripts
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.torch
@@ -106,7 +106,7 @@ EQUAL_SAMPLES = """
 def batch(position, rank, workers):
     return torch.ones(BATCH, 4)[rank::workers], torch.ones(BATCH, 1)[rank::workers]
 """
-HOROVOD = Path(sample_script_horovod.__file__).read_text().replace("from __future__ import annotations", "")
+HOROVOD = Path(sample_scripts.HOROVOD[0]).read_text().replace("from __future__ import annotations", "")
 DDP = """
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

@@ -12,8 +12,8 @@ import pytest
 from bftrain import registry
 from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import descendants, kill
-from bftrain_elastic.tryout import sample_script_horovod
 from tests.helpers.figures import Figures
+from tests.helpers.sample_scripts import HOROVOD
 from tests.helpers.stages import NODES
 from tests.helpers.storms import assert_never_behind_a_commit, storm
 
@@ -24,7 +24,7 @@ ROUNDS = 7
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[conformance.LocalStage]:
-    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), HOROVOD
     with conformance.LocalStage(make, script, nodes=("n1", "n2", "n3")) as running:
         yield running
 
@@ -32,7 +32,7 @@ def stage() -> Iterator[conformance.LocalStage]:
 def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
     """With agents that start for it, and all that they have to import first."""
     begun = time.monotonic()
-    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), HOROVOD
     with conformance.LocalStage(make, script, nodes=("n1", "n2", "n3")) as stage:
         task = stage.new("--steps", "1000000")
         stage.do("start", task, "n1")
@@ -47,7 +47,7 @@ def test_from_nothing_to_one_three_and_two_nodes(figures: Figures) -> None:
 
 
 def test_a_hundred_random_resizes_with_random_kills(figures: Figures) -> None:
-    make, script = registry.load("launcher", "horovod"), (str(sample_script_horovod.__file__),)
+    make, script = registry.load("launcher", "horovod"), HOROVOD
     with conformance.LocalStage(make, script, nodes=NODES) as stage:
         task = stage.new("--steps", "1000000")
         begun = time.monotonic()

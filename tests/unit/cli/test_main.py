@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from bftrain import BadInput, NotAvailable, UsageError, __version__, errors
+from bftrain import BadInput, BftrainError, NotAvailable, UsageError, __version__
 from bftrain.cli import main as program
 from tests.helpers.in_process import CommandLine
 
@@ -22,8 +22,7 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (UsageError("cannot be", fix="leave it"), 2, "bftrain: cannot be (leave it)\n"),
     (BadInput("is odd", where="file.csv:3"), 3, "bftrain: file.csv:3: is odd\n"),
     (NotAvailable("no licence", fix="buy one"), 4, "bftrain: no licence (buy one)\n"),
-    (errors.Fault("two tasks on one node"), 5, "bftrain: two tasks on one node\n"),
-    (errors.Interrupted("half is kept"), 130, "bftrain: half is kept\n"),
+    (BftrainError("two tasks on one node"), 5, "bftrain: two tasks on one node\n"),
     (KeyboardInterrupt(), 130, "bftrain: interrupted\n"),
     (click.Abort(), 130, "bftrain: interrupted\n"),
     (FileNotFoundError(errno.ENOENT, "No such file or directory", "log.npz"), 3, "bftrain: log.npz: No such file"),
