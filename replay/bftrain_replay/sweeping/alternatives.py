@@ -145,6 +145,8 @@ def outcomes_of(
 
     Return their outcomes by id, or ``None`` once ``watch`` returns false.
     """
+    # Two variations may be the same pass, such as earlier departures on a log that no node leaves
+    passes = tuple({job.id: job for job in passes}.values())
     outcomes: dict[str, PassOutcome] = {}
     at_work: dict[str, float] = {}
     going = True

@@ -10,7 +10,7 @@ import pytest
 import bftrain
 from bftrain import BadInput, UsageError, generate_log
 from tests.helpers.in_process import CommandLine
-from tests.unit.replay.cases import mix
+from tests.unit.replay.cases import log_of, mix
 
 LOG = generate_log(24, 3.0, 5)
 OF_THE_CALL = {"command", "figures_sha256", "log", "handback"}
@@ -46,6 +46,17 @@ def test_its_files_are_those_of_the_command(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="overwrite=True"):
         done.write(tmp_path / "out")
     done.write(tmp_path / "out", overwrite=True)
+
+
+def test_what_ifs_that_change_nothing_are_shown(
+    command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BFTRAIN_QUICK", "0")
+    path = tmp_path / "log.npz"
+    bftrain.save_log(log_of((0.0, "ab", ""), end_s=3600.0), path)  # no node leaves, so none can leave earlier
+    ended = command("assess", path, "-o", tmp_path / "out")
+    assert "is left out" not in ended.err
+    assert "Leaving on notice of 30 s" in ended.out
 
 
 def test_a_setting_that_is_none_is_named() -> None:
