@@ -70,7 +70,7 @@ class UnknownName(BadInput):
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> UnknownName:
         """Return the error for a ``name`` that is not in ``known``."""
-        return cls(f"no {kind} is called '{name}'", where=where, fix=suggestion(name, known))
+        return cls(f"no {kind.replace('_', ' ')} is called '{name}'", where=where, fix=suggestion(name, known))
 
 
 class NotAvailable(BftrainError):

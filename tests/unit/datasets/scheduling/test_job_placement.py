@@ -257,7 +257,7 @@ def test_settings_are_checked(log: Path) -> None:
 
 
 def test_what_is_not_there_is_refused(log: Path) -> None:
-    with pytest.raises(UnknownName, match=r"no queue_policy is called 'eazy' \(did you mean 'easy'\?\)"):
+    with pytest.raises(UnknownName, match=r"no queue policy is called 'eazy' \(did you mean 'easy'\?\)"):
         schedule(log, policy="eazy")
     with pytest.raises(BadInput, match="is not a time"):
         schedule(log, until="tomorrow")
