@@ -12,7 +12,6 @@ from bftrain.live.schedulers.backend import ALIVE, Pilot, PilotLimits, PilotStat
 from bftrain.live.schedulers.policy import PilotMoves, PilotPolicy, PilotPolicySettings
 
 MARKS = ("long", "mid", "short")
-BURST = 64
 
 
 @dataclass
@@ -22,6 +21,7 @@ class World:
     nodes: int
     rules: PilotPolicySettings
     most_jobs: int
+    together: bool = False
     wanted: int = 40
     holes: set[str] = field(default_factory=lambda: set(MARKS))  # lengths for which there is room
     main: int = 0
@@ -31,7 +31,7 @@ class World:
     ids: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self.stock = PilotPolicy(self.rules)
+        self.stock = PilotPolicy(self.rules, together=self.together)
         self.stock.limit(PilotLimits(submitted=self.most_jobs))
 
     @property
@@ -78,7 +78,7 @@ class World:
                 self.stock.failed(self.now, fails, alive)
                 break
             self.stock.submitted(number)
-            self.sent.append((self.now, number))
+            self.sent.append((self.now, 1 if self.together else number))  # commands
             for _ in range(number):
                 self.put(str(next(self.ids)), PilotState.WAITING, mark)
         return moves
@@ -141,11 +141,17 @@ SETTINGS = st.builds(
 
 
 @settings(max_examples=30, phases=[phase for phase in Phase if phase is not Phase.shrink])  # a world takes a while
-@given(SETTINGS, st.integers(1, 30), st.integers(1, 60), st.lists(EVENTS, max_size=30))
+@given(
+    SETTINGS,
+    st.integers(1, 30),
+    st.integers(1, 60),
+    st.sampled_from(["together", "alone"]),
+    st.lists(EVENTS, max_size=30),
+)
 def test_it_keeps_to_every_bound_and_fills_what_is_idle(
-    rules: PilotPolicySettings, nodes: int, most_jobs: int, events: list[tuple[str, object]]
+    rules: PilotPolicySettings, nodes: int, most_jobs: int, together: str, events: list[tuple[str, object]]
 ) -> None:
-    world = World(nodes, rules, most_jobs)
+    world = World(nodes, rules, most_jobs, together=together == "True")
     for event in events:
         world.happen(*event)
         world.step(event[1] if isinstance(event[1], Trouble) else None)
@@ -153,7 +159,7 @@ def test_it_keeps_to_every_bound_and_fills_what_is_idle(
     for begin, _ in world.sent:
         for end, _ in world.sent:
             within = sum(number for at, number in world.sent if begin <= at <= end)
-            assert end < begin or within <= BURST + (end - begin) * rules.submits_per_min / 60 + 1e-6
+            assert end < begin or within <= rules.submits_per_min * (1 + (end - begin) / 60) + 1e-6
 
     # Peace: every node that is ours to use is used before long, whichever lengths fit
     world.holes = world.holes or {MARKS[-1]}

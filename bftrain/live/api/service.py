@@ -250,6 +250,7 @@ class LiveService:
             steps=len(daemon.opened.journal),
             decision=last,
             hooks=resource_status.hooks(daemon),
+            commands_a_minute=daemon.opened.scheduler.facts().commands_a_minute,
             harvested=daemon.task_manager.ledger.days,
             remarks=tuple(one for one in daemon.remarks.latest if self._may_see(asks, one.text, one.time_s)),
             addresses=self.addresses,

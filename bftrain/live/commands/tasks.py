@@ -229,6 +229,15 @@ def pool_in_words(name: str, pool: PoolView) -> str:
     return f"{name}: {counted(pool.nodes, 'node')} ours by {pool.scheduler}"
 
 
+def scheduler_in_words(status: StatusView) -> str:
+    """Return the scheduler's name, and how often it was asked."""
+    from bftrain.text_formats import counted
+
+    if status.commands_a_minute is None:
+        return status.scheduler
+    return f"{status.scheduler}, {counted(status.commands_a_minute, 'command')} in the last minute"
+
+
 def hooks_in_words(status: StatusView) -> str:
     """Return the hooks' reports as text; empty if the site sets no spool."""
     if status.hooks is None:
@@ -311,7 +320,8 @@ def status_table(status: StatusView) -> RenderableType:
         ("decided", decided),
         ("hooks", hooks_in_words(status)),
         ("listens on", " ".join(status.addresses)),
-        ("runs", f"bftrain {status.version} as {status.user}, process {status.pid}, scheduler {status.scheduler}"),
+        ("runs", f"bftrain {status.version} as {status.user}, process {status.pid}"),
+        ("scheduler", scheduler_in_words(status)),
         *(("remark", f"{clock(one.time_s)}  {one.text}") for one in status.remarks[-_REMARKS:]),
     ]
     return table(f"live run {status.site}", ("", ""), [one for one in rows if one[1]], left=(0, 1))

@@ -231,6 +231,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     paused_until_s: Annotated[float | None, said("When a pause ends, if it does; seconds since 1970.")] = None
     decision: LastDecision | None = None
     hooks: Annotated[HooksView | None, said("What hooks reported; null where the site names no spool.")] = None
+    commands_a_minute: Annotated[
+        int | None, said("Commands to the batch scheduler in the last minute; null where none are needed.")
+    ] = None
     harvested: Annotated[tuple[Harvested, ...], said("The last days, today last.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("What was odd, the latest last.")] = ()
     addresses: Annotated[tuple[str, ...], said("Where it listens.")] = ()

@@ -14,8 +14,10 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from abc import ABC, abstractmethod
 from asyncio.subprocess import Process, SubprocessStreamProtocol
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -213,16 +215,28 @@ _OPTIONS: Final = (
 _KEPT: Final = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC"})
 
 
+_MINUTE_S: Final = 60.0
+
+
 class CommandRunner:
     """Runs commands, each for at most ``timeout_s``. ``more`` is added to their environment."""
 
     def __init__(self, *, timeout_s: float = 20.0, more: Mapping[str, str] | None = None) -> None:
         self._timeout_s = timeout_s
         self._env = {**environment(os.environ), **(more or {})}
+        self._begun: deque[float] = deque()  # when the commands of the last minute began
+
+    @property
+    def in_last_minute(self) -> int:
+        """The number of commands in the last minute: each costs the scheduler a request."""
+        while self._begun and self._begun[0] < time.monotonic() - _MINUTE_S:
+            self._begun.popleft()
+        return len(self._begun)
 
     async def __call__(self, command: Command) -> str:
         """Run a command and return its output; raise CommandFailed if it fails or takes too long."""
         argv, loop = command.argv, asyncio.get_running_loop()
+        self._begun.append(time.monotonic())
         try:
             # As ``create_subprocess_exec`` does, which keeps its transport to itself
             transport, protocol = await loop.subprocess_exec(
@@ -332,6 +346,7 @@ class PilotBackend(ABC):
     remedy: ClassVar[str] = ""  # where programs are missing
     cancels: ClassVar[tuple[str, ...]] = ()  # the command that cancels the jobs that follow
     troubles: ClassVar[Sequence[tuple[str, Trouble]]] = ()  # pattern in the output -> consequence; first match
+    together: bool = False  # whether one command submits any number of pilots
     avoids: bool = False  # whether pilots can be kept off some nodes
     unit: str = NODE
     partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots

@@ -102,6 +102,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots
     hooks: HookReport | None = None  # none without a spool
     pools: tuple[PoolFacts, ...] = ()
+    commands_a_minute: int | None = None  # that it ran in the last minute; none where it runs none
 
 
 class Scheduler(ABC):

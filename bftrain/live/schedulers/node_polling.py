@@ -65,8 +65,8 @@ class NodeWatch(Scheduler):
         return self._available()
 
     def facts(self) -> SchedulerFacts:
-        """Return what hooks reported."""
-        return SchedulerFacts(hooks=self.hooks.report)
+        """Return what hooks reported, and how many commands ran."""
+        return SchedulerFacts(hooks=self.hooks.report, commands_a_minute=self._run.in_last_minute)
 
     async def run(self, post: Post, agent: AgentOrder) -> None:  # noqa: ARG002 - agents run on all nodes already
         """Poll, and post changes."""

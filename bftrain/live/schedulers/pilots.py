@@ -59,8 +59,8 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     """Settings of all schedulers with pilots."""
 
     lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
-    poll_s: float = 10.0  # how long nothing may be known of changes that no agent tells of
-    plan_poll_s: float = 60.0  # how often planned jobs and drained nodes are asked for; 0: never
+    poll_s: float = 30.0  # how long nothing may be known of changes that no agent tells of
+    plan_poll_s: float = 90.0  # how often planned jobs and drained nodes are asked for; 0: never
     command_timeout_s: float = 20.0
     spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed
@@ -86,7 +86,11 @@ class PilotJobs(Scheduler):
         self.name, self.unit = batch.name, batch.unit
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
         self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
-        self._stock, self._hinted, self._busy = PilotPolicy(settings), asyncio.Event(), asyncio.Lock()
+        self._stock, self._hinted, self._busy = (
+            PilotPolicy(settings, together=batch.together),
+            asyncio.Event(),
+            asyncio.Lock(),
+        )
         self._post: Post = lambda _: None
         self._announced: dict[str, float | None] = {}  # node -> expected end of our use
         self._remarked: dict[str, str] = {}  # topic -> last remark
@@ -124,6 +128,7 @@ class PilotJobs(Scheduler):
             pilots={str(state): found[str(state)] for state in PilotState if state in ALIVE},
             partitions=self._batch.partitions,
             hooks=self.hooks.report,
+            commands_a_minute=self._run.in_last_minute,
         )
 
     def gpus_of(self, node: str) -> float:  # noqa: ARG002 - each pilot asks for as many

@@ -18,7 +18,6 @@ from bftrain.live.schedulers.backend import ALIVE, LATER, Pilot, PilotLimits, Pi
 from bftrain.values import checks
 
 MOST_WAITING: Final = 64  # however much there is to fill
-_BURST: Final = 64  # pilots that may be submitted at once after a rest
 _YOUNG_S: Final = 45.0  # who leaves by himself at this age has not worked: agents without a manager go after 30 s
 _GROWN_S: Final = 60.0  # who has reached this age works
 _CANCEL_AGAIN_S: Final = 15.0
@@ -46,7 +45,7 @@ class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 4  # pilots of each length that wait for an idle node
     reserve: int = 0  # nodes left idle, for those who do not want to wait for one
     max_nodes: int = 0
-    submits_per_min: float = 300.0
+    submits_per_min: float = 30.0  # commands; a minute's worth of them may run at once after a rest
 
     def __post_init__(self) -> None:
         checks.integer(self, "pending", at_least=1)
@@ -74,10 +73,13 @@ class _SeenPilot(msgspec.Struct, kw_only=True):
 
 
 class PilotPolicy:
-    """Decides on submitting and cancelling. Times are seconds on any monotonic clock."""
+    """Decides on submitting and cancelling. Times are seconds on any monotonic clock.
 
-    def __init__(self, settings: PilotPolicySettings) -> None:
-        self._settings = settings
+    ``together``: one command submits any number of pilots of one length.
+    """
+
+    def __init__(self, settings: PilotPolicySettings, *, together: bool = False) -> None:
+        self._settings, self._together = settings, together
         self._limits = PilotLimits()
         self._wanted = LATER
         self._aims: dict[str, int] = {}
@@ -86,7 +88,8 @@ class PilotPolicy:
         self.takes_turns = False  # too few may wait for all lengths, and each has had its turn in vain
         self._adapted_s: dict[str, float] = {}  # when the aim changed last, or was seen to be right
         self._held: frozenset[str] | None = None  # ids of those that held nodes when we looked last
-        self._tokens = float(_BURST)
+        self._burst = max(1.0, settings.submits_per_min)
+        self._tokens = self._burst  # commands that may run now
         self._tokens_at: float | None = None
         # Pilots in the queue when the scheduler said that is enough, and until when we believe it
         self._ceiling = LATER
@@ -109,8 +112,8 @@ class PilotPolicy:
         self._limits = limits
 
     def submitted(self, count: int) -> None:
-        """Record that pilots were submitted."""
-        self._tokens -= count
+        """Record that a command submitted pilots."""
+        self._tokens -= min(count, 1) if self._together else count
         if count:
             self._troubles = 0
 
@@ -276,15 +279,18 @@ class PilotPolicy:
         waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
         if self._tokens_at is not None:
             self._tokens += max(0.0, now_s - self._tokens_at) * self._settings.submits_per_min / 60
-        self._tokens, self._tokens_at = min(self._tokens, float(_BURST)), now_s
-        left = min(_whole(self._tokens), _whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
+        self._tokens, self._tokens_at = min(self._tokens, self._burst), now_s
+        commands = _whole(self._tokens)
+        left = min(_whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
         if now_s < self._resume_at or (now_s < self._ceiling_until and seen.alive >= self._ceiling):
             left = 0
         submit = []
         for waits, target in zip(seen.waiting.values(), targets, strict=True):
             count = max(0, min(target - len(waits), left))
+            count = count if self._together and commands else min(count, commands)
             submit.append(count)
             left -= count
+            commands -= min(count, 1) if self._together else count
         return tuple(submit)
 
     def _again(self, now_s: float, *, lacking: bool) -> float:

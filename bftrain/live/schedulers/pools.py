@@ -166,6 +166,7 @@ class SchedulerPools(Scheduler):
     def facts(self) -> SchedulerFacts:
         """Return what all pools know together; reports of hooks from the first pool that has some."""
         each = [(pool, pool.scheduler.facts()) for pool in self.pools]
+        commands = [found.commands_a_minute for _, found in each if found.commands_a_minute is not None]
         pilots = Counter[str]()
         for _, found in each:
             pilots.update(found.pilots or {})
@@ -180,6 +181,7 @@ class SchedulerPools(Scheduler):
                 PoolFacts(label=pool.settings.label, scheduler=pool.settings.name, nodes=len(pool.nodes))
                 for pool in self.pools
             ),
+            commands_a_minute=sum(commands) if commands else None,
         )
 
 

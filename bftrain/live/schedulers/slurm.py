@@ -150,6 +150,7 @@ class Slurm(PilotBackend):
         self._settings = settings
         self._grace_s = grace_s
         self.unit = unit
+        self.together = settings.arrays
         self.partitions = (settings.partition,) if settings.partition and not settings.qos else ()
         self._slots: dict[str, str] = {}  # of pilots of one GPU, by number
 

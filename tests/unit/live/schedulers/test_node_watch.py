@@ -225,6 +225,7 @@ async def test_a_command_gives_what_it_printed_and_is_given_what_it_reads() -> N
     run = CommandRunner(more={"SAID": "so"})
     assert await run(Command(argv=("/bin/sh", "-c", "cat; echo $SAID"), stdin="hello\n")) == "hello\nso\n"
     assert await run(Command(argv=("/bin/sh", "-c", "umask"))) == "0077\n"
+    assert run.in_last_minute == 2
 
 
 @in_a_loop

@@ -172,10 +172,18 @@ def test_submissions_keep_to_their_rate() -> None:
         count = sum(look(stock, [], second, marks=(LONG,)).submit)
         stock.submitted(count)
         sent += count
-    assert sent == 64 + 60
+    assert sent == 60 + 60
     moves = look(stock, [], 60.0, marks=(LONG,))
     assert moves.submit == (0,)
     assert moves.again_s == pytest.approx(1.0)
+
+
+def test_a_command_that_submits_many_counts_once() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=1), together=True)
+    assert look(stock, [], 0.0).submit == (64, 0), "one command a minute is all that is allowed"
+    stock.submitted(64)
+    assert look(stock, waiting(64), 30.0).submit == (0, 0)
+    assert look(stock, waiting(64), 60.0).submit == (0, 64)
 
 
 @pytest.mark.parametrize(
