@@ -193,6 +193,25 @@ def test_a_hole_before_a_planned_job_is_filled_by_a_pilot_that_fits(cluster: Slu
         del cluster.env["SLURM_TIME_FORMAT"]
 
 
+def test_nodes_are_expected_to_leave_where_a_reservation_begins(cluster: Slurm, tmp_path: Path) -> None:
+    reserved, other = cluster.nodes[:2]
+    maintenance = ("ReservationName=maint", "Users=root", "Flags=MAINT,IGNORE_JOBS", f"Nodes={reserved}")
+    with Pilots(cluster, tmp_path / "site", plan_poll_s=0.5, lengths_s=(86400.0,)) as pilots:
+
+        def left_s(node: str) -> float:
+            untils = [one.until_s for one in pilots.news if isinstance(one, Allowed) and node in one.nodes]
+            return (untils[-1] if untils and untils[-1] is not None else 0.0) - time.time()
+
+        pilots.wait_for(cluster.nodes)
+        wait_until(lambda: left_s(reserved) > 80_000, "its pilot may run for a day", pilots.tell)
+        cluster.run("scontrol", "create", "reservation", "StartTime=now+60minutes", "Duration=30", *maintenance)
+        try:
+            wait_until(lambda: 3_000 < left_s(reserved) <= 3_600, "the reservation comes first", pilots.tell)
+            assert left_s(other) > 80_000
+        finally:
+            cluster.run("scontrol", "delete", "ReservationName=maint")
+
+
 def test_a_restart_of_slurmctld_is_survived(tmp_path: Path) -> None:
     with Slurm(nodes=3) as own, Pilots(own, tmp_path / "site", command_timeout_s=2.0) as pilots:
         pilots.wait_for(own.nodes)

@@ -60,7 +60,7 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
 
     lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
     poll_s: float = 30.0  # how long nothing may be known of changes that no agent tells of
-    plan_poll_s: float = 90.0  # how often planned jobs and drained nodes are asked for; 0: never
+    plan_poll_s: float = 120.0  # how often planned jobs and drained nodes are asked for; 0: never
     command_timeout_s: float = 20.0
     spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed

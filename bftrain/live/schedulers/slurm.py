@@ -233,8 +233,10 @@ class Slurm(PilotBackend):
         return read_idle(await run(sinfo(self._settings.partition)))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
-        """Return from when on Slurm has planned jobs on nodes."""
-        return read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
+        """Return from when on Slurm has planned jobs on nodes, or reserves them."""
+        jobs = read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
+        reserved = read_reservations(await run(Command(argv=("scontrol", "show", "reservation", "--oneliner"))))
+        return reserved | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
 
     async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:
         """Return those of the nodes that administrators drain or reboot, with state and reason."""
@@ -297,6 +299,17 @@ def read_plans(said: str, name: str) -> dict[str, float]:
             continue
         for node in planned:
             plans[node] = min(start_s, plans.get(node, math.inf))
+    return plans
+
+
+def read_reservations(said: str) -> dict[str, float]:
+    """Parse from when on nodes are reserved, by reservations that have not begun."""
+    plans: dict[str, float] = {}
+    for row in (dict(_PAIR.findall(line)) for line in said.splitlines()):
+        start_s = _seconds(row.get("StartTime", ""))
+        if start_s is not None and row.get("State") == "INACTIVE":
+            for node in _nodes(row):
+                plans[node] = min(start_s, plans.get(node, math.inf))
     return plans
 
 
