@@ -1,4 +1,4 @@
-"""Worth: energy, carbon dioxide and money of a week's harvest. Energy is the extra over nodes that stay idle."""
+"""Worth: energy, carbon dioxide and money of a week's harvest. Energy is the extra over unused nodes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _GRAMS_A_TONNE: Final = 1e6
 
 
 class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Power of an idle and of a busy node, and prices of energy, its carbon dioxide and node-hours.
+    """Power of an idle, a busy and a powered-down node, and prices of energy, its carbon dioxide and node-hours.
 
-    Prices are in one currency, which is not named. ``None``: not known, so figures that need it are left out.
+    Prices are in one currency, which is not named. ``None``: not known, so figures that need it are left out; without
+    ``off_watts`` idle nodes stay powered.
     """
 
     idle_watts: float | None = None
     busy_watts: float | None = None
+    off_watts: float | None = None  # of one that is powered down while idle
     kwh_price: float | None = None
     co2_g_per_kwh: float | None = None
     node_hour_price: float | None = None
@@ -34,6 +36,16 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
             checks.reject(self, "busy_watts", "goes with idle_watts", "give both, as idle=100,busy=400")
         if self.idle_watts is not None and self.busy_watts is not None and self.busy_watts < self.idle_watts:
             checks.reject(self, "busy_watts", "is less than idle_watts", "give both, as idle=100,busy=400")
+        if self.off_watts is not None and (self.idle_watts is None or self.off_watts > self.idle_watts):
+            checks.reject(self, "off_watts", "is more than idle_watts", "give all three, as idle=100,busy=400,off=5")
+
+    @property
+    def extra_kw(self) -> float | None:
+        """The power of a busy node beyond that of an unused one."""
+        if self.idle_watts is None or self.busy_watts is None:
+            return None
+        unused_watts = self.idle_watts if self.off_watts is None else self.off_watts
+        return (self.busy_watts - unused_watts) / _WATTS_A_KW
 
 
 class WeeklyWorth(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +69,9 @@ def worth_of(prices: NodePrices, a_week: Callable[[float, float], EstimatedFigur
     value, all of the second draw energy.
     """
     value = None if prices.node_hour_price is None else a_week(prices.node_hour_price, 0.0)
-    if prices.idle_watts is None or prices.busy_watts is None:
+    extra_kw = prices.extra_kw
+    if extra_kw is None:
         return WeeklyWorth(value=value)
-    extra_kw = (prices.busy_watts - prices.idle_watts) / _WATTS_A_KW
     cost = net = None
     if prices.kwh_price is not None:
         cost = a_week(0.0, extra_kw * prices.kwh_price)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,23 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class NodeWatts(click.ParamType["Mapping[str, float]"]):
-    """Power of an idle and of a busy node."""
+    """Power of a node: idle, busy, and powered down where idle nodes are."""
 
-    name = "idle=W,busy=W"
+    name = "idle=W,busy=W[,off=W]"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, float]:
         """Read the text."""
         parts = dict(part.partition("=")[::2] for part in str(value).replace(" ", "").split(","))
         try:
-            idle_watts, busy_watts = float(parts["idle"]), float(parts["busy"])
+            found = {f"{state}_watts": float(parts[state]) for state in parts}
+            idle, busy = found["idle_watts"], found["busy_watts"]
         except (KeyError, ValueError):
             self.fail(f"{value!r} does not give both; write idle=150,busy=500", param, ctx)
-        if not 0.0 <= idle_watts <= busy_watts:
-            self.fail(f"{value!r}: a busy node draws no less than an idle one, as idle=150,busy=500", param, ctx)
-        return {"idle_watts": idle_watts, "busy_watts": busy_watts}
+        if unknown := parts.keys() - {"idle", "busy", "off"}:
+            self.fail(f"{value!r}: '{min(unknown)}' is not idle, busy or off", param, ctx)
+        if not 0.0 <= found.get("off_watts", 0.0) <= idle <= busy < math.inf:
+            self.fail(f"{value!r}: off, idle and busy in this order draw no less, as idle=150,busy=500", param, ctx)
+        return found
 
 
 @click.command(
@@ -45,7 +49,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 )
 @click.argument("files", nargs=-1, required=True, type=InputFile())
 @heading("What it is worth")
-@click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy counts as the extra of a busy one.")
+@click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy is the extra of a busy one.")
 @click.option("--price-kwh", type=click.FloatRange(min=0), help="Price of a kWh, in any currency.")
 @click.option("--co2", metavar="G/KWH", type=click.FloatRange(min=0), help="Grams of carbon dioxide of a kWh.")
 @click.option("--node-hour-price", type=click.FloatRange(min=0), help="What a node-hour is worth, in that currency.")

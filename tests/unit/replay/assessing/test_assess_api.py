@@ -59,6 +59,18 @@ def test_what_ifs_that_change_nothing_are_shown(
     assert "Leaving on notice of 30 s" in ended.out
 
 
+def test_where_idle_nodes_are_powered_down_energy_counts_from_there(command: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "log.npz"
+    bftrain.save_log(LOG, path)
+
+    def energy(watts: str, name: str) -> float:
+        ended = command("assess", path, "-o", tmp_path / name, "--node-watts", watts, "--quick", "--json", "-q")
+        return float(json.loads(ended.out)["worth"]["energy_kwh"]["median"])
+
+    off, on = energy("idle=100,busy=400,off=10", "off"), energy("idle=100,busy=400", "on")
+    assert off == pytest.approx(on * 390 / 300)
+
+
 def test_a_setting_that_is_none_is_named() -> None:
     with pytest.raises(UsageError, match=r"there is no setting 'max_task'.*did you mean 'max_tasks'"):
         bftrain.assess(LOG, max_task=3)  # type: ignore[call-arg]  # it is the test
