@@ -14,6 +14,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -43,13 +44,12 @@ _UNREADABLE: Final = {
 }
 _LOOK_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _LOG_MEMBER: Final = b".npy"  # of a bftrain log, which is a zip archive too
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\0": lzma.LZMAFile,
-    _ZSTD: lambda stream: io.BufferedReader(_Zstd(stream), _BLOCK_BYTES),
+    b"\x28\xb5\x2f\xfd": lambda stream: import_module("pyarrow").CompressedInputStream(stream, "zstd"),
 }
 # bz2 raises OSError, without a number, for damaged data
 _DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError)
@@ -104,23 +104,20 @@ class RawFile:
             check_unpacked(unpacked, max(size, self._raw.size), where=where, fix=_UNPACK)
 
         try:
-            self._stream, self._archive = _unpacked(
-                io.BufferedReader(self._raw, _BLOCK_BYTES), where, self._damage, check
-            )
-            head, self._stream = _peek(self._stream, HEAD_BYTES, check)
+            stream = io.BufferedReader(self._raw, _BLOCK_BYTES)
+            self._stream, self._archive = _unpacked(stream, where, self._damage, check)
+            head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
             if self._damage and not head:
                 raise self._damage[0]
+            self.head = head.removeprefix(_MARK_BYTES)
+            if (foreign := _foreign_format(self.head)) is not None:
+                raise BadInput(foreign[0], where=where, fix=foreign[1])
         except _DAMAGED as error:
             self._close()
             raise BadInput(f"cannot be unpacked: {error}", where=where, fix="fetch the file again") from error
         except BadInput:
             self._close()
             raise
-        self.head = head.removeprefix(_MARK_BYTES)
-        foreign = _foreign_format(self.head)
-        if foreign is not None:
-            self._close()
-            raise BadInput(foreign[0], where=where, fix=foreign[1])
 
     def __enter__(self) -> Self:
         return self
@@ -223,50 +220,40 @@ class _Buffered(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
-class _ResumedStream(io.RawIOBase):
-    """The part already read of a stream, followed by the rest. It ends at damage, which is stored in ``damage``.
+class _Unpacked(io.RawIOBase):
+    """An unpacked stream, which ends where its damage begins; ``damage`` receives the error.
 
     ``check`` is called with the number of bytes so far.
     """
 
     def __init__(
-        self,
-        head: bytes,
-        rest: _Buffered,
-        check: Callable[[int], object],
-        damage: list[Exception] | None = None,
-        most: int = _BLOCK_BYTES,
+        self, packed: _Buffered, check: Callable[[int], object], damage: list[Exception], most: int = _BLOCK_BYTES
     ) -> None:
+        self._packed = packed
         self._check = check
-        self._count = 0
-        self._head = head
-        self._rest = rest
         self._damage = damage
         self._most = most
-        self._over = False
+        self._count = 0
+        self._has_ended = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
-        block, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
-        block = block or self._next(len(buffer))
-        buffer[: len(block)] = block
-        self._count += len(block)
-        self._check(self._count)
-        return len(block)
-
-    def _next(self, size: int) -> bytes:
-        if self._over:
-            return b""
-        try:
-            return self._rest.read1(min(size, self._most))  # not read(), which would lose data before the damage
-        except _DAMAGED as error:
-            if self._damage is None:
-                raise
-            self._damage.append(error)
-            self._over = True
-            return b""
+        filled = 0
+        while filled < len(buffer) and not self._has_ended:
+            try:
+                # Not read(), which would lose data before the damage
+                block = self._packed.read1(min(len(buffer) - filled, self._most))
+            except _DAMAGED as error:
+                self._damage.append(error)
+                block = b""
+            buffer[filled : filled + len(block)] = block
+            filled += len(block)
+            self._has_ended = not block
+            self._check(self._count + filled)
+        self._count += filled
+        return filled
 
 
 def _foreign_format(head: bytes) -> tuple[str, str] | None:
@@ -283,24 +270,18 @@ def _foreign_format(head: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _peek(stream: io.BufferedReader, count: int, check: Callable[[int], object]) -> tuple[bytes, io.BufferedReader]:
-    """Return the first bytes of a stream, and the stream including them; a pipe may deliver them in pieces."""
-    head = stream.read(count)
-    return head, io.BufferedReader(_ResumedStream(head, stream, check), _BLOCK_BYTES)
-
-
 def _unpacked(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
     """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
-    head, stream = _peek(stream, _LOOK_BYTES, check)
+    head = stream.peek(_LOOK_BYTES)[:_LOOK_BYTES]
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark) and _LOG_MEMBER not in head:
             raise BadInput(what, where=where, fix=fix)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
-        packed = _ResumedStream(b"", opener(stream), check, damage)
-        head, stream = _peek(io.BufferedReader(packed, _BLOCK_BYTES), _LOOK_BYTES, check)
+        stream = io.BufferedReader(_Unpacked(opener(stream), check, damage), _BLOCK_BYTES)
+        head = stream.peek(_LOOK_BYTES)[:_LOOK_BYTES]
     return _first_member(stream, where, damage, check) if head[_TAR_MARK] == b"ustar" else (stream, None)
 
 
@@ -312,23 +293,6 @@ def _copied(stream: IO[bytes], closing: ExitStack) -> IO[bytes]:
     return copy
 
 
-class _Zstd(io.RawIOBase):
-    """Unpacks zstd by pyarrow."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - takes a moment
-
-        self._inner = pa.CompressedInputStream(stream, "zstd")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
-        block = self._inner.read(len(buffer))
-        buffer[: len(block)] = block
-        return len(block)
-
-
 def _first_member(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile]:
@@ -337,6 +301,6 @@ def _first_member(
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None
         if file is not None:
-            content = _ResumedStream(b"", cast("_Buffered", file), check, damage, _MEMBER_BYTES)
+            content = _Unpacked(cast("_Buffered", file), check, damage, _MEMBER_BYTES)
             return io.BufferedReader(content, _BLOCK_BYTES), archive
     raise BadInput(_NO_FILE[0], where=where, fix=_NO_FILE[1])
