@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrain import BadInput, EventLog, ImportOptions, NodeState
 from bftrain.nodesets import expand
-from bftrain_datasets.importing import occupancy
+from bftrain_datasets.importing import job_columns, occupancy
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.pipeline import all_idle
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
@@ -60,7 +60,7 @@ def end_of(job: Job) -> float:
 def test_a_log_is_what_a_model_of_every_second_says(
     jobs: list[Job], window: tuple[int | None, int | None], known: list[str] | None, part: int
 ) -> None:
-    occupancy._PAIRS_AT_ONCE = part  # noqa: SLF001 - machines too large for a test are built in parts
+    job_columns._PAIRS_AT_ONCE = part  # noqa: SLF001 - machines too large for a test are built in parts
     low, high = window
     options = ImportOptions(
         nodes=tuple(known) if known else None,

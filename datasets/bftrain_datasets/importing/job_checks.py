@@ -27,12 +27,8 @@ from bftrain_datasets.importing.machine_nodes import (
     SURE,
     UNKNOWN,
     Expand,
-    HeldNodes,
-    MachineNodes,
     NodeSets,
     Units,
-    is_range_of,
-    shares_of,
 )
 from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJobTable
 from bftrain_datasets.log import time_formats
@@ -74,7 +70,7 @@ class RecordIntake(FindingsTally):
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
         self.stays_so_far = JobStays()
         self._rows: list[tuple[Any, ...]] = []  # jobs that are not checked yet
-        self.sets = NodeSets()
+        self.sets = NodeSets(self.options, self, self.stays_so_far.add_sets)
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
         self.reports_outages: bool | None = None  # False if only another file could report them
@@ -92,7 +88,6 @@ class RecordIntake(FindingsTally):
         self.file_names: list[str] = []
         self.file_number = 0  # of the file being read, from 1 on
         self.preemptible_seen: set[str] = set()  # partitions from the options in which jobs ran
-        self.machine = MachineNodes(self.options.nodes, self)
         self._clusters: dict[str, str] = {}  # cluster -> its first place
 
     @property
@@ -104,12 +99,12 @@ class RecordIntake(FindingsTally):
     @property
     def size(self) -> int:
         """The number of nodes as far as known, or of GPUs or cores if these are counted."""
-        return self.unit_count or len(self.machine.places) or self.options.node_count or self.capacity or 0
+        return self.unit_count or len(self.sets.places) or self.options.node_count or self.capacity or 0
 
     @property
     def node_names(self) -> tuple[str, ...]:
         """The nodes that jobs held, or those in the options."""
-        return tuple(self.machine.places)
+        return tuple(self.sets.places)
 
     def begin_file(self, name: str) -> None:
         """Begin a file; later rows come from it."""
@@ -154,13 +149,13 @@ class RecordIntake(FindingsTally):
             self.unuse("missing_time", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
             for end_s in closed.lost_ends_s:
                 self.doubt(None, end_s, 1)
-        same = self.machine.spellings()
+        same = self.sets.spellings()
         if same:
             first = next(iter(same))
             self.note("notation", count=len(same), where=f"{first} = {same[first]}")
-            self.stays.rename_nodes(self.machine.join(same))
+            self.stays.rename_nodes(self.sets.join(same))
             self.outages.rename(same)
-        self.outages.rename(self.machine.known_as(self.outages.names))
+        self.outages.rename(self.sets.known_as(self.outages.names))
         options = self.options
         declared = options.down or options.down_nodes or options.down_suspected
         if self.reports_outages is False and len(self.stays) and not (declared or options.counts):
@@ -195,7 +190,7 @@ class RecordIntake(FindingsTally):
 
     def name_node(self, name: str) -> None:
         """Record that the machine has this node, whether or not a job ever holds it."""
-        self.machine.name(name)
+        self.sets.name(name)
 
     def job(  # noqa: PLR0913 - all but four are options by name
         self,
@@ -325,7 +320,7 @@ class RecordIntake(FindingsTally):
         self.has_states = True
         self.observed(time_s)
         for name in nodes:
-            if self.machine.is_fixed and name not in self.machine.places:
+            if self.sets.is_fixed and name not in self.sets.places:
                 self.note("unknown_nodes")
                 continue
             self.states.add(time_s, name, state)
@@ -345,7 +340,7 @@ class RecordIntake(FindingsTally):
         self.has_states = True
         self.begin_many(rows)
         self.use_many(rows)
-        wanted = [name for name in node_names if not self.machine.is_fixed or name in self.machine.places]
+        wanted = [name for name in node_names if not self.sets.is_fixed or name in self.sets.places]
         if len(wanted) < len(node_names):
             self.note("unknown_nodes", count=len(node_names) - len(wanted))
         place_of = {name: self.states.place(name) for name in wanted}
@@ -365,48 +360,6 @@ class RecordIntake(FindingsTally):
         self.count_times.append(time_s)
         self.count_active.append(active)
         self.count_total.append(total)
-
-    def held_by(self, number: int, count: int, rows: int) -> int:
-        """Return the number of the expanded node set that rows hold, or that has the reason to reject them."""
-        sets = self.sets
-        text, held = sets.texts[number], sets.held(number)
-        if self.options.unit != NODE:
-            if held is None:
-                held = self._units_held(text, sets.expand_of(number), sets.units_of(number))
-                sets.keep(number, held, sure=False)
-            if count and held.node_count and held.node_count != count and not held.reason:
-                return sets.odd(HeldNodes(0, reason="bad_nodes"))
-            if held.assumed:
-                self.note(held.assumed, count=rows)
-            return number
-        may_be_range = text[0].isdigit()
-        if count and may_be_range and is_range_of(count, text):
-            self.note("notation", count=rows)
-            return self.held_by(sets.number(f"[{text}]"), count, 0)
-        if held is None:
-            held = self.machine.held(text, sets.expand_of(number), count)
-            if held.reason and held.unknown:  # another number of nodes than recorded
-                return sets.odd(held)
-            sets.keep(number, held, sure=not may_be_range)
-        if count and held.size + held.unknown != count and not held.reason:
-            return sets.odd(HeldNodes(0, held.size + held.unknown, reason="bad_nodes"))
-        return number
-
-    def _units_held(self, nodes: str, expand: Expand, units: Units) -> HeldNodes:
-        """Return the GPUs or cores that jobs hold, by node."""
-        try:
-            if units is None:
-                return HeldNodes(0, reason="bad_nodes")
-            total = units if isinstance(units, int) else sum(max(number, 1) for _, number in shares_of((), units))
-            named = total and nodes and not self.options.counts
-            held = self.machine.held_with_units(nodes, units, expand) if named else HeldNodes(total)
-        except ValueError:
-            return HeldNodes(0, reason="bad_nodes")
-        if not held.size + held.unknown:
-            held.reason = "no_usage"
-        elif held.size > MOST_NODES:
-            return HeldNodes(0, reason="bad_value")
-        return held
 
 
 def _sizes(sizes: Sequence[int]) -> Places:
@@ -534,12 +487,11 @@ class _Check:
         if rows.size:
             key = self._sets[rows] * (MOST_NODES + 3) + count[rows]
             _, first, kind, times = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-            numbers = np.empty(first.size, dtype=np.int64)
-            for place in np.argsort(first).tolist():
-                row = int(rows[first[place]])
-                self._go_to(row)
-                numbers[place] = intake.held_by(int(self._sets[row]), int(count[row]), int(times[place]))
-            sets.write()
+            order = np.argsort(first)
+            at, numbers = rows[first[order]], np.empty(first.size, dtype=np.int64)
+            numbers[order] = sets.resolve(
+                self._sets[at], count[at], times[order], lambda at_row: self._go_to(int(at[at_row]))
+            )
             self._sets = self._sets.copy()
             self._sets[rows] = numbers[kind]
             facts[:, rows] = sets.facts[:, self._sets[rows]]
@@ -554,8 +506,6 @@ class _Check:
             return
         table, intake = self._table, self._intake
         stays = intake.stays_so_far
-        used = np.unique(self._sets[rows])
-        intake.sets.store(used[used >= 0], stays.add_set)
         for name, number in (("unknown_nodes", unknown), ("notation", repeated)):
             some = rows[number[rows] > 0]
             if some.size:

@@ -1,20 +1,22 @@
-"""Jobs as columns: JobTable has the rows of a reader, JobStays those used; many millions fit into memory."""
+"""Jobs as columns: JobTable has the rows of a reader, JobStays those used, HeldSpans one for each of their nodes."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bftrain.errors import BadInput
-from bftrain_datasets.importing.machine_nodes import Units
+from bftrain_datasets.importing.machine_nodes import Units, ranges_from
 
 MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
+_PAIRS_AT_ONCE: Final = 1 << 20
 _LINE_BITS: Final = 40  # of a place, which combines a file number and a line number
 
 
@@ -171,12 +173,14 @@ class JobStays:
         """Return name hash and start of jobs that ended outside the window."""
         return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
-    def add_set(self, nodes: Sequence[int], units: Sequence[int] = ()) -> int:
-        """Add a set of nodes and return its number; ``units`` are the number held of each, if counted."""
-        self._set_nodes.extend(nodes)
+    def add_sets(self, nodes: ArrayLike, sizes: ArrayLike, units: Sequence[int] = ()) -> int:
+        """Add sets of nodes, concatenated; return the number of the first. ``units`` are counted for each node."""
+        ends = self._set_offsets[-1] + np.cumsum(sizes, dtype=np.int64)
+        self._set_offsets.frombytes(ends.tobytes())
+        self._set_nodes.frombytes(np.asarray(nodes, dtype=np.int32).tobytes())
         self._set_units.extend(units)
-        self._set_offsets.append(len(self._set_nodes))
-        return len(self._set_offsets) - 2
+        self._check_pairs()
+        return len(self._set_offsets) - 1 - ends.size
 
     def rename_nodes(self, places: Sequence[int]) -> None:
         """Replace the node at each index by the one in ``places``."""
@@ -196,7 +200,7 @@ class JobStays:
             kept.frombytes(column.astype(kept.typecode, copy=False).tobytes())
 
     def _check_pairs(self) -> None:
-        if self._pairs > MOST_PAIRS:
+        if max(self._pairs, len(self._set_nodes)) > MOST_PAIRS:
             raise BadInput(
                 f"more than {MOST_PAIRS:,} pairs of a job and a node",
                 fix="import it in parts: --window A..B reads only what falls into a part of the time",
@@ -255,3 +259,52 @@ def file_and_line(place: int) -> tuple[int, int]:
 def files_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the file numbers of these places."""
     return places >> _LINE_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSpans:
+    """Every (job, node) pair of part of the nodes, ordered by node and start; ``row`` is the job's row.
+
+    If GPUs or cores are counted, ``units`` are the number held of each node, or a slot (see ``StayColumns``).
+    """
+
+    node: NDArray[np.int32]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    row: NDArray[np.int64]
+    units: NDArray[np.int32] | None = None
+
+
+def spans_by_node(
+    jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
+) -> Iterator[HeldSpans]:
+    """Yield every (job, node) pair within the observed time, for part of the nodes at a time to bound memory."""
+    rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
+    rows = rows[np.argsort(np.maximum(jobs.start[rows], begin_s), kind="stable")]  # then pairs need no second key
+    sets = jobs.sets[rows]
+    sizes = np.diff(jobs.set_offsets)
+    weight = np.zeros(node_count, dtype=np.int64)
+    np.add.at(weight, jobs.set_nodes, np.repeat(np.bincount(sets, minlength=sizes.size), sizes))
+    part = np.cumsum(weight) // _PAIRS_AT_ONCE
+    for number in np.unique(part).tolist():
+        low, high = np.searchsorted(part, [number, number + 1]).tolist()
+        inside = np.flatnonzero((jobs.set_nodes >= low) & (jobs.set_nodes < high))
+        offsets = np.searchsorted(inside, jobs.set_offsets)
+        counts = np.diff(offsets)[sets]
+        member = ranges_from(offsets[sets], counts)
+        node = jobs.set_nodes[inside][member]
+        fits = high - low <= np.iinfo(np.uint16).max  # NumPy sorts 16-bit numbers without comparisons
+        order = np.argsort((node - low).astype(np.uint16) if fits else node, kind="stable")
+        row = np.repeat(rows, counts)[order]
+        start, end = np.maximum(jobs.start[row], begin_s), np.minimum(jobs.end[row], end_s)
+        units = jobs.set_units[inside][member[order]] if jobs.set_units.size else None
+        yield HeldSpans(node[order], start, end, row, units)
+
+
+def latest_ends(first: NDArray[np.bool_], end: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each span the latest end of it and all before it in its group; ``first`` marks where groups begin."""
+    reach = np.empty_like(end)
+    bounds = [*np.flatnonzero(first).tolist(), end.size]
+    for low, high in pairwise(bounds):
+        np.maximum.accumulate(end[low:high], out=reach[low:high])
+    return reach

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
-from bftrain.nodesets import LONGEST_NAME, MOST_NODES, ONE_BRACKET
+from bftrain.node_units import NODE
+from bftrain.nodesets import LONGEST_NAME, MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.import_options import ImportOptions
 
 MOST_KNOWN: Final = 1 << 25  # letters and nodes of the known node sets, to bound memory
 MOST_OF_A_NODE: Final = 1 << 16  # GPUs or cores
@@ -22,8 +23,16 @@ _NUMBERS: Final = re.compile(r"\d[\d,]*-[\d,-]*\Z")
 _NAME: Final = re.compile(r"[^\s,\[\]]+\Z")
 _LIST: Final = re.compile(r"\[[^\[\]]*\]\Z")
 _AROUND_NAMES: Final = " \t\"'"
-_MOST_DIGITS: Final = 15
+# Node sets that are read in columns: ``n[01-04,7]`` or ``n7``, with few digits
+_PLAIN_SET: Final = r"^(?P<stem>|[A-Za-z_.-][\w.-]*?)(?:\[(?P<ranges>\d[\d,-]*)\]|(?P<number>\d{1,9}))$"
+_RANGE: Final = r"^(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$"
+_NUMBER_BITS: Final = 32  # of a node's key, which combines a numbered stem and a number
+_NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
+_MOST_DIGITS: Final = 9
 
+_UNKNOWN, _STRANGER = -2, -1  # places of nodes that were not looked up yet, and of those of no machine
+
+Places = NDArray[np.int64]
 Expand = Callable[[str], Sequence[str]]
 Share = tuple[str, int]  # a node, and the number of its GPUs or cores; or if negative a slot, -1 being the first
 Units = int | tuple[Share, ...] | None  # the sum over all nodes of a job, or its shares; None if unreadable
@@ -84,25 +93,34 @@ SIZE, UNKNOWN, REPEATED, REASON, STORED, SURE = range(6)  # rows of ``NodeSets.f
 
 
 class NodeSets:
-    """Numbers the node sets of jobs as written, so that each is expanded once.
+    """Numbers the nodes of a machine, and the node sets of jobs as written, so that each set is expanded once.
 
-    ``facts[:, number]`` are the size of a set, -1 if it is not known yet, its numbers of other nodes and of repeated
-    names, the index of its reason in ``OF_NODES`` or -1, its number in ``JobStays``, or -1 until a job uses it,
-    and 1 if all of that is the same for jobs with any count of nodes.
+    ``places`` are the nodes: given ones in their order, others at their first mention. ``facts[:, number]`` are the
+    size of a set, -1 if it is not known yet, its numbers of other nodes and of repeated names, the index of its reason
+    in ``OF_NODES`` or -1, its number in ``JobStays`` or -1, and 1 if all of that is the same for jobs with any count.
     """
 
-    def __init__(self) -> None:
-        self.facts: NDArray[np.int64]
+    def __init__(
+        self, options: ImportOptions, tally: FindingsTally, add_sets: Callable[[Any, Any, Sequence[int]], int]
+    ) -> None:
+        self.places = {name: place for place, name in enumerate(options.nodes or ())}
+        self.is_fixed = options.nodes is not None
+        self._options = options
+        self._tally = tally
+        self._add_sets = add_sets
+        self.facts: Places
         self.clear()
 
     def clear(self) -> None:
         """Forget all sets, to bound memory."""
+        self._stems: dict[tuple[str, int], int] = {}  # stems with their number of digits, numbered
+        self._keys = np.zeros(0, dtype=np.int64)  # the known numbered nodes, sorted, and their places
+        self._key_places = np.zeros(0, dtype=np.int64)
         self.texts: list[str] = []
         self._numbers: dict[Hashable, int] = {}
         self._expands: dict[int, Expand] = {}
         self._units: dict[int, Units] = {}
-        self._held: dict[int, HeldNodes] = {}  # sets that no job has used yet
-        self._fresh: list[tuple[int, ...]] = []  # facts to write, each with its number
+        self._of_units: dict[int, tuple[int, str]] = {}  # nodes of a set with units, and what is assumed of it
         self._size = 0
         self.facts = np.full((6, 1), -1, dtype=np.int64)
 
@@ -130,6 +148,83 @@ class NodeSets:
         found = map(self._numbers.get, texts)
         return [self.number(text) if number is None else number for text, number in zip(texts, found, strict=True)]
 
+    def size_of(self, number: int) -> int:
+        """Return the size of a node set, or 0 if unreadable, without adding its nodes to the machine."""
+        text = self.texts[number]
+        try:
+            return len(set(self._expands.get(number, expand_set)(text))) if text else 0
+        except ValueError:
+            return 0
+
+    def resolve(self, numbers: Places, counts: Places, times: Places, go_to: Callable[[int], object]) -> Places:
+        """Expand node sets where necessary; return for each set and recorded count the set that ``times`` rows hold.
+
+        The returned set has the reason to reject the rows, if there is one. ``go_to`` goes to the place of a set.
+        """
+        known = self.facts[SIZE, numbers] >= 0
+        fresh, at = np.unique(np.where(known, -1, numbers), return_inverse=True)
+        ranges = self._ranges_of(fresh.tolist())
+        plain = (ranges.sizes[at] > 0) & ((counts == 0) | (counts == ranges.sizes[at]))
+        chosen, first = np.unique(at[plain], return_index=True)
+        order = np.argsort(first)  # new nodes are numbered in the order of the rows
+        chosen, first = chosen[order], np.flatnonzero(plain)[first[order]]
+        nodes, sizes = ranges.nodes(chosen), ranges.sizes[chosen]
+        unknown = np.flatnonzero(self._places_of(nodes) == _UNKNOWN)
+        new, index = np.unique(nodes[unknown], return_index=True)
+        tasks = list(zip(np.repeat(first, sizes)[unknown[index]].tolist(), index.tolist(), new.tolist(), strict=True))
+        tasks += [(row, 0, _UNKNOWN) for row in np.flatnonzero(~plain).tolist()]
+        found, places, stems = numbers.copy(), dict[int, int](), list(self._stems)
+        for row, _, node in sorted(tasks):
+            go_to(row)
+            if node == _UNKNOWN:
+                found[row] = self._held_by(int(numbers[row]), int(counts[row]), int(times[row]))
+            else:
+                stem, digits = stems[node >> _NUMBER_BITS]
+                places[node] = self._place(f"{stem}{node & _NUMBER_MASK:0{digits}d}")
+                self._check_places()
+        self._keys = np.concatenate((self._keys, np.fromiter(places, np.int64)))
+        self._key_places = np.concatenate((self._key_places, np.fromiter(places.values(), np.int64)))
+        by_key = np.argsort(self._keys)
+        self._keys, self._key_places = self._keys[by_key], self._key_places[by_key]
+        self._store(fresh[chosen], sizes, self._places_of(nodes))
+        return found
+
+    def _ranges_of(self, numbers: Sequence[int]) -> _Ranges:
+        """Return the ranges of node sets in the usual form; the others have no ranges."""
+        usual = self._options.unit == NODE
+        texts = (
+            self.texts[number] if usual and number not in self._expands and number >= 0 else "" for number in numbers
+        )
+        return _Ranges.of([text if text.isascii() else "" for text in texts], self._stems)
+
+    def _places_of(self, nodes: Places) -> Places:
+        """Return the places of numbered nodes, ``_STRANGER`` for those of no machine, or ``_UNKNOWN``."""
+        if not self._keys.size:
+            return np.full(nodes.size, _UNKNOWN, dtype=np.int64)
+        index = np.minimum(np.searchsorted(self._keys, nodes), self._keys.size - 1)
+        return np.where(self._keys[index] == nodes, self._key_places[index], _UNKNOWN)
+
+    def _place(self, name: str) -> int:
+        places = self.places
+        return places.get(name, _STRANGER) if self.is_fixed else places.setdefault(name, len(places))
+
+    def _store(self, numbers: Places, sizes: Places, places: Places) -> None:
+        """Store expanded sets, whose places are concatenated."""
+        if not numbers.size:
+            return
+        kept = places >= 0
+        held = np.add.reduceat(kept, np.cumsum(sizes) - sizes, dtype=np.int64)
+        stored = self._add_sets(places[kept], held, ()) + np.arange(numbers.size)
+        self.facts[:, numbers] = (
+            held,
+            sizes - held,
+            np.zeros_like(held),
+            np.full_like(held, -1),
+            stored,
+            np.ones_like(held),
+        )
+        self._size += places.size
+
     def _new(self, text: str) -> int:
         self.texts.append(text)
         self._size += len(text) + 8
@@ -137,98 +232,78 @@ class NodeSets:
             self.facts = np.append(self.facts, np.full_like(self.facts, -1), axis=1)
         return len(self.texts) - 1
 
-    def odd(self, held: HeldNodes) -> int:
-        """Number a node set that serves no other jobs."""
-        return self.keep(self._new(""), held)
-
-    def expand_of(self, number: int) -> Expand:
-        """Return the function that turns the text into names."""
-        return self._expands.get(number, expand_set)
-
-    def units_of(self, number: int) -> Units:
-        """Return the GPUs or cores held of the nodes."""
-        return self._units.get(number, 0)
-
-    def held(self, number: int) -> HeldNodes | None:
-        """Return a set that is expanded, without its places if these are stored; None if it is not."""
-        held = self._held.get(number)
-        if held is None and self.facts[SIZE, number] >= 0:
-            size, unknown, repeated, *_ = self.facts[:, number].tolist()
-            return HeldNodes(size, unknown, repeated)
-        return held
-
-    def keep(self, number: int, held: HeldNodes, *, sure: bool = True) -> int:
-        """Keep an expanded set; its facts are written by the next ``write``."""
-        self._held[number] = held
-        self._size += len(held.nodes)
+    def _keep(self, number: int, held: HeldNodes, *, sure: bool = True) -> int:
+        stored = self._add_sets(held.nodes, [len(held.nodes)], held.units) if held.nodes else -1
         reason = OF_NODES.index(held.reason) if held.reason else -1
-        self._fresh.append((held.size, held.unknown, held.repeated, reason, -1, sure, number))
+        self.facts[:, number] = held.size, held.unknown, held.repeated, reason, stored, sure
+        self._size += len(held.nodes)
         return number
 
-    def write(self) -> None:
-        """Write the facts of all sets kept since the last call."""
-        if self._fresh:
-            *facts, numbers = np.array(self._fresh, dtype=np.int64).T
-            self.facts[:, numbers] = facts
-            self._fresh.clear()
+    def _rejected(self, size: int) -> int:
+        """Number a node set of another size than recorded."""
+        return self._keep(self._new(""), HeldNodes(0, size, reason="bad_nodes"))
 
-    def store(self, numbers: NDArray[np.int64], add_set: Callable[[Sequence[int], Sequence[int]], int]) -> None:
-        """Pass the places of sets that are used for the first time to ``add_set``, and keep its numbers for them."""
-        for number in numbers[self.facts[STORED, numbers] < 0].tolist():
-            held = self._held.get(number)
-            if held is not None and held.nodes:
-                self.facts[STORED, number] = add_set(held.nodes, held.units)
-                if held.units:
-                    held.nodes = held.units = ()  # what is assumed of units counts for later jobs too
-                else:
-                    del self._held[number]
+    def _held_by(self, number: int, count: int, rows: int) -> int:
+        """Return the number of the expanded node set that rows hold, or that has the reason to reject them."""
+        text, expand = self.texts[number], self._expands.get(number, expand_set)
+        if self._options.unit != NODE:
+            if self.facts[SIZE, number] < 0:
+                held = self._units_held(text, expand, self._units.get(number, 0))
+                self._of_units[number] = held.node_count, held.assumed
+                self._keep(number, held, sure=False)
+            node_count, assumed = self._of_units[number]
+            if count and node_count and node_count != count and self.facts[REASON, number] < 0:
+                return self._rejected(0)
+            if assumed:
+                self._tally.note(assumed, count=rows)
+            return number
+        may_be_range = text[0].isdigit()
+        if count and may_be_range and is_range_of(count, text):
+            self._tally.note("notation", count=rows)
+            return self._held_by(self.number(f"[{text}]"), count, 0)
+        if self.facts[SIZE, number] < 0:
+            held = self._held(text, expand, count)
+            if held.reason and held.unknown:
+                return self._rejected(held.unknown)
+            self._keep(number, held, sure=not may_be_range)
+        size, unknown, _, reason, *_ = self.facts[:, number].tolist()
+        return self._rejected(size + unknown) if count and size + unknown != count and reason < 0 else number
 
-    def size_of(self, number: int) -> int:
-        """Return the size of a node set, or 0 if unreadable, without adding its nodes to the machine."""
-        text = self.texts[number]
+    def _held(self, text: str, expand: Expand, recorded_count: int) -> HeldNodes:
+        """Return the nodes of a set as written; ``recorded_count`` is their number in the record, or 0."""
         try:
-            return len(set(self.expand_of(number)(text))) if text else 0
+            names = expand(text)
         except ValueError:
-            return 0
+            names = _listed(text)
+            if not names:
+                return HeldNodes(0, reason="bad_nodes")
+            self._tally.note("notation")
+        written = list(dict.fromkeys(names))
+        if recorded_count and len(written) != recorded_count:  # not trusted, so its names are not added to the machine
+            return HeldNodes(0, len(written), reason="bad_nodes")
+        nodes = [place for name in written if (place := self._place(name)) >= 0]
+        self._check_places()
+        return HeldNodes(len(nodes), len(written) - len(nodes), len(names) - len(written), nodes)
 
+    def _units_held(self, text: str, expand: Expand, units: Units) -> HeldNodes:
+        """Return the GPUs or cores that jobs hold, by node."""
+        try:
+            if units is None:
+                return HeldNodes(0, reason="bad_nodes")
+            total = units if isinstance(units, int) else sum(max(number, 1) for _, number in shares_of((), units))
+            named = total and text and not self._options.counts
+            held = self._held_with_units(text, units, expand) if named else HeldNodes(total)
+        except ValueError:
+            return HeldNodes(0, reason="bad_nodes")
+        if not held.size + held.unknown:
+            held.reason = "no_usage"
+        elif held.size > MOST_NODES:
+            return HeldNodes(0, reason="bad_value")
+        return held
 
-class MachineNodes:
-    """Assigns each node its index: given nodes in their order, others at their first mention."""
-
-    def __init__(self, nodes: Sequence[str] | None, tally: FindingsTally) -> None:
-        self.places = {name: place for place, name in enumerate(nodes or ())}
-        self.is_fixed = nodes is not None
-        self._tally = tally
-        # For each stem and number of digits the places of numbered nodes, -1 for nodes of no machine
-        self._numbered: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-
-    def name(self, node: str) -> None:
-        """Add a node."""
-        if not self.is_fixed:
-            self.places.setdefault(node, len(self.places))
-
-    def spellings(self) -> Mapping[str, str]:
-        """Return names that differ from another in case, or by the domain in one of them, with that other name."""
-        return {} if self.is_fixed else same_nodes(self.places)
-
-    def known_as(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the names that are other spellings of a known node, such as with a domain, with that node's name."""
-        strange = [name for name in names if name not in self.places]
-        same = same_nodes((*self.places, *strange)) if strange else {}
-        known = {same.get(name, name): name for name in self.places}
-        return {name: known[short] for name in strange if (short := same.get(name, name)) in known}
-
-    def join(self, same: Mapping[str, str]) -> list[int]:
-        """Merge names of the same node; return the new index of each former index."""
-        kept = {name: place for place, name in enumerate(name for name in self.places if name not in same)}
-        moved = [kept[same.get(name, name)] for name in self.places]
-        self.places = kept
-        self._numbered.clear()
-        return moved
-
-    def held_with_units(self, nodes: str, units: int | tuple[Share, ...], expand: Expand) -> HeldNodes:
+    def _held_with_units(self, text: str, units: int | tuple[Share, ...], expand: Expand) -> HeldNodes:
         """Return the units held of each node; raise ``ValueError`` if unreadable."""
-        names = list(dict.fromkeys(expand(nodes)))
+        names = list(dict.fromkeys(expand(text)))
         shares = shares_of(names, units)
         found = [(place, number) for name, number in shares if (place := self._place(name)) >= 0]
         self._check_places()
@@ -244,73 +319,93 @@ class MachineNodes:
             assumed="hosts_incomplete" if summed else "units_assumed" if counted else "",
         )
 
-    def held(self, text: str, expand: Expand, recorded_count: int) -> HeldNodes:
-        """Return the nodes of a set as written; ``recorded_count`` is their number in the record, or 0."""
-        found = self._of_one_bracket(text, recorded_count) if expand is expand_set and text[-1:] == "]" else None
-        if found is not None:
-            return found
-        try:
-            names = expand(text)
-        except ValueError:
-            names = _listed(text)
-            if not names:
-                return HeldNodes(0, reason="bad_nodes")
-            self._tally.note("notation")
-        written = list(dict.fromkeys(names))
-        if recorded_count and len(written) != recorded_count:  # not trusted, so its names are not added to the machine
-            return HeldNodes(0, len(written), reason="bad_nodes")
-        nodes = [place for name in written if (place := self._place(name)) >= 0]
-        self._check_places()
-        return HeldNodes(len(nodes), len(written) - len(nodes), len(names) - len(written), nodes)
-
-    def _place(self, name: str) -> int:
-        places = self.places
-        return places.get(name, -1) if self.is_fixed else places.setdefault(name, len(places))
-
-    def _of_one_bracket(self, text: str, recorded_count: int) -> HeldNodes | None:
-        """Return the nodes of a set such as ``n[1-4,7]`` without the names of those known; None for other forms."""
-        match = ONE_BRACKET.match(text)
-        if match is None or match[3] or len(match[1]) > LONGEST_NAME - _MOST_DIGITS:
-            return None
-        stem, pieces = match[1], _spans(match[2])
-        size = sum(len(span) for _, span in pieces)
-        if not 0 < size <= MOST_NODES:
-            return None
-        if len(pieces) > 1 and len({number for _, span in pieces for number in span}) < size:
-            return None
-        if recorded_count and size != recorded_count:
-            return HeldNodes(0, size, reason="bad_nodes")
-        nodes = list[int]()
-        for width, span in pieces:
-            known = self._numbered[stem, width]
-            try:
-                nodes += [known[number] for number in span]
-            except KeyError:
-                for number in span:
-                    place = known[number] = self._place(f"{stem}{number:0{width}d}")
-                    nodes.append(place)
-                self._check_places()
-        if self.is_fixed:
-            nodes = [place for place in nodes if place >= 0]
-        return HeldNodes(len(nodes), size - len(nodes), 0, nodes)
-
     def _check_places(self) -> None:
         if len(self.places) > MOST_NODES:
             raise BadInput(f"more than {MOST_NODES:,} different nodes", where=self._tally.where, fix="name --nodes")
 
+    def name(self, node: str) -> None:
+        """Add a node to the machine."""
+        if not self.is_fixed:
+            self.places.setdefault(node, len(self.places))
 
-def _spans(text: str) -> list[tuple[int, range]]:
-    """Return the ranges in ``01-04,7``, each with its number of digits; none for other forms."""
-    spans = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or len(part) > _MOST_DIGITS:
-            return []
-        span = range(int(first), int(last if dash else first) + 1)
-        if not 0 < len(span) <= MOST_NODES:
-            return []
-        spans.append((len(first), span))
-    return spans
+    def spellings(self) -> Mapping[str, str]:
+        """Return names that differ from another in case, or by the domain in one of them, with that other name."""
+        return {} if self.is_fixed else same_nodes(self.places)
+
+    def known_as(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the names that are other spellings of a known node, such as with a domain, with that node's name."""
+        strange = [name for name in names if name not in self.places]
+        same = same_nodes((*self.places, *strange)) if strange else {}
+        known = {same.get(name, name): name for name in self.places}
+        return {name: known[short] for name in strange if (short := same.get(name, name)) in known}
+
+    def join(self, same: Mapping[str, str]) -> list[int]:
+        """Merge names of the same node, after all sets are expanded; return the new index of each former index."""
+        kept = {name: place for place, name in enumerate(name for name in self.places if name not in same)}
+        moved = [kept[same.get(name, name)] for name in self.places]
+        self.places = kept
+        return moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Node sets as ranges of keys: set ``i`` has ``sizes[i]`` nodes in the ranges from ``offsets[i]`` on.
+
+    A range has ``counts`` keys from ``keys`` on. The size of sets in other forms is -1.
+    """
+
+    sizes: Places
+    offsets: Places
+    keys: Places
+    counts: Places
+
+    @classmethod
+    def of(cls, texts: Sequence[str], stems: dict[tuple[str, int], int]) -> _Ranges:
+        """Parse node sets; new stems are added with their number of digits, and numbered."""
+        import pyarrow as pa  # noqa: PLC0415 - takes a moment
+        from pyarrow import compute  # noqa: PLC0415
+
+        def texts_of(found: Any, place: int) -> Any:  # noqa: ANN401 - of Arrow
+            return compute.fill_null(compute.struct_field(found, [place]), "")
+
+        sets = compute.extract_regex(pa.array(texts, pa.string()), _PLAIN_SET)
+        stem, listed, number = (texts_of(sets, place) for place in range(3))
+        alone = compute.if_else(compute.equal(stem, ""), "", number)  # a number without a stem may be anything
+        pieces = compute.split_pattern(compute.if_else(compute.equal(listed, ""), alone, listed), ",")
+        offsets = pieces.offsets.to_numpy().astype(np.int64)
+        bounds = compute.extract_regex(pieces.flatten(), _RANGE)
+        low_text, high_text = (texts_of(bounds, place) for place in range(2))
+        high_text = compute.if_else(compute.equal(high_text, ""), low_text, high_text)
+        numbers = (compute.if_else(compute.equal(text, ""), "0", text) for text in (low_text, high_text))
+        low, high = (text.cast(pa.int64()).to_numpy(zero_copy_only=False) for text in numbers)
+        which = np.repeat(np.arange(len(texts)), np.diff(offsets))
+        digits = compute.binary_length(low_text).to_numpy(zero_copy_only=False)
+        encoded = stem.dictionary_encode()
+        kind, code_of = np.unique(encoded.indices.to_numpy()[which] * (_MOST_DIGITS + 1) + digits, return_inverse=True)
+        parts = (divmod(code, _MOST_DIGITS + 1) for code in kind.tolist())
+        names = ((encoded.dictionary[place].as_py(), width) for place, width in parts)
+        code = np.array([stems.setdefault(name, len(stems)) for name in names], dtype=np.int64)[code_of]
+        order = np.lexsort((low, which))
+        ordered_set, ordered_low = which[order], low[order]
+        twice = (ordered_set[1:] == ordered_set[:-1]) & (ordered_low[1:] <= high[order][:-1])
+        odd = (digits == 0) | (high < low) | (high - low >= MOST_NODES)
+        odd[order[1:][twice]] = True
+        counts = np.where(odd, 0, high - low + 1)
+        sizes = np.bincount(which, counts, minlength=len(texts)).astype(np.int64)
+        stem_lengths = compute.binary_length(stem).to_numpy(zero_copy_only=False)
+        long = (sizes > MOST_NODES) | (stem_lengths > LONGEST_NAME - _MOST_DIGITS)
+        sizes[(np.bincount(which, odd, minlength=len(texts)) > 0) | long] = -1
+        return cls(sizes, offsets, (code << _NUMBER_BITS) + low, counts)
+
+    def nodes(self, chosen: Places) -> Places:
+        """Return the keys of all nodes of these sets, concatenated."""
+        pieces = ranges_from(self.offsets[chosen], self.offsets[chosen + 1] - self.offsets[chosen])
+        return ranges_from(self.keys[pieces], self.counts[pieces])
+
+
+def ranges_from(starts: Places, counts: Places) -> Places:
+    """Return the numbers of consecutive ranges, each from its start on."""
+    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def is_range_of(count: int, nodes: str) -> bool:

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.node_units import slot_name
 from bftrain.nodesets import expand
-from bftrain_datasets.importing.held_spans import HeldSpans, latest_ends, spans_by_node
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import StayColumns
+from bftrain_datasets.importing.job_columns import HeldSpans, StayColumns, latest_ends, spans_by_node
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
 
@@ -129,7 +128,7 @@ class _Use:
         node, start, end, unit = held.node[order], held.start[order], held.end[order], units[order]
         numbered = unit < 0
         first = np.concatenate(([True], (node[1:] != node[:-1]) | (unit[1:] != unit[:-1])))
-        reach = latest_ends(np.cumsum(first), end)
+        reach = latest_ends(first, end)
         gap = np.concatenate(([True], start[1:] > reach[:-1])) | first | ~numbered
         begins = np.flatnonzero(gap)
         lasts = np.append(begins[1:], node.size) - 1

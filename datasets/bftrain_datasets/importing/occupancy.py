@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.node_units import NODE
-from bftrain.nodesets import natural_order
-from bftrain_datasets.importing.held_spans import HeldSpans, latest_ends, spans_by_node
+from bftrain.nodesets import expand, fold, natural_order
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import StayColumns, files_of
+from bftrain_datasets.importing.job_columns import HeldSpans, StayColumns, files_of, latest_ends, spans_by_node
 from bftrain_datasets.importing.node_slots import NodeSlots
-from bftrain_datasets.importing.partitions import partitions_of
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
@@ -143,23 +141,18 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
     last = np.full(len(names), -np.inf)
     node_failed = np.isin(jobs.place, np.array(intake.failed_places, dtype=np.int64))
     for held in pieces:
-        if held.node.size == 0:
-            node, start, end = held.node, held.start, held.end
-        else:
-            group = np.cumsum(np.concatenate(([0], held.node[1:] != held.node[:-1])))
-            reach = latest_ends(group, held.end)
-            _note_overlaps(held, reach, jobs, intake)
-            new_node = np.ones(held.node.size, dtype=np.bool_)
-            new_node[1:] = held.node[1:] != held.node[:-1]
-            gap = np.ones(held.node.size, dtype=np.bool_)
-            gap[1:] = held.start[1:] > reach[:-1]
-            touching = np.flatnonzero(~new_node[1:] & (held.start[1:] == reach[:-1])) + 1
-            if touching.size:
-                first = intake.place_name(int(jobs.place[held.row[touching[0]]]))
-                intake.note("short_gaps", count=int(touching.size), where=first)
-            firsts = np.flatnonzero(new_node | gap)
-            lasts = np.append(firsts[1:], held.node.size) - 1
-            node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
+        if not held.node.size:
+            continue
+        same_node = held.node[1:] == held.node[:-1]
+        reach = latest_ends(np.append(True, ~same_node), held.end)
+        _note_overlaps(held, same_node, reach, jobs, intake)
+        touching = np.flatnonzero(same_node & (held.start[1:] == reach[:-1])) + 1
+        if touching.size:
+            first = intake.place_name(int(jobs.place[held.row[touching[0]]]))
+            intake.note("short_gaps", count=int(touching.size), where=first)
+        bounds = np.flatnonzero(~same_node | (held.start[1:] > reach[:-1])) + 1
+        firsts, lasts = np.append(0, bounds), np.append(bounds, held.node.size) - 1
+        node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
         failed = node_failed[held.row]
         intake.failed_nodes.append((place_of[held.node[failed]], held.end[failed]))
         np.maximum.at(last, node, end)
@@ -296,14 +289,60 @@ def _observed_until(
     return started_s
 
 
-def _note_overlaps(held: HeldSpans, reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake) -> None:
+def _note_overlaps(
+    held: HeldSpans, same_node: NDArray[np.bool_], reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake
+) -> None:
     """Count stays that begin while the node is still held, by another job or by the same one."""
-    over = np.flatnonzero((held.node[1:] == held.node[:-1]) & (held.start[1:] < reach[:-1])) + 1
-    if over.size == 0:
-        return
+    over = np.flatnonzero(same_node & (held.start[1:] < reach[:-1])) + 1
     both_s = np.minimum(held.end[over], reach[over - 1]) - held.start[over]
     twice = jobs.job[held.row[over]] == jobs.job[held.row[over - 1]]
     for name, these in (("shared", ~twice), ("held_twice", twice)):
         if these.any():
             first = intake.place_name(int(jobs.place[held.row[over[these][0]]]))
             intake.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
+
+
+MOST_PARTITIONS: Final = 100  # more of them are users or projects by another name
+
+
+def partitions_of(
+    jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, nodes: Sequence[str]
+) -> dict[str, str]:
+    """Return the node set of each partition; a node counts for that whose jobs held it longest in the time observed.
+
+    Nothing if the jobs that are kept were in one partition, in none, or in too many.
+    """
+    rows = np.flatnonzero(keep & (jobs.queue >= 0) & (jobs.sets >= 0))
+    queues = np.unique(jobs.queue[rows])
+    if not 1 < queues.size <= MOST_PARTITIONS:
+        return {}
+    held_s = np.maximum(np.minimum(jobs.end[rows], end_s) - np.maximum(jobs.start[rows], begin_s), 0.0)
+    sizes = np.diff(jobs.set_offsets)
+    longest_s, found = np.zeros(len(nodes)), np.full(len(nodes), -1)
+    for queue in queues.tolist():
+        of_queue = jobs.queue[rows] == queue
+        by_set = np.bincount(jobs.sets[rows[of_queue]], held_s[of_queue], minlength=sizes.size)
+        by_node = np.bincount(jobs.set_nodes, np.repeat(by_set, sizes), minlength=len(nodes))
+        found[by_node > longest_s] = queue
+        longest_s = np.maximum(longest_s, by_node)
+    sets = {}
+    for queue in np.unique(found[found >= 0]).tolist():
+        names = [nodes[place] for place in np.flatnonzero(found == queue).tolist()]
+        sets[jobs.queue_names[queue]] = _node_set(names)
+    return sets if all(sets.values()) else {}
+
+
+def _node_set(names: Sequence[str]) -> str:
+    """Write names as a node set that reads back as these; nothing if that cannot be done."""
+    plain = ",".join(names)
+    if not plain.isascii() or _names_in(plain) != list(names):
+        return ""
+    short = fold(names)
+    return short if sorted(_names_in(short)) == sorted(names) else plain  # long sets of several brackets do not
+
+
+def _names_in(text: str) -> list[str]:
+    try:
+        return expand(text)
+    except ValueError:
+        return []

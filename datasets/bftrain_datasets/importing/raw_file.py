@@ -104,14 +104,13 @@ class RawFile:
             check_unpacked(unpacked, max(size, self._raw.size), where=where, fix=_UNPACK)
 
         try:
-            stream = io.BufferedReader(self._raw, _BLOCK_BYTES)
+            stream: io.BufferedReader = io.BufferedReader(self._raw, _BLOCK_BYTES)
             self._stream, self._archive = _unpacked(stream, where, self._damage, check)
             head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
             if self._damage and not head:
                 raise self._damage[0]
             self.head = head.removeprefix(_MARK_BYTES)
-            if (foreign := _foreign_format(self.head)) is not None:
-                raise BadInput(foreign[0], where=where, fix=foreign[1])
+            _check_format(self.head, where)
         except _DAMAGED as error:
             self._close()
             raise BadInput(f"cannot be unpacked: {error}", where=where, fix="fetch the file again") from error
@@ -256,18 +255,20 @@ class _Unpacked(io.RawIOBase):
         return filled
 
 
-def _foreign_format(head: bytes) -> tuple[str, str] | None:
-    """Return a description of unsupported content, still packed or not, and advice; ``None`` for text and tables."""
+def _check_format(head: bytes, where: str) -> None:
+    """Raise an error for content that is neither text nor a table, still packed or not."""
     begin = head[:_LOOK_BYTES]
+    problem: tuple[str, str] | None = None
     if begin.startswith((*_PACKING, _ZIP)) and _LOG_MEMBER not in begin:
-        return "packed twice", "unpack it once"
-    if len(begin) >= len(_PAGES[0]) and any(begin[::2]) != any(begin[1::2]):
-        return _UTF_16
-    if b"\0" not in begin and b"\n" not in begin and begin.count(b"\r") > 1:
-        return "lines that end in CR alone, as on old Macs", "convert it first: tr '\\r' '\\n' < FILE"
-    if begin.lstrip().lower().startswith(_PAGES):
-        return "a page of the web (HTML), not a file of records", "save its table as CSV"
-    return None
+        problem = "packed twice", "unpack it once"
+    elif len(begin) >= len(_PAGES[0]) and any(begin[::2]) != any(begin[1::2]):
+        problem = _UTF_16
+    elif b"\0" not in begin and b"\n" not in begin and begin.count(b"\r") > 1:
+        problem = "lines that end in CR alone, as on old Macs", "convert it first: tr '\\r' '\\n' < FILE"
+    elif begin.lstrip().lower().startswith(_PAGES):
+        problem = "a page of the web (HTML), not a file of records", "save its table as CSV"
+    if problem is not None:
+        raise BadInput(problem[0], where=where, fix=problem[1])
 
 
 def _unpacked(
