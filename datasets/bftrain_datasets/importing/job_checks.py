@@ -17,7 +17,16 @@ from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally, RowCounts
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
-from bftrain_datasets.importing.job_columns import BAD_TIME, JobStays, JobTable, Texts, file_and_line, key_of, place_of
+from bftrain_datasets.importing.job_columns import (
+    BAD_TIME,
+    JobStays,
+    JobTable,
+    Texts,
+    file_and_line,
+    key_of,
+    place_of,
+    time_cell,
+)
 from bftrain_datasets.importing.machine_nodes import (
     OF_NODES,
     REASON,
@@ -223,11 +232,23 @@ class RecordIntake(FindingsTally):
             number = self.sets.number(nodes, expand, units)
         else:
             number = self.sets.number(nodes, expand) if nodes else -1
-        start_s, end_s = (math.nan if at is None else BAD_TIME if at != at else at for at in (start_s, end_s))  # noqa: PLR0124 - NaN
         submit_s = math.nan if submit_s is None else submit_s
         where = (self.place(), self.turn, on_use)
         self._rows.append(
-            (job, start_s, end_s, number, count, queue, user, submit_s, preempted, node_failed, most, *where)
+            (
+                job,
+                time_cell(start_s),
+                time_cell(end_s),
+                number,
+                count,
+                queue,
+                user,
+                submit_s,
+                preempted,
+                node_failed,
+                most,
+                *where,
+            )
         )
         if len(self._rows) == _ROWS_AT_ONCE:
             self.settle()

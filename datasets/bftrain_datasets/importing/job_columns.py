@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
 _PAIRS_AT_ONCE: Final = 1 << 20
 _LINE_BITS: Final = 40  # of a place, which combines a file number and a line number
+
+
+def time_cell(time_s: float | None) -> float:
+    """Return a time as in ``JobTable``: NaN for None, and ``BAD_TIME`` for NaN."""
+    return np.nan if time_s is None else BAD_TIME if math.isnan(time_s) else time_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,22 @@ def columns_of(
     return rows, [table.column(name).combine_chunks() for name in wanted]
 
 
+def chosen(column: Column, rows: NDArray[np.bool_]) -> Column:
+    """Return some of the cells."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
+    return column.filter(pa.array(rows))
+
+
+def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDArray[np.int64]) -> list[Column]:
+    """Return columns with further rows, in this order."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
+    further = [pa.array(cells, pa.string()) for cells in zip(*more, strict=True)]
+    whole = [pa.concat_arrays(pair) for pair in zip(columns, further, strict=True)] if columns else further
+    return [column.take(pa.array(order)) for column in whole]
+
+
 def listed(column: Column, nothing: frozenset[str]) -> Texts:
     """Return a column of texts that hardly repeat; those in ``nothing``, in any case, count as none."""
     import pyarrow as pa  # noqa: PLC0415 - takes a moment

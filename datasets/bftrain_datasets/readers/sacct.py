@@ -19,19 +19,20 @@ have any order. Files without a header have the columns of Open XDMoD, or of ``-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
+from bftrain.files import BYTE_ORDER_MARK
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
-from bftrain_datasets.importing.job_columns import JobTable, Texts
+from bftrain_datasets.importing.job_columns import JobTable, Texts, time_cell
 from bftrain_datasets.importing.machine_nodes import Units
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import (
@@ -42,18 +43,19 @@ from bftrain_datasets.importing.text_cells import (
     moment_of,
     moments,
     names_slurm_jobs,
-    nodes_of,
     units_in,
     unquoted,
 )
 from bftrain_datasets.importing.text_columns import (
     Column,
     by_text,
+    chosen,
     coded,
     columns_of,
     contains,
     lengths_of,
     listed,
+    merged,
     times_of,
 )
 from bftrain_datasets.log.time_formats import span_s
@@ -98,11 +100,11 @@ tells_units: Final = True
 HEADER_WITHIN: Final = 5  # lines
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
+BOM: Final = BYTE_ORDER_MARK.encode()
 SEPARATORS: Final = "|\t;,"
 MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # below a header
-_CLOSING: Final = ""  # the cell behind the last separator of a closed line
+_TIMES: Final = ("start", "end", "elapsedraw", "elapsed")
 _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})
-_MOST_UNUSUAL: Final = 0.01  # of the lines of a block; with more of them all are read one by one
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 # A configuring job waits for nodes that it already holds
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
@@ -131,7 +133,6 @@ class _Layout:
         count_place = self.places.get("nnodes")
         self.tells_nodes = count_place is not None and plain[count_place] not in ASKED
         self.units = {GPU: "alloctres" in self.places, CORE: bool({"alloctres", "alloccpus"} & self.places.keys())}
-        self.pick = itemgetter(*(self.places.get(column, self.width) for column in JOB_COLUMNS))
 
     def complete(self) -> bool:
         return "jobid" in self.places and all(column in self.places for column in NEEDED)
@@ -204,167 +205,119 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     layout = _layout_for(intake.options.columns, file.head)
     intake.reports_outages = bool(intake.reports_outages)
     for first, block in file.blocks():
-        number, rest = first, block
-        while layout is None and rest:
-            line, _, rest = rest.partition(b"\n")
-            layout = _read_line(number, line, layout, file, intake)
-            number += 1
-        if layout is not None and rest:
-            layout = _read_block(number, rest, layout, file, intake)
+        for number, header, lines in _below_headers(first, block.removeprefix(BOM) if first == 1 else block):
+            layout = header or layout
+            while layout is None and lines:
+                raw, _, rest = lines.partition(b"\n")
+                line = file.text(raw, number)
+                layout = _headless(line)
+                if _is_rule(line):
+                    raise BadInput("columns cut to a width", where=file.name, fix="use sacct with --parsable2")
+                if layout is None:
+                    _skip(line, number, intake)
+                    number, lines = number + 1, rest  # noqa: PLW2901 - the rest of the part
+            if layout is not None and lines:
+                _read_lines(number, lines, layout, file, intake)
     if layout is None:
         raise BadInput("no header, and unknown columns", where=file.name, fix=f"list {WANTED} by --columns")
 
 
-def _read_line(number: int, raw: bytes, layout: _Layout | None, file: RawFile, intake: RecordIntake) -> _Layout | None:
-    """Read any line; return the layout of those that follow."""
-    line, unit = file.text(raw, number), intake.options.unit
-    if not line.strip() or line.startswith(MARKDOWN_RULE):
-        return layout
-    header = _header_of(line) if "tart" in line or "TART" in line else None  # of Start or start_time
-    if header is not None:
-        return header
-    intake.row(number)
-    layout = layout or _headless(line)
-    cells = layout.cells(line) if layout else None
-    if layout is not None and cells is None:
-        cells = layout.torn(line)
-        if cells is not None:
-            intake.note("notation")
-    if layout is None or cells is None:
-        if layout is None and _is_rule(line):
-            raise BadInput("columns cut to a width", where=file.name, fix="use sacct with --parsable2")
+def _below_headers(first: int, block: bytes) -> Iterator[tuple[int, _Layout | None, bytes]]:
+    """Yield the parts of a block below each header, if any, with the number of the first line and the layout."""
+    begin, layout = 0, None
+    for mark in re.finditer(b"tart|TART", block):  # of Start or start_time
+        line = block.rfind(b"\n", 0, mark.start()) + 1
+        if line < begin:
+            continue
+        end = block.find(b"\n", mark.end())
+        end = len(block) if end < 0 else end
+        header = _header_of(block[line:end].decode(errors="replace").rstrip("\r"))
+        if header is not None:
+            yield first + block.count(b"\n", 0, begin), layout, block[begin : max(begin, line - 1)]
+            begin, layout = min(end + 1, len(block)), header
+    yield first + block.count(b"\n", 0, begin), layout, block[begin:]
+
+
+def _skip(line: str, number: int, intake: RecordIntake) -> None:
+    """Set a line aside that does not fit the columns, unless it is empty or a rule."""
+    if line.strip() and not line.startswith(MARKDOWN_RULE):
+        intake.row(number)
         intake.set_aside("malformed")
-        return layout
-    if not layout.units.get(unit, True):
-        needed = "AllocTRES" if unit == GPU else "AllocTRES or AllocCPUS"
-        what = f"no column has the {in_words_of(unit, 'nodes')} of a job"
-        raise BadInput(what, where=file.name, fix=f"add {needed} to the columns of sacct")
-    _add_job(layout.pick([*cells, ""]), intake, tells_nodes=layout.tells_nodes)
-    return layout
 
 
-def _read_block(first: int, block: bytes, layout: _Layout, file: RawFile, intake: RecordIntake) -> _Layout | None:
-    """Read the usual lines of a block in columns, and the others one by one."""
-    found = _columns_of_block(block, layout, intake)
-    if found is not None:
-        rows, columns = found
-        times = _job_times(columns, intake)
-        usual = np.zeros(block.count(b"\n") + 1, dtype=np.bool_)
-        usual[rows[times.usual]] = True
-        others = np.flatnonzero(~usual)
-        if others.size <= _MOST_UNUSUAL * usual.size:
-            table = _table_of(rows, columns, times, first, layout, intake).rows(times.usual)
-            return _read_mixed(first, block, table, others, layout, file, intake)
-    next_layout: _Layout | None = layout
-    for number, line in enumerate(block.split(b"\n"), first):
-        next_layout = _read_line(number, line, next_layout, file, intake)
-    return next_layout
-
-
-def _read_mixed(
-    first: int,
-    block: bytes,
-    table: JobTable,
-    others: NDArray[np.int64],
-    layout: _Layout,
-    file: RawFile,
-    intake: RecordIntake,
-) -> _Layout | None:
-    begin, next_layout = 0, layout
-    lines = block.split(b"\n") if others.size else []
-    for place in others.tolist():
-        end = int(np.searchsorted(table.lines, first + place))
-        intake.take(table.rows(slice(begin, end)))
-        begin = end
-        next_layout = _read_line(first + place, lines[place], layout, file, intake) or layout
-    intake.take(table.rows(slice(begin, None)))
-    return next_layout
-
-
-def _columns_of_block(
-    block: bytes, layout: _Layout, intake: RecordIntake
-) -> tuple[NDArray[np.int64], dict[str, Column]] | None:
-    """Return the usual lines and their columns; None if the block has a header, or cells that need a closer look."""
-    if layout.padded or not layout.units.get(intake.options.unit, True) or _has_header(block):
-        return None
+def _read_lines(first: int, block: bytes, layout: _Layout, file: RawFile, intake: RecordIntake) -> None:
+    """Read lines of one layout: the usual ones in columns, and the others one by one."""
     names = [name for name in JOB_COLUMNS if name in layout.places]
     places = [layout.places[name] for name in names]
-    if layout.closed:
-        places.append(layout.width)
-    found = columns_of(block, layout.separator, layout.width + layout.closed, places)
-    if found is None:
+    closing = [layout.width] if layout.closed else []
+    found = (
+        None if layout.padded else columns_of(block, layout.separator, layout.width + layout.closed, places + closing)
+    )
+    rows, columns = found or (np.zeros(0, dtype=np.int64), [])
+    if columns:
+        usual = lengths_of(columns[0]) > 0  # an empty line has empty cells
+        if layout.closed:
+            usual &= lengths_of(columns.pop()) == 0
+        rows, columns = rows[usual], columns if usual.all() else [chosen(column, usual) for column in columns]
+    lines = block.split(b"\n") if rows.size <= block.count(b"\n") else []
+    odd_rows, odd_cells = [], []
+    for row in np.setdiff1d(np.arange(len(lines)), rows).tolist():
+        cells = _odd_cells(file.text(lines[row], first + row), first + row, layout, intake)
+        if cells is not None:
+            odd_rows.append(row)
+            odd_cells.append([cells[place] for place in places])
+    if odd_rows:
+        rows = np.append(rows, odd_rows)
+        columns = merged(columns, odd_cells, np.argsort(rows))
+        rows.sort()
+    if rows.size and not layout.units.get(intake.options.unit, True):
+        needed = "AllocTRES" if intake.options.unit == GPU else "AllocTRES or AllocCPUS"
+        what = f"no column has the {in_words_of(intake.options.unit, 'nodes')} of a job"
+        raise BadInput(what, where=file.name, fix=f"add {needed} to the columns of sacct")
+    if rows.size:
+        table = _table_of(rows + first, dict(zip(names, columns, strict=True)), layout, intake)
+        intake.take(table)
+
+
+def _odd_cells(line: str, number: int, layout: _Layout, intake: RecordIntake) -> list[str] | None:
+    """Return the cells of any line; set it aside if they do not fit the columns."""
+    if not line.strip() or line.startswith(MARKDOWN_RULE):
         return None
-    rows, columns = found
-    return rows, dict(zip((*names, _CLOSING) if layout.closed else names, columns, strict=True))
-
-
-def _has_header(block: bytes) -> bool:
-    """Return whether a line of the block may be a header."""
-    for mark in (b"tart", b"TART"):
-        place = block.find(mark)
-        while place >= 0:
-            begin, end = block.rfind(b"\n", 0, place) + 1, block.find(b"\n", place)
-            end = len(block) if end < 0 else end
-            if _header_of(block[begin:end].decode(errors="replace").rstrip("\r")) is not None:
-                return True
-            place = block.find(mark, end)
-    return False
-
-
-class _JobTimes(NamedTuple):
-    """Starts and ends in seconds UTC, how many of the two are local times, and which lines are usual."""
-
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    local: NDArray[np.int64]
-    usual: NDArray[np.bool_]
-
-
-def _job_times(columns: Mapping[str, Column], intake: RecordIntake) -> _JobTimes:
-    start, start_read, start_local = times_of(columns["start"], intake.clock)
-    end, end_read, end_local = times_of(columns["end"], intake.clock)
-    usual = start_read & end_read & (lengths_of(columns["jobid"]) > 0)
-    if _CLOSING in columns:
-        usual &= lengths_of(columns[_CLOSING]) == 0
-    return _JobTimes(start, end, start_local.astype(np.int64) + end_local, usual)
+    cells = layout.cells(line)
+    if cells is None:
+        cells = layout.torn(line)
+        if cells is None:
+            _skip(line, number, intake)
+        else:
+            intake.line = number
+            intake.note("notation")
+    return cells
 
 
 def _table_of(
-    rows: NDArray[np.int64],
-    columns: Mapping[str, Column],
-    times: _JobTimes,
-    first: int,
-    layout: _Layout,
-    intake: RecordIntake,
+    lines: NDArray[np.int64], columns: Mapping[str, Column], layout: _Layout, intake: RecordIntake
 ) -> JobTable:
-    """Return the jobs of lines in columns, by the rules of ``_add_job``."""
-    lines, options = rows + first, intake.options
-    text = {name: coded(column) for name, column in columns.items() if name not in _UNIQUE and name != _CLOSING}
-    start, end, local, plain = times
+    """Return the jobs of lines in columns; steps, and jobs of other clusters, have a reason to skip them."""
+    text = {name: coded(column) for name, column in columns.items() if name not in _UNIQUE}
+    none, options = Texts(np.full(lines.size, -1, dtype=np.int32), ()), intake.options
     reason = np.where(contains(columns["jobid"], "."), 1, -1).astype(np.int8)
-    clusters = text.get("cluster")
-    if clusters is not None:
-        codes, places = np.unique(np.where(plain, clusters.codes, -1), return_index=True)
-        for code, place in sorted(zip(codes.tolist(), places.tolist(), strict=True), key=itemgetter(1)):
-            intake.line = int(lines[place])
-            if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
-                reason[clusters.codes == code] = 0
-    counted = plain & (reason < 0)
-    if local[counted].any():
-        intake.line = int(lines[np.flatnonzero(counted & (local > 0))[0]])
-        intake.clock.count_local(int(local[counted].sum()))
-    none = Texts(np.full(rows.size, -1, dtype=np.int32), ())
+    clusters = text.get("cluster", none)
+    codes, rows = np.unique(clusters.codes, return_index=True)
+    for code, row in sorted(zip(codes.tolist(), rows.tolist(), strict=True), key=itemgetter(1)):
+        intake.line = int(lines[row])
+        if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
+            reason[clusters.codes == code] = 0
     nodes = listed(columns["nodelist"], NO_NODES) if "nodelist" in columns else none
     known, state = nodes.codes >= 0, text.get("state", none)
-    start, end, observed_s = _by_states(state, start, end, known)
-    if (seen := observed_s[counted & ~np.isnan(observed_s)]).size:
+    start, end, observed_s = _by_states(state, *_times(columns, reason < 0, lines, intake), known)
+    if (seen := observed_s[(reason < 0) & ~np.isnan(observed_s)]).size:
         intake.observed(float(seen.max()))
-    count = by_text(text["nnodes"], count_of, np.int64) if "nnodes" in text else np.zeros(rows.size, dtype=np.int64)
+    count = by_text(text.get("nnodes", none), count_of, np.int64)
     if not (layout.tells_nodes or options.counts):
         count[known] = 0
     units: list[Units] | None = None
     if options.unit != NODE:
-        cells = (text[name].cells() if name in text else [""] * rows.size for name in ("alloctres", "alloccpus"))
+        cells = (text.get(name, none).cells() for name in ("alloctres", "alloccpus"))
         units = [int(units_in(tres, cpus, options.unit) or 0) for tres, cpus in zip(*cells, strict=True)]
     return JobTable(
         lines=lines,
@@ -384,6 +337,38 @@ def _table_of(
     )
 
 
+def _times(
+    columns: Mapping[str, Column], wanted: NDArray[np.bool_], lines: NDArray[np.int64], intake: RecordIntake
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return starts and ends in seconds UTC; only those of ``wanted`` rows are complete, and count as assumptions."""
+    start, start_read, start_local = times_of(columns["start"], intake.clock)
+    end, end_read, end_local = times_of(columns["end"], intake.clock)
+    usual, local = start_read & end_read, start_local.astype(np.int64) + end_local
+    local[~(wanted & usual)] = 0
+    if local.any():
+        intake.line = int(lines[np.flatnonzero(local)[0]])
+        intake.clock.count_local(int(local.sum()))
+    odd = np.flatnonzero(wanted & ~usual)
+    for row in odd.tolist():
+        cells = (columns[name][row].as_py() if name in columns else "" for name in _TIMES)
+        intake.line = int(lines[row])
+        start[row], end[row] = map(time_cell, _odd_times(*cells, intake=intake))
+    return start, end
+
+
+def _odd_times(
+    start: str, end: str, elapsed_raw: str, elapsed: str, *, intake: RecordIntake
+) -> tuple[float | None, float | None]:
+    """Return start and end, NaN for unreadable ones; the run time resolves times that a clock shows twice."""
+    twice = intake.clock.twice
+    start_s, end_s = moments(partial(moment_of, seconds=intake.clock.seconds), start, end)
+    if intake.clock.twice != twice and start_s is not None and end_s is not None and start_s + end_s > 0:
+        length_s = _length_of(elapsed_raw, elapsed)
+        if length_s is not None:
+            return _by_length(start, end, length_s, twice, intake)
+    return start_s, end_s
+
+
 def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
     submit, read, _ = times_of(column, intake.clock)
     for row in np.flatnonzero(~read).tolist():
@@ -394,12 +379,16 @@ def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
 def _by_states(
     state: Texts, start: NDArray[np.float64], end: NDArray[np.float64], named: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return starts and ends by the jobs' states, as ``_by_state``, and the times that the records reach."""
+    """Return starts and ends by the jobs' states, and the times that the records reach.
+
+    A job that never started has neither; the end of one that still runs is ``RUNNING``, and of one that sacct
+    truncated the time reached.
+    """
     kinds = [state.texts[code] if code >= 0 else "" for code in range(len(state.texts))]
-    held = end > start
+    held, bad = end > start, np.isneginf(start) | np.isneginf(end)
     observed_s = np.full(start.size, np.nan)
     for code, word in enumerate(kinds):
-        rows = state.codes == code
+        rows = (state.codes == code) & ~bad
         if word.startswith(PENDING):
             rows &= ~(held & named) if not word.startswith("PENDING") else True
             start[rows] = end[rows] = np.nan
@@ -428,59 +417,6 @@ def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:
 def _is_rule(line: str) -> bool:
     """Return whether this is the line of dashes that sacct prints below its header without --parsable."""
     return line.startswith("---") and not line.strip("- ")
-
-
-def _add_job(cells: Iterable[str], intake: RecordIntake, *, tells_nodes: bool) -> None:
-    job, start, end, nodes, state, queue, count, elapsed_raw, elapsed, cluster, tres, cpus, user, submit = cells
-    if cluster and intake.is_other_cluster(cluster):
-        intake.set_aside("not_selected")
-        return
-    if "." in job:
-        intake.set_aside("other_record")
-        return
-    clock = intake.clock
-    twice = clock.twice
-    try:
-        start_s, end_s = moment_of(start, clock.seconds), moment_of(end, clock.seconds)
-    except ValueError:
-        start_s, end_s = moments(partial(moment_of, seconds=clock.seconds), start, end)
-        intake.job(job, start_s, end_s, nodes_of(nodes), count=count_of(count))
-        return
-    if clock.twice != twice and start_s is not None and end_s is not None:
-        length_s = _length_of(elapsed_raw, elapsed)
-        if length_s is not None:
-            start_s, end_s = _by_length(start, end, length_s, twice, intake)
-    start_s, end_s = _by_state(state, start_s, end_s, nodes_of(nodes), intake)
-    counts = tells_nodes or not nodes_of(nodes) or intake.options.counts
-    intake.job(
-        job,
-        start_s,
-        end_s,
-        nodes_of(nodes),
-        count=count_of(count) if counts else 0,
-        queue=queue,
-        preempted=state.startswith("PREEMPTED"),
-        node_failed=state.startswith(NODE_FAILED),
-        units=int(units_in(tres, cpus, intake.options.unit) or 0) if intake.options.unit != NODE else 0,
-        user=user,
-        submit_s=clock.uncounted(submit) or None,
-    )
-
-
-def _by_state(
-    state: str, start_s: float | None, end_s: float | None, nodes: str, intake: RecordIntake
-) -> tuple[float | None, float | None]:
-    """Return start and end by the job's state: none if it never started, ``RUNNING`` if it still runs."""
-    held = end_s is not None and start_s is not None and end_s > start_s
-    if state.startswith(PENDING):
-        return (start_s, end_s) if held and nodes and not state.startswith("PENDING") else (None, None)
-    if state.startswith(UNFINISHED):
-        if held and state.startswith(COMPLETING):
-            return start_s, end_s
-        if held and end_s is not None:
-            intake.observed(end_s)  # where sacct truncated the job
-        return start_s, RUNNING
-    return start_s, RUNNING if end_s is None and state.startswith(RESIZING) else end_s
 
 
 def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
