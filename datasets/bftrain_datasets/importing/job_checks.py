@@ -275,12 +275,16 @@ class RecordIntake(FindingsTally):
         )
         self._check(table, table.lines, np.array(turns, dtype=np.int64), np.array(sets, dtype=np.int64), calls)
 
-    def take(self, table: JobTable, expand: Expand = expand_set) -> None:
-        """Begin the rows of a table of jobs, check them, and use them or set them aside."""
+    def take(self, table: JobTable, expand: Expand = expand_set, *, begun: bool = False) -> None:
+        """Check the rows of a table of jobs, and use them or set them aside.
+
+        ``begun`` means that ``row`` and ``use_later`` were called for each of them.
+        """
         if not len(table):
             return
         self.settle()
-        turns = self.begin_many(len(table)) + np.arange(len(table))
+        turn = self.turn - len(table) + 1 if begun else self.begin_many(len(table))
+        turns = turn + np.arange(len(table))
         self._check(table, place_of(self.file_number, 0) | table.lines, turns, self._numbers(table, expand))
 
     def _numbers(self, table: JobTable, expand: Expand) -> Places:

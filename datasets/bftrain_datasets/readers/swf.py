@@ -15,22 +15,20 @@ from ``UnixStartTime``; ``MaxNodes`` and ``MaxProcs`` give node sizes.
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.node_units import NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import CORES
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import JobTable, Texts, key_of
+from bftrain_datasets.importing.job_columns import BAD_TIME, JobTable, Texts, key_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.log.time_formats import LARGEST_S
@@ -47,7 +45,9 @@ PARTIAL: Final = frozenset({2, 3, 4})  # parts of a swapped-out job; usually the
 CANCELLED: Final = 5
 COMPLETED: Final = 1
 COMMENT: Final = ";"
+_MOST_PROCS: Final = 1 << 40  # more are too many for any machine
 
+Procs = TypeVar("Procs", int, NDArray[np.int64])
 _PLAIN: Final = re.compile(rb"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
 _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "MaxNodes", "MaxProcs", "MaxJobs"})
@@ -84,7 +84,7 @@ class SwfHeader:
         """Return a submission time in seconds UTC. Logs with a begin that count from 1970 are detected."""
         return submit_s if submit_s > self.begin_s / 2 or self.begin_s <= 0 else self.begin_s + submit_s
 
-    def nodes_for(self, procs: int) -> int:
+    def nodes_for(self, procs: Procs) -> Procs:
         """Return the number of whole nodes that ``procs`` processors fill."""
         return -(-procs * self.nodes // self.procs) if self.has_multi_processor_nodes else procs
 
@@ -109,20 +109,42 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     header, parts_of_jobs = SwfHeader(), JobParts()
-    by_columns = intake.options.counts and intake.options.unit == NODE
     for first, block in file.blocks():
-        values = _plain_block(block) if by_columns else None
+        values = _plain_block(block)
         if values is not None:
             names = list(map(str, values[JOB].astype(np.int64).tolist()))
             parts_of_jobs.add_whole(names)
-            _add_block(values, first + np.arange(len(names)), names, header, intake)
+            lines = first + np.arange(len(names))
+            queue, user = _numbered(values[QUEUE]), _numbered(values[USER])
+            intake.take(_table_of(values, lines, names, None, queue, user, header, intake))
             continue
-        lines = ((number, file.text(line, number)) for number, line in enumerate(block.split(b"\n"), first) if line)
-        for parts, numbers in parts_of_jobs.hold_back_parts(rows(lines, intake, header), intake):
-            _add_job(parts, numbers, header, intake)
-    for parts, numbers in parts_of_jobs.finish(intake):
-        _add_job(parts, numbers, header, intake)
+        texts = ((number, file.text(line, number)) for number, line in enumerate(block.split(b"\n"), first) if line)
+        _take_rows(parts_of_jobs.hold_back_parts(rows(texts, intake, header), intake), header, intake)
+    _take_rows(parts_of_jobs.finish(intake), header, intake)
     intake.capacity = header.capacity or intake.capacity
+
+
+def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntake) -> None:
+    """Process jobs whose rows were begun one by one."""
+    found = []
+    for parts, numbers in records:
+        intake.use_later()
+        found.append((intake.line, parts, numbers))
+    if not found:
+        return
+    lines, parts_of, values = zip(*found, strict=True)
+    nodes, queue = zip(*map(_hosts, parts_of, values), strict=True)
+    users = [parts[USER] if parts[USER] != str(UNKNOWN) else "" for parts in parts_of]
+    table = _table_of(
+        np.array(values).T,
+        np.array(lines),
+        [parts[JOB] for parts in parts_of],
+        Texts.of(nodes),
+        *(Texts.of(queue), Texts.of(users)),
+        header,
+        intake,
+    )
+    intake.take(table, _distinct_hosts, begun=True)
 
 
 class JobParts:
@@ -184,43 +206,90 @@ def _plain_block(block: bytes) -> NDArray[np.float64] | None:
     return values
 
 
-def _add_block(
-    values: NDArray[np.float64], lines: NDArray[np.int64], jobs: list[str], header: SwfHeader, intake: RecordIntake
-) -> None:
-    """Process jobs like ``_add_job``, in columns."""
-    submit_s, wait_s, run_s, procs, asked, status = values[[SUBMIT, WAIT, RUN, PROCS, PROCS_ASKED, STATUS]]
-    did_run = np.where(run_s == 0, status != CANCELLED, (run_s != UNKNOWN) | ((status == COMPLETED) & (procs > 0)))
-    size = np.where(procs > 0, procs, np.maximum(asked, 0)).astype(np.int64)
-    whole_nodes = header.has_multi_processor_nodes and intake.options.sharing != CORES
-    for name, mask in (
-        ("missing_field", wait_s < 0),
-        ("request_differs", (procs <= 0) & (asked > 0)),
-        ("procs_as_nodes", np.full(size.size, whole_nodes)),
-    ):
-        noted = np.flatnonzero(mask & did_run)
-        if noted.size:
-            intake.line = int(lines[noted[0]])
-            intake.note(name, count=noted.size)
-    if header.has_multi_processor_nodes and not whole_nodes:
-        intake.cores_per_node = header.procs / header.nodes
+def _table_of(
+    values: NDArray[np.float64],
+    lines: NDArray[np.int64],
+    jobs: list[str],
+    nodes: Texts | None,
+    queue: Texts,
+    user: Texts,
+    header: SwfHeader,
+    intake: RecordIntake,
+) -> JobTable:
+    """Return jobs from the columns of their 18 numbers; unreadable times are ``BAD_TIME``."""
+    times = (np.where(np.abs(values[field]) < LARGEST_S, values[field], np.nan) for field in (SUBMIT, WAIT, RUN))
+    submit_s, wait_s, run_s = times
+    did_run = ran(values)
+    _note("missing_field", did_run & (wait_s < 0), lines, intake)
+    count, most = _sizes(values, nodes, did_run, lines, header, intake)
     since_begin = (submit_s <= header.begin_s / 2) & (header.begin_s > 0)
     submit_s = submit_s + np.where(since_begin, header.begin_s, 0)
     start = submit_s + np.maximum(wait_s, 0)
+    end = np.where(run_s == UNKNOWN, np.inf, start + run_s)
+    start, end = (np.where(np.isnan(column), BAD_TIME, column) for column in (start, end))
     start[~did_run] = np.nan
-    end = np.where(did_run & (run_s != UNKNOWN), start + run_s, np.nan)
-    unfilled = whole_nodes & (size * header.nodes % max(header.procs, 1) != 0)
-    table = JobTable(
+    end[~did_run | np.isposinf(end)] = np.nan
+    return JobTable(
         lines=lines,
         job=jobs,
         start=start,
         end=end,
-        count=-(-size * header.nodes // header.procs) if whole_nodes else size,
-        queue=_numbered(values[QUEUE]),
-        user=_numbered(values[USER]),
+        count=count,
+        nodes=nodes,
+        queue=queue,
+        user=user,
         submit=submit_s,
-        most=np.where(unfilled, size, 0),
+        most=most,
     )
-    intake.take(table)
+
+
+def _note(finding: str, mask: NDArray[np.bool_], lines: NDArray[np.int64], intake: RecordIntake) -> None:
+    rows = np.flatnonzero(mask)
+    if rows.size:
+        intake.line = int(lines[rows[0]])
+        intake.note(finding, count=rows.size)
+
+
+def _sizes(
+    values: NDArray[np.float64],
+    nodes: Texts | None,
+    did_run: NDArray[np.bool_],
+    lines: NDArray[np.int64],
+    header: SwfHeader,
+    intake: RecordIntake,
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return the number of nodes that each job held, -1 if impossible, and its upper bound where it is larger.
+
+    Assumptions are made, and counted, only if hosts are not required.
+    """
+    zeros = np.zeros(lines.size, dtype=np.int64)
+    if not intake.options.counts:
+        return zeros, None
+    by_cores, hosts = intake.options.sharing == CORES, zeros
+    if nodes is not None and not by_cores:
+        hosts = np.array([*map(_host_count, nodes.texts), 0], dtype=np.int64)[nodes.codes]
+    unnamed = did_run & (hosts == 0)
+    asked = values[PROCS] <= 0
+    procs = np.where(asked, values[PROCS_ASKED], values[PROCS])
+    _note("request_differs", unnamed & asked & (procs > 0), lines, intake)
+    possible = np.isfinite(procs)
+    size = np.ceil(np.clip(np.where(possible, procs, 0), 0, _MOST_PROCS)).astype(np.int64)
+    most = zeros
+    if header.has_multi_processor_nodes and by_cores:
+        intake.cores_per_node = header.procs / header.nodes
+    elif header.has_multi_processor_nodes:
+        _note("procs_as_nodes", unnamed & possible, lines, intake)
+        most = np.where((size * header.nodes % header.procs != 0) & possible & (hosts == 0), size, 0)
+        size = header.nodes_for(size)
+    return np.where(hosts > 0, hosts, np.where(possible, size, -1)), most
+
+
+def _host_count(nodes: str) -> int:
+    """Return the number of hosts, 0 if only the number of processors is known."""
+    try:
+        return len(_distinct_hosts(nodes))
+    except ValueError:
+        return 0
 
 
 def _numbered(column: NDArray[np.float64]) -> Texts:
@@ -278,37 +347,11 @@ def _numbers(parts: Sequence[str]) -> list[float] | None:
         return None
 
 
-def _add_job(parts: Sequence[str], values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> None:
-    times = submit_s, wait_s, run_s = values[SUBMIT], values[WAIT], values[RUN]
-    if not max(map(abs, times)) < LARGEST_S or math.isnan(sum(times)):
-        submit_s, wait_s, run_s = (each if abs(each) < LARGEST_S else math.nan for each in times)
-    if not ran(values):
-        intake.job(parts[JOB], None, None, "")
-        return
-    if wait_s < 0:
-        intake.note("missing_field")
-    start_s = header.epoch(submit_s) + (0.0 if wait_s < 0 else wait_s)  # NaN remains NaN
-    nodes, queue = _hosts(parts, values)
-    count, most = _size(nodes, values, header, intake)
-    end_s = None if run_s == UNKNOWN else start_s + run_s
-    user, submitted_s = parts[USER] if parts[USER] != str(UNKNOWN) else "", header.epoch(submit_s)
-    intake.job(
-        *(parts[JOB], start_s, end_s, nodes),
-        count=count,
-        queue=queue,
-        expand=_distinct_hosts,
-        user=user,
-        submit_s=submitted_s,
-        most=most,
-    )
-
-
-def ran(values: Sequence[float]) -> bool:
-    """Return whether the job ever held a node; a job without a run time did if its status is completed."""
+def ran(values: Any) -> Any:  # noqa: ANN401 - one job's numbers, or columns
+    """Return whether a job ever held a node; a job without a run time did if its status is completed."""
     run_s, status = values[RUN], values[STATUS]
-    if run_s == 0:
-        return status != CANCELLED
-    return run_s != UNKNOWN or (status == COMPLETED and values[PROCS] > 0)
+    held = (run_s != UNKNOWN) | ((status == COMPLETED) & (values[PROCS] > 0))
+    return ((run_s == 0) & (status != CANCELLED)) | ((run_s != 0) & held)
 
 
 def _hosts(parts: Sequence[str], values: Sequence[float]) -> tuple[str, str]:
@@ -333,33 +376,3 @@ def _hosts(parts: Sequence[str], values: Sequence[float]) -> tuple[str, str]:
 def _distinct_hosts(nodes: str) -> list[str]:
     """Return distinct host names: repetition per processor is normal."""
     return list(dict.fromkeys(expand_set(nodes)))
-
-
-def _size(nodes: str, values: Sequence[float], header: SwfHeader, intake: RecordIntake) -> tuple[int, int]:
-    """Return the number of nodes that the job held, and its upper bound, if larger.
-
-    Assumptions are made, and counted, only if hosts are not required.
-    """
-    if not intake.options.counts:
-        return 0, 0
-    if nodes and intake.options.sharing != CORES:
-        try:
-            return len(_distinct_hosts(nodes)), 0
-        except ValueError:
-            pass  # then only the number of processors is known
-    procs = values[PROCS]
-    if procs <= 0:
-        procs = values[PROCS_ASKED]
-        if procs > 0:
-            intake.note("request_differs")
-    if not math.isfinite(procs):
-        return -1, 0  # impossible size, which the intake reports
-    whole = max(0, math.ceil(procs))
-    if not header.has_multi_processor_nodes:
-        return whole, 0
-    if intake.options.sharing == CORES:
-        intake.cores_per_node = header.procs / header.nodes
-        return whole, 0
-    intake.note("procs_as_nodes")
-    fills_them = whole * header.nodes % header.procs == 0
-    return header.nodes_for(whole), 0 if fills_them else whole
