@@ -72,6 +72,7 @@ def test_a_log_is_what_a_model_of_every_second_says(
         intake.row(line)
         end_s = RUNNING if job[4] else DAY + end_of(job)
         intake.job(str(job[0]), DAY + job[1], end_s, ",".join(sorted(job[3], reverse=bool(line % 2))))
+    intake.settle()
     machine = set(known or NODES)
     mine = [job for job in jobs if job[3] & machine]
     mine = [job for job in mine if (low is None or end_of(job) > low) and (high is None or job[1] < high)]
@@ -119,6 +120,7 @@ def test_the_order_of_rows_does_not_matter(jobs: list[Job], seed: object) -> Non
         for line, job in enumerate(rows, 1):
             intake.row(line)
             intake.job(str(job[0]), DAY + job[1], DAY + job[1] + job[2], ",".join(sorted(job[3])))
+        intake.settle()
         log = occupancy.log_from_jobs(intake)
         found = {each.name: (each.count, each.node_s) for each in intake.findings() if each.name != "unsorted"}
         for pair in ("shared", "held_twice"):  # which of two that begin at once comes second is open

@@ -15,7 +15,7 @@ from bftrain.errors import BadInput, suggestion
 from bftrain.node_units import NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
-from bftrain_datasets.importing.findings import FindingsTally, RowCounts
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
 from bftrain_datasets.importing.job_columns import (
     BAD_TIME,
@@ -39,12 +39,12 @@ from bftrain_datasets.importing.machine_nodes import (
     NodeSets,
     Units,
 )
-from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJobTable
+from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJob, OpenJobTable
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE, DoubtfulStays
-from bftrain_datasets.log.provenance import DoubtfulTime, LogFinding
+from bftrain_datasets.log.provenance import DoubtfulTime
 
 MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years at one a minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
@@ -58,6 +58,32 @@ _TIME_REASONS: Final = ("bad_time", "missing_time", "no_usage", "missing_time", 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Places = NDArray[np.int64]
+
+
+class ClusterNames:
+    """The clusters of all rows, each with the place of its first row, and the one to read."""
+
+    def __init__(self, wanted: str | None) -> None:
+        self._wanted = wanted
+        self._first: dict[str, str] = {}
+
+    def is_other(self, cluster: str, where: str) -> bool:
+        """Return whether a row at ``where`` belongs to another cluster than the one to read."""
+        self._first.setdefault(cluster, where)
+        return self._wanted not in {None, *ALL_CLUSTERS, cluster}
+
+    def check(self) -> None:
+        """Raise an error if there are several clusters to choose from, or no row of the one to read."""
+        names, wanted = sorted(self._first), self._wanted
+        shown = ", ".join(names[:_MOST_CLUSTERS]) + (", ..." if len(names) > _MOST_CLUSTERS else "")
+        if wanted is None and len(names) > 1:
+            fix = f"choose one with --cluster; {READ_ALL}"
+            raise BadInput(f"records of {len(names)} clusters: {shown}", where=self._first[names[-1]], fix=fix)
+        if wanted in ALL_CLUSTERS and wanted in names and len(names) > 1:
+            raise BadInput(f"one of the clusters is called '{wanted}'", where="--cluster", fix=READ_ALL)
+        if wanted and wanted not in ALL_CLUSTERS and wanted not in names:
+            fix = suggestion(wanted, names[:_MOST_CLUSTERS])
+            raise BadInput(f"no row is of the cluster '{wanted}'", where="--cluster", fix=fix)
 
 
 class RecordIntake(FindingsTally):
@@ -77,13 +103,12 @@ class RecordIntake(FindingsTally):
         self.doubtful_stays = DoubtfulStays()
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
-        self.stays_so_far = JobStays()
+        self.stays = JobStays()  # the jobs whose rows are used
         self._rows: list[tuple[Any, ...]] = []  # jobs that are not checked yet
-        self.sets = NodeSets(self.options, self, self.stays_so_far.add_sets)
+        self.sets = NodeSets(self.options, self, self.stays.add_sets)
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
         self.reports_outages: bool | None = None  # False if only another file could report them
-        self.failed_places = array("q")  # rows of jobs killed by a node failure
         self.failed_nodes: list[tuple[NDArray[np.int32], NDArray[np.float64]]] = []  # the log's nodes, and when
         self.states = LogBuilder(self.options.nodes or ())
         self.has_states = False
@@ -97,13 +122,7 @@ class RecordIntake(FindingsTally):
         self.file_names: list[str] = []
         self.file_number = 0  # of the file being read, from 1 on
         self.preemptible_seen: set[str] = set()  # partitions from the options in which jobs ran
-        self._clusters: dict[str, str] = {}  # cluster -> its first place
-
-    @property
-    def stays(self) -> JobStays:
-        """The jobs whose rows are used."""
-        self.settle()
-        return self.stays_so_far
+        self._clusters = ClusterNames(self.options.cluster)
 
     @property
     def size(self) -> int:
@@ -121,11 +140,6 @@ class RecordIntake(FindingsTally):
         self.file_number = len(self.file_names)
         self.file, self.line = name, 0
 
-    def reopen_place(self, place: int) -> None:
-        """Return to a used row, to use it or set it aside again."""
-        self.file_number, line = file_and_line(place)
-        self.again(self.file_names[self.file_number - 1], line)
-
     def place(self) -> int:
         """The present place as a number: file and line."""
         return place_of(self.file_number, self.line)
@@ -137,21 +151,14 @@ class RecordIntake(FindingsTally):
 
     def close(self) -> None:
         """Process the jobs without a recorded end, after all files."""
-        self._check_clusters()
-        self.settle()
+        self._clusters.check()
         closed = self.open_jobs.close()
         for job, end_s, restarted in closed.jobs:
             if restarted:
                 self.note("restarted", where=self.place_name(job.place))
-            self.reopen_place(job.place)
-            self.job(
-                *(job.job, job.start_s, end_s, job.nodes),
-                queue=job.queue,
-                expand=job.expand,
-                units=job.units,
-                user=job.user,
-                submit_s=job.submit_s,
-            )
+            self.file_number, line = file_and_line(job.place)
+            self.again(self.file_names[self.file_number - 1], line)
+            self.open_job(job, end_s)
         self.settle()
         self.sets.clear()
         if closed.lost_ends_s:
@@ -176,22 +183,7 @@ class RecordIntake(FindingsTally):
 
     def is_other_cluster(self, cluster: str) -> bool:
         """Return whether a row belongs to a cluster not in the options; ``close`` rejects several."""
-        self._clusters.setdefault(cluster, self.where)
-        return self.options.cluster not in {None, *ALL_CLUSTERS, cluster}
-
-    def _check_clusters(self) -> None:
-        names, wanted = sorted(self._clusters), self.options.cluster
-        if wanted is None and len(names) > 1:
-            shown = ", ".join(names[:_MOST_CLUSTERS]) + (", ..." if len(names) > _MOST_CLUSTERS else "")
-            first = self._clusters[names[-1]]
-            raise BadInput(
-                f"records of {len(names)} clusters: {shown}", where=first, fix=f"choose one with --cluster; {READ_ALL}"
-            )
-        if wanted in ALL_CLUSTERS and wanted in names and len(names) > 1:
-            raise BadInput(f"one of the clusters is called '{wanted}'", where="--cluster", fix=READ_ALL)
-        if wanted and wanted not in ALL_CLUSTERS and wanted not in self._clusters:
-            fix = suggestion(wanted, names[:_MOST_CLUSTERS])
-            raise BadInput(f"no row is of the cluster '{wanted}'", where="--cluster", fix=fix)
+        return self._clusters.is_other(cluster, self.where)
 
     def observed(self, time_s: float) -> None:
         """Record that the records reach at least to this time."""
@@ -252,6 +244,18 @@ class RecordIntake(FindingsTally):
         )
         if len(self._rows) == _ROWS_AT_ONCE:
             self.settle()
+
+    def open_job(self, job: OpenJob, end_s: float) -> None:
+        """Complete the row with the end of a job that had started before."""
+        self.job(
+            *(job.job, job.start_s, end_s, job.nodes),
+            count=job.count,
+            queue=job.queue,
+            expand=job.expand,
+            units=job.units,
+            user=job.user,
+            submit_s=job.submit_s,
+        )
 
     def settle(self) -> None:
         """Check the jobs that were passed one by one."""
@@ -323,16 +327,6 @@ class RecordIntake(FindingsTally):
         """Return to a row, so that it is the place of what is noted next."""
         self.file_number, self.line = file_and_line(place)
         self.file, self.turn = self.file_names[self.file_number - 1], turn
-
-    def rows(self) -> RowCounts:
-        """Return the counts, after checking that they add up."""
-        self.settle()
-        return super().rows()
-
-    def findings(self) -> tuple[LogFinding, ...]:
-        """Return the findings."""
-        self.settle()
-        return super().findings()
 
     def doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
         """Record that a job may have held at least one node, from or to an unknown time."""
@@ -451,7 +445,7 @@ class _Check:
         if until_s is not None:
             outside |= start >= until_s
         for row in np.flatnonzero(outside & self._left & ~np.isinf(end)).tolist():
-            self._intake.stays_so_far.add_outside(self._table.job[row], float(start[row]))
+            self._intake.stays.add_outside(self._table.job[row], float(start[row]))
         self._set_aside("not_selected", outside, weight)
 
     def _go_to(self, row: int) -> None:
@@ -530,7 +524,7 @@ class _Check:
         if not rows.size:
             return
         table, intake = self._table, self._intake
-        stays = intake.stays_so_far
+        stays = intake.stays
         for name, number in (("unknown_nodes", unknown), ("notation", repeated)):
             some = rows[number[rows] > 0]
             if some.size:
@@ -549,8 +543,6 @@ class _Check:
                 intake.doubtful_stays.add(PROCS_AS_NODES, *stay)
         intake.use_many(rows.size)
         intake.observed(float(np.where(np.isinf(end), start, end).max()))
-        if table.node_failed is not None:
-            intake.failed_places.extend(self._places[rows[table.node_failed[rows]]].tolist())
         jobs = table.job if rows.size == len(table) else map(table.job.__getitem__, rows.tolist())
         sets = self._sets[rows]
         stays.add_many(
@@ -563,4 +555,5 @@ class _Check:
             queue=stays.queues.codes_of(table.queue, rows),
             user=stays.users.codes_of(table.user, rows),
             submit=np.full(rows.size, np.nan) if table.submit is None else table.submit[rows],
+            node_failed=np.zeros(rows.size) if table.node_failed is None else table.node_failed[rows],
         )

@@ -103,7 +103,7 @@ class StayColumns:
     The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` is the number.
     If GPUs or cores are counted, ``set_units`` is the number held of each node, or if negative
     a slot: -1 is the first. ``queue`` and ``user`` are indices in ``queue_names`` and ``user_names``, or -1;
-    ``submit`` is the time of submission, or NaN.
+    ``submit`` is the time of submission, or NaN; ``node_failed`` is 1 if a node failure killed the job.
     """
 
     start: NDArray[np.float64]
@@ -118,6 +118,7 @@ class StayColumns:
     queue: NDArray[np.int32]
     user: NDArray[np.int32]
     submit: NDArray[np.float64]
+    node_failed: NDArray[np.int8]
     queue_names: tuple[str, ...]
     user_names: tuple[str, ...]
 
@@ -151,7 +152,9 @@ class JobStays:
 
     def __init__(self) -> None:
         kinds = zip(
-            ("start", "end", "submit", "job", "place", "sets", "count", "queue", "user"), "dddqqiiii", strict=True
+            ("start", "end", "submit", "job", "place", "sets", "count", "queue", "user", "node_failed"),
+            "dddqqiiiib",
+            strict=True,
         )
         self._columns = {name: array(kind) for name, kind in kinds}
         self._set_offsets = array("q", [0])
@@ -197,7 +200,7 @@ class JobStays:
     def add_many(self, sets: NDArray[np.int64], count: NDArray[np.int64], **columns: NDArray[Any]) -> None:
         """Add jobs as columns; jobs without a node set have -1, and take the memory of one pair each.
 
-        Further columns are start, end, job, place, queue, user and submit, as in ``StayColumns``.
+        Further columns are as in ``StayColumns``.
         """
         self._pairs += int(np.where(sets >= 0, count, 1).sum())
         self._check_pairs()

@@ -139,7 +139,6 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
     everyone = np.arange(len(names), dtype=np.int32)
     builder.add_columns(np.full(len(names), begin_s), everyone, np.full(len(names), IDLE, dtype=np.int8))
     last = np.full(len(names), -np.inf)
-    node_failed = np.isin(jobs.place, np.array(intake.failed_places, dtype=np.int64))
     for held in pieces:
         if not held.node.size:
             continue
@@ -153,7 +152,7 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
         bounds = np.flatnonzero(~same_node | (held.start[1:] > reach[:-1])) + 1
         firsts, lasts = np.append(0, bounds), np.append(bounds, held.node.size) - 1
         node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
-        failed = node_failed[held.row]
+        failed = jobs.node_failed[held.row] > 0
         intake.failed_nodes.append((place_of[held.node[failed]], held.end[failed]))
         np.maximum.at(last, node, end)
         nodes = place_of[node]

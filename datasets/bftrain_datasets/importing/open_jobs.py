@@ -43,6 +43,7 @@ class OpenJob:
     units: Units = 0
     user: str = ""
     submit_s: float | None = None
+    count: int = 0
 
 
 class ClosedJobs(NamedTuple):

@@ -376,7 +376,7 @@ def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
 
 def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
     """Note and doubt the idle time after node failures. A censored end already covers the end of the log."""
-    if not intake.failed_places or not intake.failed_nodes:
+    if not any(nodes.size for nodes, _ in intake.failed_nodes):
         return
     nodes, at_s = map(np.concatenate, zip(*intake.failed_nodes, strict=True))
     for begin_s, end_s, count in idle_after_failures(log, nodes, at_s):

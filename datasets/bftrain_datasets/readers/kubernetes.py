@@ -192,7 +192,7 @@ def _end(event: _Event, unseen: set[str], intake: RecordIntake) -> None:
     """Record the first stopped container of a pod as the pod's end."""
     known = intake.open_jobs.end(event.pod, event.time_s)
     if known is not None:
-        intake.job(event.pod, known.start_s, event.time_s, known.nodes, count=1, queue=known.queue)
+        intake.open_job(known, event.time_s)
     elif event.pod in unseen or intake.open_jobs.recently_ended(event.pod):
         intake.set_aside("other_record")
     else:

@@ -100,6 +100,7 @@ def _started(line: str, intake: RecordIntake) -> None:
         place=intake.place(),
         also=(fields[JOB],),
         expand=_names,
+        count=len(dict(_slots(hosts))),
     )
     if intake.open_jobs.begin(job):
         intake.use()
@@ -138,9 +139,7 @@ def _end(fields: Sequence[str], index: str, intake: RecordIntake) -> None:
     alike = jobs.named(fields[JOB])
     known = jobs.end(job, end_s) or (jobs.end(alike[0].job, end_s) if len(alike) == 1 else None)
     if known is not None:
-        count = len({host.rpartition("*")[2] for host in known.nodes.split("\n")})
-        start_s, queue, units = known.start_s, known.queue, known.units
-        intake.job(known.job, start_s, end_s, known.nodes, count=count, queue=queue, expand=_names, units=units)
+        intake.open_job(known, end_s)
     elif jobs.recently_ended(job) or whole_number(fields[STATUS]) in PENDING:
         intake.set_aside("other_record")
     elif jobs.queue_of(fields[JOB]) is not None:
@@ -164,7 +163,7 @@ def _finished(line: str, intake: RecordIntake) -> None:
         start_s or None,
         end_s,
         "\n".join(hosts),
-        count=len({host.rpartition("*")[2] for host in hosts}),
+        count=len(dict(_slots("\n".join(hosts)))),
         queue=fields[QUEUE],
         expand=_names,
         units=_slots("\n".join(hosts)),

@@ -18,6 +18,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import prod
@@ -235,16 +236,9 @@ def _shrinks(record: _Record, intake: RecordIntake) -> None:
     if known is None or until_s <= known.start_s:
         intake.set_aside("other_record")
         return
-    start_s, known.start_s = known.start_s, until_s
     nodes, units = record.nodes() or known.nodes, _units_of(record, known, intake)
-    intake.job(
-        *(record.job, start_s, until_s, nodes),
-        queue=known.queue,
-        expand=places_of,
-        units=units,
-        user=known.user,
-        submit_s=known.submit_s,
-    )
+    intake.open_job(replace(known, nodes=nodes, units=units), until_s)
+    known.start_s = until_s
 
 
 def _continued(record: _Record, intake: RecordIntake) -> None:
