@@ -26,7 +26,7 @@ from bftrain.ports import Queue
 from bftrain.values.events import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.scheduling.ostrich_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
 
 GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
 LOAD: Final = 1.0

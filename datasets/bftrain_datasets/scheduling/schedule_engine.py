@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from typing import Final
 
 from bftrain.errors import BftrainError, BrokenPlugin, raised
-from bftrain_datasets.scheduling.cluster import NEVER, QueuePolicy, SimulatedCluster
 from bftrain_datasets.scheduling.jobs import JobTable, RuntimeEstimator
+from bftrain_datasets.scheduling.queue_policies import NEVER, QueuePolicy, SimulatedCluster
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
 # Receives the progress, in seconds since the first submission and in ended jobs; a return value of False stops the run

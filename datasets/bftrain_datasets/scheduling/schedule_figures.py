@@ -194,7 +194,7 @@ def summarise(
 class CampaignFigures:
     """One entry per campaign, in order of creation; NaN for events that did not happen.
 
-    ``work`` and ``previous`` are node-seconds (of shared nodes processor-seconds), all ``_s`` are seconds;
+    ``work`` and ``previous_work`` are node-seconds (of shared nodes processor-seconds), all ``_s`` are seconds;
     ``created_s`` and the two ends count from the first submission. ``done`` campaigns have no unfinished jobs;
     only these have a ``stretch`` and a ``bound_s``.
     """
@@ -208,7 +208,7 @@ class CampaignFigures:
     end_s: NDArray[np.float64]
     virtual_end_s: NDArray[np.float64]
     rivals: NDArray[np.float64]
-    previous: NDArray[np.float64]
+    previous_work: NDArray[np.float64]
     bound_s: NDArray[np.float64]
     stretch: NDArray[np.float64]
     stretch_bound: NDArray[np.float64]
@@ -267,7 +267,7 @@ def figures(schedule: JobSchedule) -> CampaignFigures:
         end_s=end_s,
         virtual_end_s=virtual_end_s,
         rivals=rivals,
-        previous=previous,
+        previous_work=previous,
         bound_s=bound_s,
         stretch=np.maximum(1.0, (end_s - created_s) / least_s),
         stretch_bound=np.maximum(1.0, bound_s / least_s),

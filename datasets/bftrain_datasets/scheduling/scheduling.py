@@ -20,9 +20,9 @@ from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 from bftrain_datasets.scheduling import schedule_figures
-from bftrain_datasets.scheduling.cluster import QueuePolicy
 from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
 from bftrain_datasets.scheduling.jobs import JobTable, JobWorkload, RuntimeEstimator, read_workload
+from bftrain_datasets.scheduling.queue_policies import QueuePolicy
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import (
     LAST_SUBMIT,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from bftrain.files import whole_file
 from bftrain_datasets.log.parquet_log import FORMAT_KEY
-from bftrain_datasets.scheduling.schedule_tables import rows
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from bftrain_datasets.scheduling.schedule_tables import Table
+# Column by column; a cell without a value is None
+Table = Mapping[str, list[Any]]
 
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
@@ -54,3 +52,8 @@ def _write_parquet(table: Table, path: Path, file_format: str) -> None:
     made = pa.table(dict(table)).replace_schema_metadata({FORMAT_KEY: file_format.encode()})
     with whole_file(path) as file:
         parquet.write_table(made, file, compression="zstd")
+
+
+def rows(table: Table) -> Iterable[tuple[Any, ...]]:
+    """Yield a table row by row."""
+    return zip(*table.values(), strict=True)

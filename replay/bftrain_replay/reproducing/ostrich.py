@@ -25,8 +25,8 @@ from bftrain.errors import BadInput, Interrupted
 from bftrain.files import head_of, write_text
 from bftrain.text_formats import counted
 from bftrain.values import wire
+from bftrain_datasets.scheduling.schedule_folder import campaigns_table, utilisation_table
 from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleOptions
-from bftrain_datasets.scheduling.schedule_tables import campaigns_table, utilisation_table
 from bftrain_datasets.scheduling.scheduling import schedule
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
 from bftrain_replay.sweeping.outcome_cache import program_sha256

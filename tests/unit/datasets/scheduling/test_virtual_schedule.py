@@ -45,7 +45,7 @@ def test_the_bound_is_what_the_formula_says() -> None:
     made = scheduled(rows, 4, "ostrich", "actual", gap_s=10.0)
     found = figures(made)
     assert found.user.tolist() == [0, 1, 0]
-    assert found.previous.tolist() == [0, 0, 90]
+    assert found.previous_work.tolist() == [0, 0, 90]
     assert found.rivals.tolist() == [2, 2, 2]
     assert found.work.tolist() == [120, 500, 48]
     assert found.bound_s.tolist() == pytest.approx(
