@@ -202,13 +202,10 @@ class RecordIntake(FindingsTally):
         *,
         count: int = 0,
         queue: str = "",
-        preempted: bool = False,
-        node_failed: bool = False,
         expand: Expand = expand_set,
         units: Units = 0,
         user: str = "",
         submit_s: float | None = None,
-        most: int = 0,
         on_use: Callable[[], object] | None = None,
     ) -> None:
         """Complete the row with a job; it is checked with others, and used or set aside.
@@ -216,32 +213,15 @@ class RecordIntake(FindingsTally):
         ``start_s`` is None if the job never started, ``end_s`` is ``RUNNING``, or None if not recorded.
         ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` is the number of nodes,
         instead of names or as a check of them; 0 if not recorded. ``units`` are its GPUs or cores,
-        if these are counted. ``node_failed`` means that a node failure killed the job. ``most`` is the largest number
-        of nodes that it may have held, ``on_use`` is called if the row is used.
+        if these are counted. ``on_use`` is called if the row is used.
         """
         self.use_later()
         if self.options.unit != NODE:
             number = self.sets.number(nodes, expand, units)
         else:
             number = self.sets.number(nodes, expand) if nodes else -1
-        submit_s = math.nan if submit_s is None else submit_s
-        where = (self.place(), self.turn, on_use)
-        self._rows.append(
-            (
-                job,
-                time_cell(start_s),
-                time_cell(end_s),
-                number,
-                count,
-                queue,
-                user,
-                submit_s,
-                preempted,
-                node_failed,
-                most,
-                *where,
-            )
-        )
+        times = time_cell(start_s), time_cell(end_s), math.nan if submit_s is None else submit_s
+        self._rows.append((job, *times, count, queue, user, number, self.place(), self.turn, on_use))
         if len(self._rows) == _ROWS_AT_ONCE:
             self.settle()
 
@@ -263,19 +243,16 @@ class RecordIntake(FindingsTally):
             return
         columns = list(zip(*self._rows, strict=True))
         self._rows.clear()
-        job, start, end, sets, count, queue, user, submit, preempted, node_failed, most, places, turns, calls = columns
+        job, start, end, submit, count, queue, user, sets, places, turns, calls = columns
         table = JobTable(
             lines=np.array(places, dtype=np.int64),
             job=job,
             start=np.array(start, dtype=np.float64),
             end=np.array(end, dtype=np.float64),
-            count=_sizes(count),
+            count=np.array([max(-1, min(size, MOST_NODES + 1)) for size in count], dtype=np.int64),
             queue=Texts.of(queue) if any(queue) else None,
             user=Texts.of(user) if any(user) else None,
             submit=np.array(submit, dtype=np.float64),
-            preempted=np.array(preempted, dtype=np.bool_),
-            node_failed=np.array(node_failed, dtype=np.bool_),
-            most=_sizes(most) if any(most) else None,
         )
         self._check(table, table.lines, np.array(turns, dtype=np.int64), np.array(sets, dtype=np.int64), calls)
 
@@ -381,11 +358,6 @@ class RecordIntake(FindingsTally):
         self.count_total.append(total)
 
 
-def _sizes(sizes: Sequence[int]) -> Places:
-    """Return numbers of nodes; those larger than any machine, which may exceed 64 bits, are cut."""
-    return np.array([max(-1, min(size, MOST_NODES + 1)) for size in sizes], dtype=np.int64)
-
-
 class _Check:
     """Checks the jobs of a table and uses their rows or sets them aside; the first reason that applies counts."""
 
@@ -429,9 +401,8 @@ class _Check:
         self._set_aside("no_nodes", empty, weight, size)
         self._set_outside_aside(weight)
         self._use(np.flatnonzero(self._left), size, known_s, unknown, repeated)
-        for row in np.flatnonzero(self._left).tolist() if any(calls) else ():
-            call = calls[row]
-            if call is not None:
+        for row, call in enumerate(calls):
+            if call is not None and self._left[row]:
                 self._go_to(row)
                 call()
 
@@ -450,6 +421,11 @@ class _Check:
 
     def _go_to(self, row: int) -> None:
         self._intake.go_to(int(self._places[row]), int(self._turns[row]))
+
+    def _note(self, finding: str, rows: Places, count: int | None = None, node_s: float = 0.0) -> None:
+        if rows.size:
+            self._go_to(int(rows[0]))
+            self._intake.note(finding, count=rows.size if count is None else count, node_s=node_s)
 
     def _set_aside(self, reason: str, mask: Bools, node_s: Floats | None = None, size: Places | None = None) -> None:
         """Set the rows in ``mask`` aside; ``size`` is the number of nodes that these may have held."""
@@ -493,10 +469,7 @@ class _Check:
         count = np.clip(table.count, -1, MOST_NODES + 1)
         nameless = self._sets < 0
         if intake.options.counts and intake.options.unit == NODE:
-            unused = np.flatnonzero(self._left & ~nameless)
-            if unused.size:
-                self._go_to(int(unused[0]))
-                intake.note("names_unused", count=unused.size)
+            self._note("names_unused", np.flatnonzero(self._left & ~nameless))
             nameless = np.ones(len(table), dtype=np.bool_)
             self._sets = np.full(len(table), -1, dtype=np.int64)
         facts = sets.facts[:, self._sets]
@@ -527,14 +500,11 @@ class _Check:
         stays = intake.stays
         for name, number in (("unknown_nodes", unknown), ("notation", repeated)):
             some = rows[number[rows] > 0]
-            if some.size:
-                self._go_to(int(some[0]))
-                node_s = float((number * known_s)[some].sum()) if name == "unknown_nodes" else 0.0
-                intake.note(name, count=int(number[some].sum()), node_s=node_s)
-        preempted = rows[:0] if table.preempted is None else rows[table.preempted[rows]]
-        if preempted.size:
-            self._go_to(int(preempted[0]))
-            intake.note("preemption", count=preempted.size, node_s=float((size * known_s)[preempted].sum()))
+            node_s = float((number * known_s)[some].sum()) if name == "unknown_nodes" else 0.0
+            self._note(name, some, int(number[some].sum()), node_s)
+        if table.preempted is not None:
+            preempted = rows[table.preempted[rows]]
+            self._note("preemption", preempted, node_s=float((size * known_s)[preempted].sum()))
         start, end = table.start[rows], table.end[rows]
         if table.most is not None:
             further = table.most[rows] - size[rows]
