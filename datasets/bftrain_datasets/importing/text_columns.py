@@ -24,17 +24,18 @@ Column = Any  # an array of Arrow, which has no types
 
 
 def columns_of(
-    block: bytes, separator: str, width: int, places: Sequence[int]
+    block: bytes, separator: str, width: int, places: Sequence[int], *, quotes: bool = False
 ) -> tuple[NDArray[np.int64], list[Column]] | None:
     """Return the indices of the lines that have ``width`` cells, and the cells at ``places`` as texts.
 
-    None if the block is not plain UTF-8 without quotes.
+    None if the block is not plain UTF-8, if a quoted cell may extend over several lines, or if there are quotes
+    between commas without ``quotes``, which removes them.
     """
     import pyarrow as pa  # noqa: PLC0415 - takes a moment
     from pyarrow import csv  # noqa: PLC0415
 
     if (b"\r" in block and (block + b"\n").count(b"\r\n") != block.count(b"\r")) or (
-        separator == "," and b'"' in block
+        _splits_lines(block) if quotes else separator == "," and b'"' in block
     ):
         return None
     others: list[int] = []
@@ -53,7 +54,7 @@ def columns_of(
             csv.ReadOptions(use_threads=False, block_size=len(block) + 2, column_names=names),
             csv.ParseOptions(
                 delimiter=separator,
-                quote_char=False,
+                quote_char='"' if quotes else False,
                 escape_char=False,
                 ignore_empty_lines=False,
                 invalid_row_handler=skip,
@@ -69,10 +70,22 @@ def columns_of(
         return None
     regular = np.ones(block.count(b"\n") + 1, dtype=np.bool_)
     regular[np.array(others, dtype=np.int64) - 1] = False
-    rows = np.flatnonzero(regular)
-    if rows.size != table.num_rows or not rows.size:
+    if np.count_nonzero(regular) != table.num_rows:
         return None
-    return rows, [table.column(name).combine_chunks() for name in wanted]
+    # Arrow returns a row for each empty line
+    letters = np.frombuffer(block.replace(b"\r", b"") + b"\n", dtype=np.uint8)
+    filled = np.diff(np.flatnonzero(letters == ord("\n")), prepend=-1) > 1
+    if not filled.all():
+        table = table.filter(pa.array(filled[regular]))
+        regular &= filled
+    rows = np.flatnonzero(regular)
+    return (rows, [table.column(name).combine_chunks() for name in wanted]) if rows.size else None
+
+
+def _splits_lines(block: bytes) -> bool:
+    """Return whether a line has an odd number of quotes."""
+    letters = np.frombuffer(block + b"\n", dtype=np.uint8)
+    return b'"' in block and bool((np.cumsum(letters == ord('"'))[letters == ord("\n")] % 2).any())
 
 
 def chosen(column: Column, rows: NDArray[np.bool_]) -> Column:

@@ -1,21 +1,26 @@
-"""Cells of a table of jobs as numbers: times, durations and counts, in guessed or given units."""
+"""Cells of a table of jobs as numbers or texts: times, durations, counts and nodes, in guessed or given units.
+
+A column is an array of numbers, or of texts of Arrow; a list in a cell becomes a text with a line for each entry.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.nodesets import MOST_NODES, expand
-from bftrain_datasets.importing.job_columns import BAD_TIME
+from bftrain_datasets.importing.job_columns import BAD_TIME, Texts
+from bftrain_datasets.importing.text_columns import Column, by_text, coded, contains, times_of
 from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
 
-Cells = Sequence[Any] | NDArray[np.float64]
+Cells = Column | NDArray[np.float64]
 
 ISO: Final = "iso"
 TEXT: Final = "d-hh:mm:ss"
@@ -36,6 +41,24 @@ _PLAIN_SETS: Final = re.compile(r"(?:[\w.-]+(?:\[\d[\d,-]*\])?(?:\n|\Z))+\Z")
 _MARKS: Final = "[](){}'\" "
 
 
+def cell_text(cell: object) -> str:
+    """Return a cell as text; a list has one line for each entry."""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, list):
+        return "".join(f"{cell_text(each)}\n" for each in cell)
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return "" if cell is None else str(cell)
+
+
+def column_of(cells: Sequence[object]) -> Column:
+    """Return a column of texts."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
+    return pa.array(map(cell_text, cells), pa.string(), size=len(cells))
+
+
 def number_of(cell: object) -> float | None:
     """Return a cell as a number, or None."""
     if isinstance(cell, bool):
@@ -44,11 +67,6 @@ def number_of(cell: object) -> float | None:
         return float(cell)  # type: ignore[arg-type]  # float() raises for other types
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _single(cell: object) -> Hashable:
-    """Return a cell with a single value; None for a list or a record."""
-    return cell if isinstance(cell, str | float | int) else None
 
 
 def is_nothing(cell: object) -> bool:
@@ -93,37 +111,49 @@ def node_form(cells: Iterable[object]) -> str | None:
     return NODE_SET
 
 
+def _as_numbers(cells: Cells) -> NDArray[np.float64] | None:
+    """Return a column of numbers, NaN for cells without a value; None if a cell is anything else."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import compute  # noqa: PLC0415
+
+    if isinstance(cells, np.ndarray):
+        return cells.astype(np.float64)
+    nothing = compute.is_in(compute.utf8_lower(cells), value_set=pa.array(sorted(NOTHING)))
+    try:
+        numbers = compute.if_else(nothing, None, cells).cast(pa.float64())
+    except pa.ArrowException:
+        return None
+    found: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False).copy()
+    return found
+
+
 def read_times(cells: Cells, unit: str, clock: RecordClock, *, zero_is_none: bool) -> NDArray[np.float64]:
     """Return times in seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones."""
     factor = EPOCHS.get(unit, 0.0)
-    if isinstance(cells, np.ndarray):
-        found = cells * (factor or 1.0)
+    texts: Column = cells
+    found = _as_numbers(cells) if factor or isinstance(cells, np.ndarray) else None
+    if found is not None:
+        found *= factor or 1.0
+    elif factor:
+        found = np.array([_time(text, factor, clock) for text in texts.to_pylist()], dtype=np.float64)
     else:
-        found = np.fromiter((_time(cell, factor, clock) for cell in cells), dtype=np.float64, count=len(cells))
+        found, read, local = times_of(texts, clock)
+        clock.count_local(int(local.sum()))
+        for row in np.flatnonzero(~read).tolist():
+            found[row] = _time(texts[row].as_py(), factor, clock)
     found[(found == 0) & zero_is_none] = np.nan
     found[(found < 0) & (found > -2)] = np.nan  # noqa: PLR2004 - -1 means none
     found[(found < 0) | (found >= LARGEST_S)] = BAD_TIME
     return found
 
 
-def _time(cell: object, factor: float, clock: RecordClock) -> float:
-    if isinstance(cell, str):
-        try:
-            return float(cell) * factor if factor else clock.seconds(cell)
-        except ValueError:
-            return _odd_time(cell, clock)
-    if cell is None:
-        return math.nan
-    number = number_of(cell)
-    return BAD_TIME if number is None else number * (factor or 1.0)
-
-
-def _odd_time(cell: str, clock: RecordClock) -> float:
+def _time(cell: str, factor: float, clock: RecordClock) -> float:
+    number = number_of(cell) if factor else None
+    if number is not None:
+        return number * factor
     text = cell.strip()
-    if text.lower() in NOTHING:
-        return math.nan
     try:
-        return clock.seconds(text)
+        return math.nan if text.lower() in NOTHING else clock.seconds(text)
     except (ValueError, OverflowError):
         return BAD_TIME
 
@@ -131,16 +161,8 @@ def _odd_time(cell: str, clock: RecordClock) -> float:
 def read_spans(cells: Cells, unit: str) -> NDArray[np.float64]:
     """Return durations in seconds: NaN for missing or unreadable ones."""
     factor = SPANS.get(unit, 1.0)
-    if isinstance(cells, np.ndarray):
-        found = cells * factor
-    else:
-        known: dict[object, float] = {}
-        found = np.empty(len(cells))
-        for place, cell in enumerate(map(_single, cells)):
-            value = known.get(cell)
-            if value is None:
-                value = known[cell] = _span(cell, factor)
-            found[place] = value
+    found = _as_numbers(cells)
+    found = by_text(coded(cells), partial(_span, factor=factor), np.float64) if found is None else found * factor
     found[~((found >= 0) & (found < LARGEST_S))] = np.nan
     return found
 
@@ -153,11 +175,11 @@ def _span_number(cell: object) -> float | None:
     return number_of(_DECIMAL_COMMA.sub(r"\1.\2", plain))
 
 
-def _span(cell: object, factor: float) -> float:
+def _span(cell: str, factor: float) -> float:
     number = _span_number(cell)
     if number is not None:
         return number * factor
-    match = _CLOCK.match(cell.strip()) if isinstance(cell, str) else None
+    match = _CLOCK.match(cell.strip())
     if match is None or any(part and len(part) > 12 for part in match.groups()):  # noqa: PLR2004 - a sensible number of digits
         return math.nan
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
@@ -165,29 +187,48 @@ def _span(cell: object, factor: float) -> float:
 
 
 def read_counts(cells: Cells) -> NDArray[np.int64]:
-    """Return numbers of nodes, cores or GPUs, rounded up; 0 if missing, above any machine's size if too large."""
-    if isinstance(cells, np.ndarray):
-        found = cells.astype(np.float64)
-    else:
-        single = [_single(cell) for cell in cells]
-        known = {cell: number_of(_without_commas(cell) if isinstance(cell, str) else cell) for cell in set(single)}
-        found = np.array([known[cell] for cell in single], dtype=np.float64)
+    """Return numbers of nodes, cores or GPUs, rounded up, for a list its length.
+
+    The number is 0 if missing, and above any machine's size if too large.
+    """
+    found = _as_numbers(cells)
+    if found is None:
+        found = by_text(coded(cells), _count, np.float64)
     found = np.nan_to_num(np.ceil(found - 1e-9), nan=0.0, posinf=MOST_NODES + 1, neginf=-1)
     return np.clip(found, -1, MOST_NODES + 1).astype(np.int64)
+
+
+def _count(text: str) -> float:
+    number = float(text.count("\n")) if "\n" in text else number_of(_without_commas(text))
+    return math.nan if number is None else number
+
+
+def read_texts(cells: Cells) -> Texts:
+    """Return texts; the entries of a list have blanks between them."""
+    if isinstance(cells, np.ndarray):
+        numbers, codes = np.unique(np.nan_to_num(cells, nan=-1).astype(np.int64), return_inverse=True)
+        return Texts(codes.astype(np.int32), list(map(str, numbers.tolist())))
+    found = coded(cells)
+    if contains(cells, "\n").any():
+        return Texts(found.codes, [" ".join(text.split("\n")).rstrip() for text in found.texts])
+    return found
+
+
+def read_nodes(cells: Cells) -> Texts:
+    """Return node sets as written, one name per line if the cell is a list."""
+    found = read_texts(cells) if isinstance(cells, np.ndarray) else coded(cells)
+    texts = [text.strip() for text in found.texts]
+    if any("\n" in text for text in texts):
+        texts = ["\n".join(each for each in text.split("\n") if not is_nothing(each)) for text in texts]
+    if NOTHING.isdisjoint(map(str.lower, texts)):
+        return Texts(found.codes, texts)
+    numbers = [-1 if is_nothing(text) else number for number, text in enumerate(texts)]
+    return Texts(np.array([*numbers, -1], dtype=np.int32)[found.codes], texts)
 
 
 def _without_commas(text: str) -> str:
     """Return a number without thousands separators, which spreadsheets write."""
     return text.replace(",", "") if _THOUSANDS.match(text) else text
-
-
-def node_text(cell: object) -> str:
-    """Return the nodes of a cell as one text, one name per line if the cell is a list."""
-    if isinstance(cell, list | tuple):
-        return "\n".join(str(each) for each in cell if not is_nothing(each))
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return "" if is_nothing(cell) else str(cell).strip()
 
 
 def nodes_in(text: str) -> list[str]:

@@ -335,7 +335,7 @@ def _by_difference(
     for meaning in ("start", "end"):
         column = sample.get(uses[meaning].column, ())
         unit = uses[meaning].unit or cell_values.time_unit(column) or "s"
-        ends.append(cell_values.read_times(list(column), unit, RecordClock(), zero_is_none=False))
+        ends.append(cell_values.read_times(cell_values.column_of(column), unit, RecordClock(), zero_is_none=False))
     ratios = []
     for cell, held_s in zip(cells, (ends[1] - ends[0]).tolist(), strict=False):
         number = cell_values.number_of(cell)

@@ -17,7 +17,6 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.column_choice import MEANINGS
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
-from bftrain_datasets.job_tables.table_rows import ColumnBatch
 from bftrain_datasets.log import time_formats
 
 TABLES: Final = "jobs"  # the reader of tables
@@ -69,10 +68,10 @@ def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
 
 def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
     for batch in table.rows.batches(table.map.columns):
-        columns = {name: cells[:ROWS_SHOWN] for name, cells in batch.columns.items()}
-        few = ColumnBatch(batch.lines[:ROWS_SHOWN], columns)
+        few = batch.first(ROWS_SHOWN)
         jobs = table.jobs(few)
-        words = {meaning: table.words(few, meaning) for meaning in ("state", "user", "partition")}
+        texts = {meaning: table.texts(few, meaning) for meaning in ("state", "user", "partition")}
+        words = {meaning: column.cells() for meaning, column in texts.items() if column is not None}
         numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
         submit = table.times(few, "submit")
         nodes = jobs.nodes.cells() if jobs.nodes is not None else [""] * len(jobs)
@@ -86,7 +85,7 @@ def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
                 "end": "still runs" if math.isinf(jobs.end[row]) and jobs.end[row] > 0 else _moment(jobs.end[row]),
                 "nodes": _nodes(text, table) or str(int(jobs.count[row])),
                 **{meaning: int(values[row]) for meaning, values in numbers.items()},
-                **{meaning: values[row] for meaning, values in words.items() if values is not None},
+                **{meaning: values[row] for meaning, values in words.items()},
             }
             found.append(shown)
         return found

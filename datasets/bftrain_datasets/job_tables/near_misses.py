@@ -10,8 +10,7 @@ from typing import Final
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.job_tables.column_choice import columns_named, miss_text
 from bftrain_datasets.job_tables.json_records import keys_in
-from bftrain_datasets.job_tables.table_reading import JSON_BEGINS
-from bftrain_datasets.job_tables.table_rows import header_of
+from bftrain_datasets.job_tables.tables import JSON_BEGINS, header_of
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns

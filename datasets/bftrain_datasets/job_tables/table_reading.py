@@ -1,11 +1,11 @@
-"""Conversion of tables to jobs: open a table of any form, interpret its columns, and yield batches of jobs."""
+"""Conversion of tables to jobs: interpret the columns of a table of any form, and yield batches of jobs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,13 @@ from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOption
 from bftrain_datasets.importing.job_columns import JobTable, Texts
 from bftrain_datasets.importing.machine_nodes import Share, Units
 from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.text_columns import by_text, contains
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
-from bftrain_datasets.job_tables.parquet_rows import MARK, ParquetTable
-from bftrain_datasets.job_tables.table_rows import ColumnBatch, JsonTable, TableRows, TextTable
+from bftrain_datasets.job_tables.tables import ColumnBatch, JsonTable, TableRows, open_table
 from bftrain_datasets.log.time_formats import RecordClock
 
-JSON_BEGINS: Final = (b"{", b"[")
 RUNNING: Final = frozenset(
     {"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "R"}
 )
@@ -40,15 +39,6 @@ _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)
 _WORD: Final = re.compile(r"\w+")
 _LAST_NUMBER: Final = re.compile(r"\d+\Z")
 REASONS: Final = ("other_record", "not_selected")
-
-
-def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:
-    """Return the table in a file, by its content: Parquet, JSON or text."""
-    if file.head.startswith(MARK):
-        return ParquetTable(file)
-    if file.head.lstrip().startswith(JSON_BEGINS):
-        return JsonTable(file, tally)
-    return TextTable(file, tally, names)
 
 
 @dataclass(slots=True)
@@ -70,8 +60,7 @@ class JobTableReader:
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobTable]]:
         """Yield all rows, unchanged and as jobs."""
-        shared = self._shared_list()
-        for batch in self.rows.batches((*self.map.columns, *((shared,) if shared else ()))):
+        for batch in self.rows.batches(self.map.columns, self._shared_list()):
             yield batch, self.jobs(batch)
 
     def cells(self, batch: ColumnBatch, meaning: str) -> Cells | None:
@@ -96,41 +85,38 @@ class JobTableReader:
     def counts(self, batch: ColumnBatch, meaning: str) -> NDArray[np.int64]:
         """Return numbers, 0 where the table has none; for a list its length."""
         cells = self.cells(batch, meaning)
-        if cells is None:
-            return np.zeros(batch.lines.size, dtype=np.int64)
-        if any(isinstance(cell, list) for cell in cells[:1]):
-            return np.array([len(cell) if isinstance(cell, list) else 0 for cell in cells], dtype=np.int64)
-        return cell_values.read_counts(cells)
+        return np.zeros(batch.lines.size, dtype=np.int64) if cells is None else cell_values.read_counts(cells)
 
-    def words(self, batch: ColumnBatch, meaning: str) -> list[str] | None:
+    def texts(self, batch: ColumnBatch, meaning: str) -> Texts | None:
         """Return texts, or ``None`` if the table has none."""
         cells = self.cells(batch, meaning)
-        if cells is None:
-            return None
-        if isinstance(cells, np.ndarray):
-            whole = np.nan_to_num(cells, nan=-1).astype(np.int64)
-            return list(map(str, whole.tolist()))
-        return [cell if isinstance(cell, str) else _text(cell) for cell in cells]
+        return None if cells is None else cell_values.read_texts(cells)
 
     def jobs(self, batch: ColumnBatch) -> JobTable:
         """Return rows as jobs."""
         start, end, state = self._times(batch)
-        job = self.words(batch, "job")
+        names = self.cells(batch, "job")
         reason = np.full(batch.lines.size, -1, dtype=np.int8)
-        if job is not None and not isinstance(self.cells(batch, "job"), np.ndarray):
-            reason[np.fromiter((bool("." in name and _STEP.match(name)) for name in job), np.bool_, len(job))] = 0
+        job: Sequence[str] = [""] * batch.lines.size
+        if isinstance(names, np.ndarray):
+            job = cell_values.read_texts(names).cells()
+        elif names is not None:
+            job = names.to_pylist()
+            steps = np.flatnonzero(contains(names, ".")).tolist()
+            reason[[row for row in steps if _STEP.match(job[row])]] = 0
         self._choose_cluster(batch, reason)
-        nodes = self._nodes(batch)
+        cells = self.cells(batch, "nodes")
+        nodes = None if cells is None else cell_values.read_nodes(cells)
         by_units = self.unit != NODE and self.map.by_count
         return JobTable(
             lines=batch.lines,
-            job=job or [""] * batch.lines.size,
+            job=job,
             start=start,
             end=end,
             nodes=nodes,
             count=self.counts(batch, OF_UNIT[self.unit]) if by_units else self.sizes(batch, nodes),
-            queue=self._names(batch, "partition"),
-            user=self._names(batch, "user"),
+            queue=self.texts(batch, "partition"),
+            user=self.texts(batch, "user"),
             submit=self.times(batch, "submit") if "submit" in self.map else None,
             preempted=state == _PREEMPTED,
             node_failed=state == _NODE_FAILED,
@@ -139,10 +125,6 @@ class JobTableReader:
             units=self._units(batch) if self.unit != NODE and not by_units else None,
             most=self._most(batch),
         )
-
-    def _names(self, batch: ColumnBatch, meaning: str) -> Texts | None:
-        words = self.words(batch, meaning)
-        return None if words is None else Texts.of(words)
 
     def _shared_list(self) -> str:
         """Return the name of the list of records with the nodes of a job and the units held of each, if any."""
@@ -163,7 +145,7 @@ class JobTableReader:
             tuple(share for each in cell if isinstance(each, dict) for share in _shares(*map(each.get, keys)))
             if isinstance(cell, list)
             else 0
-            for cell in batch.columns[shared]
+            for cell in batch.lists
         ]
 
     def sizes(self, batch: ColumnBatch, nodes: Texts | None) -> NDArray[np.int64]:
@@ -204,36 +186,23 @@ class JobTableReader:
         return start, end, state
 
     def _states(self, batch: ColumnBatch) -> NDArray[np.int8]:
-        cells = self.cells(batch, "state")
-        words = SLURM_CODES if "id_job" in self.map.columns else {}
-        if isinstance(cells, np.ndarray) and words:
-            cells = self.words(batch, "state")
-        if cells is None or isinstance(cells, np.ndarray):
+        texts = self.texts(batch, "state")
+        if texts is None:
             return np.zeros(batch.lines.size, dtype=np.int8)
-        texts, places = _different(cells, _text)
-        return np.array([_state_code(words.get(text, text)) for text in texts], dtype=np.int8)[places]
-
-    def _nodes(self, batch: ColumnBatch) -> Texts | None:
-        cells = self.cells(batch, "nodes")
-        if cells is None:
-            return None
-        found = Texts.of(_texts(cells.tolist() if isinstance(cells, np.ndarray) else cells, cell_values.node_text))
-        if cell_values.NOTHING.isdisjoint(map(str.lower, map(str.strip, found.texts))):
-            return found
-        number = [-1 if cell_values.is_nothing(text) else place for place, text in enumerate(found.texts)]
-        return Texts(np.array([*number, -1], dtype=np.int32)[found.codes], found.texts)
+        words = SLURM_CODES if "id_job" in self.map.columns else {}
+        return by_text(texts, lambda text: _state_code(words.get(text, text)), np.int8)
 
     def _choose_cluster(self, batch: ColumnBatch, reason: NDArray[np.int8]) -> None:
-        names = self.words(batch, "cluster")
+        names = self.texts(batch, "cluster")
         if names is None:
             return
         chosen, column = self.map.unit("cluster"), self.map.uses["cluster"].column
-        self.clusters.update(names)
+        self.clusters.update(names.texts, *([""] if (names.codes < 0).any() else []))
         wanted = chosen or self.cluster
         if wanted in ALL_CLUSTERS:
             return
         if wanted:
-            reason[np.array([name != wanted for name in names]) & (reason < 0)] = 1
+            reason[by_text(names, lambda name: name != wanted, np.bool_) & (reason < 0)] = 1
             return
         if len(self.clusters) > 1:
             some = sorted(self.clusters)
@@ -251,7 +220,7 @@ def _shares(node: object, held: object) -> Iterator[Share]:
     if numbers and len(set(numbers)) == len(names):
         yield from ((str(node), -1 - int(number)) for number in numbers)
     else:
-        text = _text(held)
+        text = cell_values.cell_text(held)
         yield str(node), len(names) or (int(text[:9]) if text.isdecimal() else 0)
 
 
@@ -261,27 +230,6 @@ def _state_code(text: str) -> int:
     if word in RUNNING:
         return _RUNNING
     return _WAITING if word in WAITING else _FINISHED.get(word, 0)
-
-
-def _different(cells: Sequence[object], text_of: Callable[[object], str]) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the different texts of cells in their order, and for each cell the place of its text."""
-    texts = _texts(cells, text_of)
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    return list(places), np.fromiter(map(places.__getitem__, texts), dtype=np.int32, count=len(texts))
-
-
-def _texts(cells: Sequence[object], text_of: Callable[[object], str]) -> Sequence[str]:
-    if set(map(type, cells)) == {str}:  # there may be millions
-        return cast("Sequence[str]", cells)
-    return [each if isinstance(each, str) else text_of(each) for each in cells]
-
-
-def _text(cell: object) -> str:
-    if isinstance(cell, list):
-        return " ".join(map(str, cell))
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return "" if cell is None else str(cell)
 
 
 def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
@@ -299,13 +247,8 @@ def read_table(
     """Return the table with meanings of its columns; times without a zone are in ``clock``'s."""
     rows = open_table(file, tally, options.columns)
     if isinstance(rows, JsonTable):
-        rows.rows = _rows_of(rows, options)
-    sample: Mapping[str, Sequence[Any]] = rows.sample()
-    found = choose(rows.names, sample, options.map, options.preset, file.where, options.unit, to_schedule)
+        known = named_set(options.preset) if options.preset else public_set_of(rows.names)
+        rows.rows = known.rows if known is not None else ""
+    found = choose(rows.names, rows.sample(), options.map, options.preset, file.where, options.unit, to_schedule)
     sized = options.counts or options.unit != NODE or bool(to_schedule)
     return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit, sized=sized)
-
-
-def _rows_of(rows: JsonTable, options: ImportOptions) -> str:
-    known = named_set(options.preset) if options.preset else public_set_of(rows.names)
-    return known.rows if known is not None else ""

@@ -29,9 +29,8 @@ from bftrain_datasets.job_tables.cell_values import EXPAND, are_plain_sets, node
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, recognised
 from bftrain_datasets.job_tables.json_records import format_of, keys_in
 from bftrain_datasets.job_tables.near_misses import near_miss
-from bftrain_datasets.job_tables.parquet_rows import MARK
-from bftrain_datasets.job_tables.table_reading import JSON_BEGINS, JobTableReader, read_table
-from bftrain_datasets.job_tables.table_rows import find_header
+from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
+from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_header
 from bftrain_datasets.log import time_formats
 
 name: Final = "jobs"
@@ -43,7 +42,7 @@ why_not: Final = near_miss
 
 def recognises(head: bytes) -> bool:
     """Return whether this is Parquet, JSON with job fields, or text whose header has the columns of jobs."""
-    if head.startswith(MARK):
+    if head.startswith(PARQUET_MARK):
         return True
     if head.lstrip().startswith(JSON_BEGINS):
         return not format_of(head) and recognised(keys_in(head))

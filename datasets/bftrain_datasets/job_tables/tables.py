@@ -1,0 +1,311 @@
+"""Tables of text, JSON or Parquet, in batches of the required columns: arrays of Arrow, or numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from operator import itemgetter
+from typing import IO, Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import BadInput
+from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.raw_file import HEAD_BYTES, RawFile
+from bftrain_datasets.importing.text_cells import first_lines, names_slurm_jobs
+from bftrain_datasets.importing.text_columns import columns_of
+from bftrain_datasets.job_tables import json_records
+from bftrain_datasets.job_tables.cell_values import Cells, column_of
+from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
+from bftrain_datasets.log.parquet_log import FORMAT_KEY
+
+PARQUET_MARK: Final = b"PAR1"
+JSON_BEGINS: Final = (b"{", b"[")
+SEPARATORS: Final = "|\t;,"
+HEADER_WITHIN: Final = 5  # lines
+MOST_COLUMNS: Final = 4096
+_ROWS_AT_ONCE: Final = 1 << 16
+_PARSED_AT_ONCE: Final = 1 << 13  # rows of Python texts; bounds the work of the garbage collector
+_EPOCH_UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_AGAIN: Final = "fetch the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBatch:
+    """Rows of a table as columns; ``lines`` are their line numbers, ``lists`` a column of records as read."""
+
+    lines: NDArray[np.int64]
+    columns: Mapping[str, Cells]
+    lists: Sequence[Any] = ()
+
+    def first(self, rows: int) -> ColumnBatch:
+        """Return the first rows."""
+        columns = {name: cells[:rows] for name, cells in self.columns.items()}
+        return ColumnBatch(self.lines[:rows], columns, self.lists[:rows])
+
+
+class TableRows(Protocol):
+    """A table that is read once: its columns, its first rows, then batches of the required columns."""
+
+    names: tuple[str, ...]
+
+    def sample(self) -> Mapping[str, Sequence[Any]]:
+        """Return the first rows, column by column."""
+        ...
+
+    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+        """Yield all rows, from the first on; ``lists`` is a column of lists of records."""
+        ...
+
+
+def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:
+    """Return the table in a file, by its content: Parquet, JSON or text."""
+    if file.head.startswith(PARQUET_MARK):
+        return ParquetTable(file)
+    if file.head.lstrip().startswith(JSON_BEGINS):
+        return JsonTable(file, tally)
+    return TextTable(file, tally, names)
+
+
+@dataclass(frozen=True, slots=True)
+class TextHeader:
+    """The columns of a header line, and the separator; ``" "`` for any blanks."""
+
+    names: tuple[str, ...]
+    separator: str
+
+    @property
+    def has_quotes(self) -> bool:
+        """Whether cells may be in quotes."""
+        return self.separator != "|"
+
+    def cells(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """Yield the cells of lines; a row with an unterminated quote is empty."""
+        if self.separator == " ":
+            yield from (line.split() for line in lines)
+            return
+        rows = csv.reader(
+            lines, delimiter=self.separator, quoting=csv.QUOTE_MINIMAL if self.has_quotes else csv.QUOTE_NONE
+        )
+        while True:
+            try:
+                yield next(rows)
+            except csv.Error:
+                yield []
+            except StopIteration:
+                return
+
+
+def header_of(line: str) -> TextHeader:
+    """Parse a line as a header: its most frequent separator is used."""
+    text = line.strip("\ufeff\r\n").removeprefix("#").strip(" ")
+    separator = max(SEPARATORS, key=text.count)
+    if not text.count(separator):
+        separator = " "
+    cells = next(TextHeader((), separator).cells([text]), [])
+    return TextHeader(tuple(cell.strip().strip('"') for cell in cells[:MOST_COLUMNS]), separator)
+
+
+def find_header(head: bytes) -> tuple[int, TextHeader] | None:
+    """Return the first line with the columns of a table of jobs, and its index."""
+    for index, line in enumerate(first_lines(head)[:HEADER_WITHIN]):
+        header = header_of(line)
+        of_sacct = header.separator != " " and names_slurm_jobs(header.names)
+        if len(header.names) > 1 and recognised(header.names) and not of_sacct:
+            return index, header
+    return None
+
+
+class TextTable:
+    """A table of text. The header is the first possible line, unless ``names`` are given."""
+
+    def __init__(self, file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> None:
+        self._file, self._tally = file, tally
+        lines = first_lines(file.head)
+        filled = next((index for index, line in enumerate(lines) if line.strip()), 0)
+        index, self._header = find_header(file.head) or (filled, header_of(lines[filled] if lines else ""))
+        if names:
+            self._header = TextHeader(tuple(names), self._header.separator)
+        self._above = 0 if names else index + 1  # lines up to the header
+        self.names = self._header.names
+
+    def sample(self) -> Mapping[str, Sequence[Any]]:
+        """Return the first rows, column by column."""
+        lines = first_lines(self._file.head)[self._above :]
+        if len(self._file.head) >= HEAD_BYTES:
+            del lines[-1:]  # truncated
+        rows = islice(self._header.cells(line for line in lines if line.strip()), SAMPLE_ROWS)
+        whole = [cells for cells in rows if len(cells) == len(self.names)]
+        return {name: [cells[place] for cells in whole] for place, name in reversed(list(enumerate(self.names)))}
+
+    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+        """Yield all rows; set rows with another number of cells aside."""
+        del lists
+        places, header = [self.names.index(name) for name in columns], self._header
+        blocks = self._blocks()
+        for first, block in blocks:
+            found = None
+            if header.separator != " ":
+                found = columns_of(block, header.separator, len(self.names), places, quotes=header.has_quotes)
+            if found is None:  # an irregular file
+                yield from self._parsed(chain([(first, block)], blocks), columns, places)
+                return
+            rows, cells = found
+            usual = np.zeros(block.count(b"\n") + 1, dtype=np.bool_)
+            usual[rows] = True
+            lines = block.split(b"\n") if not usual.all() else []
+            for index in np.flatnonzero(~usual).tolist():
+                self._reject(first + index, lines[index].strip())
+            yield ColumnBatch(rows + first, dict(zip(columns, cells, strict=True)))
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the blocks of the file without its header."""
+        for first, block in self._file.blocks():
+            above = max(self._above + 1 - first, 0)
+            lines = block.split(b"\n", above)
+            if len(lines) > above:
+                yield first + above, lines[above]
+
+    def _reject(self, number: int, line: bytes | str) -> None:
+        if line:
+            self._tally.row(number)
+            self._tally.set_aside("malformed")
+
+    def _parsed(
+        self, blocks: Iterable[tuple[int, bytes]], columns: Sequence[str], places: Sequence[int]
+    ) -> Iterator[ColumnBatch]:
+        """Yield rows line by line."""
+        number = 0
+
+        def texts() -> Iterator[str]:
+            nonlocal number
+            for first, block in blocks:
+                for line_number, line in enumerate(block.split(b"\n"), first):
+                    if text := self._file.text(line, line_number) if line.strip() else "":
+                        number = line_number
+                        yield text
+
+        pick = itemgetter(*places, places[0])  # a tuple, even for one column
+        rows = self._header.cells(texts())
+        while True:
+            good, numbers, read = list[Any](), list[int](), False
+            for cells in islice(rows, _PARSED_AT_ONCE):
+                read = True
+                if len(cells) == len(self.names):
+                    good.append(pick(cells))
+                    numbers.append(number)
+                else:
+                    self._reject(number, "a row")
+            if good:
+                found = map(column_of, zip(*good, strict=True))
+                yield ColumnBatch(np.array(numbers), dict(zip(columns, found, strict=False)))
+            if not read:
+                return
+
+
+class JsonTable:
+    """JSON records, as lines or in an array. ``rows`` is the name of a list in each record with one row per entry."""
+
+    def __init__(self, file: RawFile, tally: FindingsTally) -> None:
+        self._records = json_records.records(file, tally)
+        self._first = list(islice(self._records, SAMPLE_ROWS))
+        self.rows = ""
+        names: dict[str, None] = {}
+        for _, record in self._first:
+            names.update(dict.fromkeys(json_records.leaf_names(record)))
+        self.names = tuple(names)[:MOST_COLUMNS]
+        if any(isinstance(value, dict) and "0" in value for _, record in self._first[:1] for value in record.values()):
+            raise BadInput("JSON by columns", where=file.where, fix="write one object a row: orient='records'")
+        if not names:
+            raise BadInput("JSON without records of jobs", where=file.where, fix="see docs/readers.md, tables of jobs")
+
+    def sample(self) -> Mapping[str, Sequence[Any]]:
+        """Return the first rows, column by column."""
+        records = [record for _, each in self._first for record in json_records.split_rows(each, self.rows)]
+        return {name: [json_records.dig(record, name) for record in records] for name in self.names}
+
+    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+        """Yield all rows."""
+        numbered = chain(self._first, self._records)
+        self._first = []
+        rows = ((number, row) for number, each in numbered for row in json_records.split_rows(each, self.rows))
+        paths = [tuple(name.split(".")) for name in columns]
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            lines = np.fromiter((number for number, _ in some), dtype=np.int64, count=len(some))
+            found = (column_of([json_records.dig_path(row, path) for _, row in some]) for path in paths)
+            raw = [json_records.dig(row, lists) for _, row in some] if lists else []
+            yield ColumnBatch(lines, dict(zip(columns, found, strict=True)), raw)
+
+
+class ParquetTable:
+    """A Parquet file. Times are returned as seconds UTC, those without a zone as texts."""
+
+    def __init__(self, file: RawFile) -> None:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - takes a moment
+
+        self._where = file.where
+        self._broken = (ArrowException, OSError, ValueError)
+        stream: IO[bytes] = file.seekable()
+        try:
+            self._file: Any = parquet.ParquetFile(stream)
+        except self._broken as error:
+            raise BadInput(f"incomplete Parquet file: {error}", where=file.where, fix=_AGAIN) from error
+        if FORMAT_KEY in (self._file.schema_arrow.metadata or {}):
+            what, fix = "not a scheduler's records: this may be a log already", "try bftrain inspect"
+            raise BadInput(what, where=file.where, fix=fix)
+        self.names = tuple(self._file.schema_arrow.names)
+
+    def sample(self) -> Mapping[str, Sequence[Any]]:
+        """Return the first rows, column by column."""
+        for batch in self._batches(SAMPLE_ROWS, None):
+            return {name: _python_cells(batch.column(name)) for name in self.names}
+        return {name: [] for name in self.names}
+
+    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+        """Yield all rows."""
+        del lists
+        row = 1
+        for batch in self._batches(_ROWS_AT_ONCE, list(columns)):
+            lines = np.arange(row, row + batch.num_rows, dtype=np.int64)
+            row += batch.num_rows
+            yield ColumnBatch(lines, {name: _cells(batch.column(name)) for name in columns})
+
+    def _batches(self, rows: int, columns: list[str] | None) -> Iterator[Any]:
+        try:
+            yield from self._file.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+        except self._broken as error:
+            raise BadInput(f"cannot be read: {error}", where=self._where, fix=_AGAIN) from error
+
+
+def _python_cells(column: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow has no types
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
+    cells = column if pa.types.is_nested(column.type) else _cells(column)
+    return list(cells) if isinstance(cells, np.ndarray) else cells.to_pylist()
+
+
+def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import compute  # noqa: PLC0415 - takes a moment
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind, types = column.type, pa.types
+    if types.is_timestamp(kind) and kind.tz is None:
+        column = compute.strftime(column.cast(pa.timestamp("s"), safe=False), "%Y-%m-%dT%H:%M:%S")
+    elif types.is_timestamp(kind) or types.is_duration(kind):
+        return _numbers(column.cast(pa.int64())) * _EPOCH_UNITS[kind.unit]
+    elif types.is_integer(kind) or types.is_floating(kind):
+        return _numbers(column)
+    elif types.is_decimal(kind):
+        return _numbers(column.cast(pa.float64()))
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return column.cast(pa.string()).fill_null("")
+    return column_of(column.to_pylist())
+
+
+def _numbers(column: Any) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.float64)
