@@ -1,21 +1,25 @@
-"""JSON records, parsed one by one without loading the whole file: objects, an array, or the array in an object."""
+"""JSON records: one per line, or the elements of an array, also of one in an object.
+
+Lines are read one by one. Any other file is kept in memory as text, and its records are parsed one by one.
+"""
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
+import msgspec
+
 from bftrain.errors import BadInput
+from bftrain.files import BYTE_ORDER_MARK
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 
-LONGEST_RECORD: Final = 1 << 24  # letters; longer ones are not job records
+LARGEST_BYTES: Final = 1 << 32  # of a file that is kept in memory
 MOST_DEPTH: Final = 5  # nesting of fields in a record
-_BLOCK: Final = 1 << 18
-_BLANK: Final = " \t\r\n"
 _LISTS: Final = (
     "jobs",
     "items",
@@ -53,6 +57,7 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
         frozenset({"execution", "R_lite"}),
     ),
 }
+_START: Final = re.compile(r"\s*[\[{]")
 _KEYS: Final = re.compile(rb'"([^"\\]{1,100})"\s*:')
 _NUMBER: Final = {"set", "number"}  # Slurm's form of a number that may be missing or infinite
 _RESOURCE: Final = {"type", "name", "count"}  # Slurm's form of a job's resource
@@ -73,7 +78,7 @@ def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[
     """Yield each record with its line, or in an array its index; set other values aside."""
     head = file.head.lstrip()
     lines = head.startswith(b"{") and _is_record(head.partition(b"\n")[0])
-    found = _lines(file) if lines else enumerate(_elements(_JsonText(file)), start=1)
+    found = _lines(file) if lines else enumerate(_elements(file), start=1)
     for number, record in found:
         if isinstance(record, dict):
             yield number, record
@@ -84,126 +89,57 @@ def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[
 
 def _is_record(line: bytes) -> bool:
     """Return whether a line is a whole object, and not one with a list of records."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
+    found = _parsed(line)
     return isinstance(found, dict) and not any(isinstance(found.get(name), list) for name in _LISTS)
 
 
 def _lines(file: RawFile) -> Iterator[tuple[int, Any]]:
-    for number, line in file.lines():
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError):
-                yield number, None
+    return ((number, _parsed(line)) for number, line in file.lines() if line.strip())
 
 
-class _JsonText:
-    """The text of a file, parsed one value at a time."""
-
-    def __init__(self, file: RawFile) -> None:
-        self._stream = file.binary()
-        self._where = file.where
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
-        self._scan = json.JSONDecoder().raw_decode
-        self._text = ""
-        self._place = 0
-        self._over = False
-        self.taken = 0  # letters of parsed values
-
-    def peek(self) -> str:
-        """Return the next non-blank letter, or an empty text at the end."""
-        while True:
-            while self._place < len(self._text):
-                if self._text[self._place] not in _BLANK:
-                    return self._text[self._place]
-                self._place += 1
-            if not self._more():
-                return ""
-
-    def skip(self) -> None:
-        """Skip one letter."""
-        self._place += 1
-
-    def value(self) -> Any:  # noqa: ANN401 - JSON is what it is
-        """Parse and return the next value."""
-        self.peek()
-        while True:
-            try:
-                found, end = self._scan(self._text, self._place)
-            except RecursionError:
-                raise self.broken("nested too deep") from None
-            except ValueError as error:
-                if len(self._text) - self._place > LONGEST_RECORD:
-                    raise self.broken(f"a record of more than {LONGEST_RECORD:,} letters") from error
-                if not self._more():
-                    raise self.broken(str(error)) from error
-                continue
-            if end < len(self._text) or self._over or not self._more():  # a number may continue
-                self.taken += end - self._place
-                self._place = end
-                return found
-
-    def broken(self, why: str) -> BadInput:
-        """Return the error for a damaged file."""
-        return BadInput(f"incomplete JSON: {why}", where=self._where, fix="fetch the file again")
-
-    def _more(self) -> bool:
-        block = b"" if self._over else self._stream.read(max(_BLOCK, len(self._text) - self._place))
-        self._over = not block
-        self._text = self._text[self._place :] + self._decoder.decode(block, final=self._over)
-        self._place = 0
-        return not self._over
+def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - JSON is what it is
+    """Return a value, None if it is invalid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
-def _elements(text: _JsonText) -> Iterator[Any]:
-    """Yield consecutive objects, and the elements of arrays, or of the array in an object with records."""
-    while (mark := text.peek()) in {"{", "["}:
-        yield from _of_object(text) if mark == "{" else _of_array(text)
+def content_of(file: RawFile, largest: int = LARGEST_BYTES) -> bytes:
+    """Return the content of a JSON file."""
+    content = file.binary().read(largest + 1)
+    if len(content) > largest:
+        fix = "import a part of it, or write a record on each line, for example by: jq -c '.jobs[]'"
+        raise BadInput(f"JSON of more than {largest:,} bytes", where=file.where, fix=fix)
+    return content.removeprefix(BYTE_ORDER_MARK.encode())
 
 
-def _of_object(text: _JsonText) -> Iterator[Any]:
-    """Yield the elements of the array in an object, or the object itself if it has none."""
-    text.skip()
-    fields: dict[str, Any] = {}
-    holds_records, begin = False, text.taken
-    while text.peek() == '"':
-        name = text.value()
-        if text.peek() != ":":
-            raise text.broken("a name without a value")
-        text.skip()
-        if name in _LISTS and text.peek() == "[":
-            holds_records = True
-            fields.clear()
-            yield from _of_array(text)
-        elif holds_records:
-            text.value()
-        else:
-            fields[name] = text.value()
-            if text.taken - begin > LONGEST_RECORD:
-                raise text.broken(f"a record of more than {LONGEST_RECORD:,} letters")
-        if text.peek() == ",":
-            text.skip()
-    if text.peek() == "}":
-        text.skip()
-    elif not holds_records:
-        raise text.broken("ends within an object")
-    if fields:
-        yield fields
+def _elements(file: RawFile) -> Iterator[Any]:
+    """Yield consecutive objects, and the elements of arrays, or of the arrays in an object with records."""
+    content = content_of(file)
+    try:
+        document = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
+        if isinstance(document, dict):
+            lists = [raw for name, raw in document.items() if name in _LISTS and bytes(raw).startswith(b"[")]
+            found = [each for raw in lists for each in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+            document = found if lists else [msgspec.Raw(content)]
+    except (msgspec.DecodeError, RecursionError):  # several values, or an invalid one
+        yield from _values(content.decode(errors="replace"), file.where)
+        return
+    yield from (_parsed(bytes(raw).decode(errors="replace")) for raw in document)
 
 
-def _of_array(text: _JsonText) -> Iterator[Any]:
-    text.skip()
-    while (mark := text.peek()) != "]":
-        if mark == ",":
-            text.skip()
-        elif mark:
-            yield text.value()
-        else:
-            raise text.broken("ends within an array")
-    text.skip()
+def _values(text: str, where: str) -> Iterator[Any]:
+    scan, place = json.JSONDecoder().raw_decode, 0
+    while (start := _START.match(text, place)) is not None:
+        try:
+            value, place = scan(text, start.end() - 1)
+        except (ValueError, RecursionError) as error:
+            why = error if isinstance(error, ValueError) else "nested too deep"
+            raise BadInput(f"incomplete JSON: {why}", where=where, fix="fetch the file again") from error
+        inner = value.items() if isinstance(value, dict) else [(_LISTS[0], value)]
+        lists = [each for name, each in inner if name in _LISTS and isinstance(each, list)]
+        yield from chain(*lists) if lists else [value]
 
 
 def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str]:

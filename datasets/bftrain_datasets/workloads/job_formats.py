@@ -24,6 +24,7 @@ from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, unquoted
+from bftrain_datasets.job_tables.json_records import content_of
 from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
 from bftrain_datasets.readers import swf as log
 from bftrain_datasets.workloads.job import (
@@ -286,9 +287,7 @@ def read_philly(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOption
 
 def _entries(file: RawFile) -> Iterator[tuple[int, bytes]]:
     """Yield each entry as written, with its line: the entries of a list, or one per line."""
-    content = file.binary().read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise BadInput("larger than a gigabyte", where=file.name, fix="import a part of the job log")
+    content = content_of(file, LARGEST_BYTES)
     try:
         if content.lstrip()[:1] == b"[":
             entries = msgspec.json.Decoder(list[msgspec.Raw]).decode(content)
