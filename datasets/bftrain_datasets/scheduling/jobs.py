@@ -9,12 +9,14 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES, natural_order
 from bftrain_datasets.importing.findings import FindingsTally, RowCounts
 from bftrain_datasets.importing.import_options import ImportOptions, listed
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.job_tables.workload_rows import TableWorkload
+from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
@@ -120,28 +122,64 @@ def read_workload(
 
 def _records(
     file: RawFile, settings: ScheduleSettings, header: swf.SwfHeader, tally: FindingsTally
-) -> Iterator[tuple[list[str], list[float]]]:
+) -> Iterator[swf.SwfRow]:
     """Yield the fields of every job: of an SWF log, or of a table with submission, run time and size."""
     named = ImportOptions(map=listed(settings.map), preset=settings.preset or None)
     if swf.recognises(file.head) and not (named.map or named.preset):
         return swf.rows(file.lines(), tally, header)
+    shared = settings.sharing != WHOLE_NODES
     try:
-        shared = settings.sharing != WHOLE_NODES
-        table = TableWorkload(file, tally, named, shared=shared, cores_per_node=settings.cores_per_node)
+        clock = time_formats.RecordClock(where=lambda: tally.where)
+        table = read_table(file, tally, named, clock, to_schedule="cores" if shared else "count")
     except BadInput as error:
         if (error.where or "").startswith("--"):
             raise
         what = f"not in the Standard Workload Format, nor a table of schedulable jobs: {error.what}"
         raise BadInput(what, where=file.name, fix=error.fix) from error
-    header.nodes = table.nodes
-    return table.rows()
+    if shared and settings.cores_per_node is None:
+        raise BadInput("the number of cores per node is unknown", where=file.name, fix="--cores-per-node N")
+    known = table.map.public_set
+    if known is not None:
+        header.nodes = known.nodes or 0
+        clock.zone = time_formats.zone(known.zone) if known.zone else clock.zone
+    return _table_rows(table, tally, None if shared else settings.cores_per_node or 1)
+
+
+def _table_rows(table: JobTableReader, tally: FindingsTally, per_node: int | None) -> Iterator[swf.SwfRow]:
+    """Yield the 18 fields of every job of a table; without ``per_node`` its size is the number of cores."""
+    for batch, jobs in table.batches():
+        submit, limit = table.times(batch, "submit"), table.spans(batch, "limit")
+        with np.errstate(invalid="ignore"):
+            run, wait = jobs.end - jobs.start, np.maximum(jobs.start - submit, 0.0)
+        ended = np.isfinite(run) & np.isfinite(submit)
+        fields = np.full((swf.FIELDS, len(jobs)), float(swf.UNKNOWN))
+        fields[swf.SUBMIT] = submit
+        fields[swf.WAIT], fields[swf.RUN] = (np.where(ended, column, swf.UNKNOWN) for column in (wait, run))
+        fields[swf.PROCS] = table.counts(batch, "cores") if per_node is None else jobs.count * per_node
+        fields[swf.LIMIT] = np.where(np.isfinite(limit), limit, swf.UNKNOWN)
+        fields[swf.STATUS] = np.where(np.isfinite(jobs.start), swf.COMPLETED, swf.CANCELLED)
+        texts = {swf.USER: jobs.user, swf.QUEUE: jobs.queue}
+        words = {field: column.cells() for field, column in texts.items() if column is not None}
+        for row, numbers in enumerate(fields.T.tolist()):
+            tally.row(int(jobs.lines[row]))
+            if jobs.reason is not None and jobs.reason[row] >= 0:
+                tally.set_aside(jobs.reasons[jobs.reason[row]])
+                continue
+            parts = [f"{number:.15g}" for number in numbers]
+            parts[swf.JOB] = _word(jobs.job[row]) if jobs.job[row] else str(int(jobs.lines[row]))
+            for field, cells in words.items():
+                parts[field] = _word(cells[row])
+            yield parts, numbers
+    known = table.map.public_set
+    tally.note_clock(table.clock, zone_is_known=known is not None and known.zone is not None)
+
+
+def _word(text: str) -> str:
+    return "_".join(text.split()) or NO_USER
 
 
 def _rows(
-    records: Iterator[tuple[list[str], list[float]]],
-    settings: ScheduleSettings,
-    header: swf.SwfHeader,
-    tally: FindingsTally,
+    records: Iterator[swf.SwfRow], settings: ScheduleSettings, header: swf.SwfHeader, tally: FindingsTally
 ) -> list[_Row]:
     window = time_formats.window(settings.window) if settings.window else (None, None)
     found: list[_Row] = []
