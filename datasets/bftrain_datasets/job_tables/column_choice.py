@@ -150,7 +150,7 @@ def recognised(names: Sequence[str]) -> bool:
 def public_set_of(names: Sequence[str]) -> PublicSet | None:
     """Return the public set that has these columns; of several the one with more of them."""
     fits = [each for each in PUBLIC_SETS if each.fits(names)]
-    return max(fits, key=lambda each: len(each.known_by), default=None)
+    return max(fits, key=lambda each: len(each.known_by.split()), default=None)
 
 
 def choose(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSet:
-    """The meanings of a set's columns: ``columns`` maps a meaning to a column and its unit, as ``--map`` does.
+    """The meanings of a set's columns: ``map`` has them as the option ``--map`` does, with blanks between them.
 
     ``known_by`` are columns that no other set has together. ``zone`` is that of its local times, ``nodes`` the machine
     size if its tables list no nodes, ``rows`` the list inside a record that has the runs of a job.
@@ -18,209 +18,143 @@ class PublicSet:
 
     name: str
     about: str
-    columns: Mapping[str, str]
-    known_by: tuple[str, ...]
+    map: str
+    known_by: str
     source: str
     tried: str = "documentation"
     zone: str | None = None
     nodes: int | None = None
     rows: str = ""
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The column of each meaning, with its unit."""
+        return dict(entry.split("=", 1) for entry in self.map.split())
+
     def fits(self, names: Iterable[str]) -> bool:
         """Return whether a table with these columns belongs to the set."""
-        return {name.lower() for name in self.known_by} <= {name.lower() for name in names}
+        return set(self.known_by.lower().split()) <= {name.lower() for name in names}
 
 
 REAL: Final = "rows"
 
-_SLURM_PLUGIN: Final = {  # from Slurm's own plug-in, published by Marconi100, Adastra and Eagle
-    "job": "job_id",
-    "submit": "submit_time",
-    "start": "start_time",
-    "end": "end_time",
-    "state": "job_state",
-    "user": "user_id",
-    "partition": "partition",
-}
-_COMPOSITE: Final = {  # the DIM_JOB_COMPOSITE tables of the Argonne Leadership Computing Facility
-    "submit": "QUEUED_TIMESTAMP",
-    "start": "START_TIMESTAMP",
-    "end": "END_TIMESTAMP",
-    "limit": "WALLTIME_SECONDS:s",
-    "elapsed": "RUNTIME_SECONDS:s",
-    "cluster": "MACHINE_NAME",
-}
-_SENSETIME: Final = {
-    "job": "job_id",
-    "user": "user",
-    "count": "node_num",
-    "cores": "cpu_num",
-    "gpus": "gpu_num",
-    "state": "state",
-    "submit": "submit_time",
-    "start": "start_time",
-    "end": "end_time",
-    "elapsed": "duration:s",
-}
-
 # fmt: off
 PUBLIC_SETS: Final = (
     PublicSet(
-        name="pm100",
-        about="Marconi100 (PM100), M100's job table",
-        columns={**_SLURM_PLUGIN, "nodes": "nodes", "count": "num_nodes_alloc", "cores": "num_cores_alloc",
-                 "gpus": "num_gpus_alloc", "elapsed": "run_time:s", "limit": "time_limit:min"},
-        known_by=("num_nodes_alloc", "num_gpus_alloc", "nodes", "start_time", "end_time"),
-        source="zenodo.org/records/10127767",
+        name="pm100", about="Marconi100 (PM100), M100's job table", source="zenodo.org/records/10127767",
+        map="job=job_id submit=submit_time start=start_time end=end_time state=job_state user=user_id "
+        "partition=partition nodes=nodes count=num_nodes_alloc cores=num_cores_alloc gpus=num_gpus_alloc "
+        "elapsed=run_time:s limit=time_limit:min",
+        known_by="num_nodes_alloc num_gpus_alloc nodes start_time end_time",
     ),
     PublicSet(
-        name="adastra",
-        about="Adastra MI250",
-        columns={**_SLURM_PLUGIN, "nodes": "nodes", "count": "num_nodes_alloc", "elapsed": "run_time:s",
-                 "limit": "time_limit:s"},
-        known_by=("num_nodes_alloc", "nodes", "mem_power_consumption", "node_power_consumption", "start_time"),
-        source="zenodo.org/records/14007065",
+        name="adastra", about="Adastra MI250", source="zenodo.org/records/14007065",
+        map="job=job_id submit=submit_time start=start_time end=end_time state=job_state user=user_id "
+        "partition=partition nodes=nodes count=num_nodes_alloc elapsed=run_time:s limit=time_limit:s",
+        known_by="num_nodes_alloc nodes mem_power_consumption node_power_consumption start_time",
     ),
     PublicSet(
-        name="fdata",
-        about="Fugaku (F-DATA)",
-        columns={"job": "jid", "user": "usr", "count": "nnumr", "submit": "adt", "start": "sdt", "end": "edt",
-                 "elapsed": "duration:s", "limit": "elpl:s"},
-        known_by=("jid", "usr", "nnumr", "adt", "sdt", "edt"),
-        source="zenodo.org/records/11467483",
+        name="fdata", about="Fugaku (F-DATA)", source="zenodo.org/records/11467483",
+        map="job=jid user=usr count=nnumr submit=adt start=sdt end=edt elapsed=duration:s limit=elpl:s",
+        known_by="jid usr nnumr adt sdt edt",
         nodes=158_976,
     ),
     PublicSet(
-        name="alcf",
-        about="job composites of Theta, Polaris, Cooley, Aurora",
-        columns={**_COMPOSITE, "job": "JOB_NAME", "count": "NODES_USED", "cores": "CORES_USED",
-                 "user": "USERNAME_GENID", "partition": "QUEUE_NAME"},
-        known_by=("QUEUED_TIMESTAMP", "START_TIMESTAMP", "END_TIMESTAMP", "NODES_USED", "CORES_USED"),
-        source="reports.alcf.anl.gov/data",
+        name="alcf", about="job composites of Theta, Polaris, Cooley, Aurora", source="reports.alcf.anl.gov/data",
+        map="submit=QUEUED_TIMESTAMP start=START_TIMESTAMP end=END_TIMESTAMP limit=WALLTIME_SECONDS:s "
+        "elapsed=RUNTIME_SECONDS:s cluster=MACHINE_NAME job=JOB_NAME count=NODES_USED cores=CORES_USED "
+        "user=USERNAME_GENID partition=QUEUE_NAME",
+        known_by="QUEUED_TIMESTAMP START_TIMESTAMP END_TIMESTAMP NODES_USED CORES_USED",
     ),
     PublicSet(
-        name="mira",
-        about="job composites of Mira",
-        columns={**_COMPOSITE, "job": "JOBID", "count": "USED_NODES", "cores": "USED_CORES",
-                 "user": "COBALT_USER_NAME_GENID", "partition": "QUEUE_GENID"},
-        known_by=("QUEUED_TIMESTAMP", "START_TIMESTAMP", "END_TIMESTAMP", "USED_NODES", "USED_CORES"),
-        source="github.com/disheng222/LogAider",
-        tried=REAL,
-        nodes=49_152,
+        name="mira", about="job composites of Mira", source="github.com/disheng222/LogAider",
+        map="submit=QUEUED_TIMESTAMP start=START_TIMESTAMP end=END_TIMESTAMP limit=WALLTIME_SECONDS:s "
+        "elapsed=RUNTIME_SECONDS:s cluster=MACHINE_NAME job=JOBID count=USED_NODES cores=USED_CORES "
+        "user=COBALT_USER_NAME_GENID partition=QUEUE_GENID",
+        known_by="QUEUED_TIMESTAMP START_TIMESTAMP END_TIMESTAMP USED_NODES USED_CORES",
+        tried=REAL, nodes=49_152,
     ),
     PublicSet(
-        name="frontier",
-        about="Frontier's joblive and jobcomplete",
-        columns={"job": "allocation_id", "submit": "time_submission", "start": "time_start", "end": "time_end",
-                 "nodes": "xnames", "count": "node_count", "state": "state_current", "limit": "time_limit:s"},
-        known_by=("allocation_id", "time_submission", "time_start", "time_end", "xnames"),
-        source="github.com/ExaDigiT/RAPS",
+        name="frontier", about="Frontier's joblive and jobcomplete", source="github.com/ExaDigiT/RAPS",
+        map="job=allocation_id submit=time_submission start=time_start end=time_end nodes=xnames "
+        "count=node_count state=state_current limit=time_limit:s",
+        known_by="allocation_id time_submission time_start time_end xnames",
     ),
     PublicSet(
-        name="lassen",
-        about="Lassen's final_csm_allocation_history_hashed.csv",
-        columns={"job": "allocation_id", "submit": "job_submit_time", "start": "begin_time", "end": "end_time",
-                 "count": "num_nodes", "user": "hashed_user_id", "limit": "time_limit:s", "partition": "queue"},
-        known_by=("allocation_id", "job_submit_time", "begin_time", "end_time", "num_nodes"),
-        source="github.com/LLNL/LAST",
-        zone="America/Los_Angeles",
-        nodes=792,
+        name="lassen", about="Lassen's final_csm_allocation_history_hashed.csv", source="github.com/LLNL/LAST",
+        map="job=allocation_id submit=job_submit_time start=begin_time end=end_time count=num_nodes "
+        "user=hashed_user_id limit=time_limit:s partition=queue",
+        known_by="allocation_id job_submit_time begin_time end_time num_nodes",
+        zone="America/Los_Angeles", nodes=792,
     ),
     PublicSet(
-        name="kestrel",
-        about="Kestrel",
-        columns={"job": "job_id", "user": "account", "submit": "submit_time", "start": "start_time", "end": "end_time",
-                 "count": "nodes_required", "elapsed": "wall_time:s", "state": "job_state"},
-        known_by=("job_id", "nodes_required", "wall_time", "start_time", "end_time"),
-        source="github.com/ExaDigiT/RAPS",
+        name="kestrel", about="Kestrel", source="github.com/ExaDigiT/RAPS",
+        map="job=job_id user=account submit=submit_time start=start_time end=end_time count=nodes_required "
+        "elapsed=wall_time:s state=job_state",
+        known_by="job_id nodes_required wall_time start_time end_time",
         zone="America/Denver",
     ),
     PublicSet(
-        name="eagle",
-        about="Eagle",
-        columns={"job": "job_id", "user": "user", "submit": "submit_time", "start": "start_time", "end": "end_time",
-                 "count": "nodes_req", "cores": "processors_req", "gpus": "gpus_req", "elapsed": "run_time:s",
-                 "limit": "wallclock_req:s", "state": "state", "partition": "partition"},
-        known_by=("wallclock_req", "nodes_req", "processors_req", "start_time", "end_time"),
-        source="github.com/NREL/eagle-jobs",
+        name="eagle", about="Eagle", source="github.com/NREL/eagle-jobs",
+        map="job=job_id user=user submit=submit_time start=start_time end=end_time count=nodes_req "
+        "cores=processors_req gpus=gpus_req elapsed=run_time:s limit=wallclock_req:s state=state "
+        "partition=partition",
+        known_by="wallclock_req nodes_req processors_req start_time end_time",
         tried=REAL,
     ),
     PublicSet(
-        name="supercloud",
-        about="MIT Supercloud's slurm-log.csv",
-        columns={"job": "id_job", "user": "id_user", "submit": "time_submit:s", "start": "time_start:s",
-                 "end": "time_end:s", "nodes": "nodelist", "count": "nodes_alloc", "cores": "cpus_req",
-                 "limit": "timelimit:min", "partition": "partition", "state": "state"},
-        known_by=("id_job", "time_start", "time_end", "nodelist", "nodes_alloc"),
-        source="dcc.mit.edu/data",
+        name="supercloud", about="MIT Supercloud's slurm-log.csv", source="dcc.mit.edu/data",
+        map="job=id_job user=id_user submit=time_submit:s start=time_start:s end=time_end:s nodes=nodelist "
+        "count=nodes_alloc cores=cpus_req limit=timelimit:min partition=partition state=state",
+        known_by="id_job time_start time_end nodelist nodes_alloc",
     ),
     PublicSet(
-        name="philly",
-        about="Philly's cluster_job_log, by attempt",
-        columns={"job": "jobid", "user": "user", "submit": "submitted_time", "start": "attempts.start_time",
-                 "end": "attempts.end_time", "nodes": "attempts.detail.ip", "gpus": "attempts.detail.gpus",
-                 "partition": "vc"},
-        known_by=("jobid", "attempts", "submitted_time", "vc"),
-        source="github.com/msr-fiddle/philly-traces",
-        tried=REAL,
-        zone="America/Los_Angeles",
-        rows="attempts",
+        name="philly", about="Philly's cluster_job_log, by attempt", source="github.com/msr-fiddle/philly-traces",
+        map="job=jobid user=user submit=submitted_time start=attempts.start_time end=attempts.end_time "
+        "nodes=attempts.detail.ip gpus=attempts.detail.gpus partition=vc",
+        known_by="jobid attempts submitted_time vc",
+        tried=REAL, zone="America/Los_Angeles", rows="attempts",
     ),
     PublicSet(
-        name="helios",
-        about="Helios' cluster_log.csv",
-        columns={**_SENSETIME, "partition": "vc"},
-        known_by=("job_id", "vc", "node_num", "gpu_num", "start_time", "end_time"),
-        source="github.com/S-Lab-System-Group/HeliosData",
-        tried=REAL,
-        zone="Asia/Shanghai",
+        name="helios", about="Helios' cluster_log.csv", source="github.com/S-Lab-System-Group/HeliosData",
+        map="job=job_id user=user count=node_num cores=cpu_num gpus=gpu_num state=state submit=submit_time "
+        "start=start_time end=end_time elapsed=duration:s partition=vc",
+        known_by="job_id vc node_num gpu_num start_time end_time",
+        tried=REAL, zone="Asia/Shanghai",
     ),
     PublicSet(
-        name="acme",
-        about="Acme's trace_seren.csv, trace_kalos.csv",
-        columns={**_SENSETIME, "partition": "type"},
-        known_by=("job_id", "node_num", "gpu_num", "gpu_time", "start_time", "end_time"),
-        source="github.com/InternLM/AcmeTrace",
+        name="acme", about="Acme's trace_seren.csv, trace_kalos.csv", source="github.com/InternLM/AcmeTrace",
+        map="job=job_id user=user count=node_num cores=cpu_num gpus=gpu_num state=state submit=submit_time "
+        "start=start_time end=end_time elapsed=duration:s partition=type",
+        known_by="job_id node_num gpu_num gpu_time start_time end_time",
         tried=REAL,
     ),
     PublicSet(
-        name="pai",
-        about="Alibaba PAI's pai_instance_table.csv, by instance",
-        columns={"job": "inst_name", "start": "start_time:s", "end": "end_time:s", "nodes": "machine",
-                 "state": "status"},
-        known_by=("inst_name", "worker_name", "start_time", "end_time", "machine"),
-        source="github.com/alibaba/clusterdata",
+        name="pai", about="Alibaba PAI's pai_instance_table.csv, by instance", source="github.com/alibaba/clusterdata",
+        map="job=inst_name start=start_time:s end=end_time:s nodes=machine state=status",
+        known_by="inst_name worker_name start_time end_time machine",
         tried=REAL,
     ),
     PublicSet(
-        name="batsim",
-        about="Batsim's PREFIX_jobs.csv",
-        columns={"job": "job_id", "submit": "submission_time:s", "start": "starting_time:s", "end": "finish_time:s",
-                 "nodes": "allocated_resources:intervals", "count": "requested_number_of_resources",
-                 "limit": "requested_time:s"},
-        known_by=("workload_name", "starting_time", "finish_time", "allocated_resources"),
-        source="batsim.readthedocs.io",
+        name="batsim", about="Batsim's PREFIX_jobs.csv", source="batsim.readthedocs.io",
+        map="job=job_id submit=submission_time:s start=starting_time:s end=finish_time:s "
+        "nodes=allocated_resources:intervals count=requested_number_of_resources limit=requested_time:s",
+        known_by="workload_name starting_time finish_time allocated_resources",
     ),
     PublicSet(
-        name="batsim-processors",
-        about="Batsim's before version 3",
-        columns={"job": "job_id", "submit": "submission_time:s", "start": "starting_time:s", "end": "finish_time:s",
-                 "nodes": "allocated_processors:intervals", "count": "requested_number_of_processors",
-                 "limit": "requested_time:s"},
-        known_by=("workload_name", "starting_time", "finish_time", "allocated_processors"),
-        source="github.com/lccasagrande/DeepShutdown",
+        name="batsim-processors", about="Batsim's before version 3", source="github.com/lccasagrande/DeepShutdown",
+        map="job=job_id submit=submission_time:s start=starting_time:s end=finish_time:s "
+        "nodes=allocated_processors:intervals count=requested_number_of_processors "
+        "limit=requested_time:s",
+        known_by="workload_name starting_time finish_time allocated_processors",
         tried=REAL,
     ),
     PublicSet(
-        name="sacct-json",
-        about="sacct --json since Slurm 21.08",
-        columns={"job": "job_id", "user": "user", "submit": "time.submission:s", "start": "time.start:s",
-                 "end": "time.end:s", "elapsed": "time.elapsed:s", "nodes": "nodes", "count": "allocation_nodes",
-                 "cores": "tres.allocated.cpu", "gpus": "tres.allocated.gpu",
-                 "limit": "time.limit:min", "state": "state.current",
-                 "partition": "partition"},
-        known_by=("job_id", "allocation_nodes", "time.start", "time.end", "nodes"),
-        source="slurm.schedmd.com/sacct.html",
+        name="sacct-json", about="sacct --json since Slurm 21.08", source="slurm.schedmd.com/sacct.html",
+        map="job=job_id user=user submit=time.submission:s start=time.start:s end=time.end:s "
+        "elapsed=time.elapsed:s nodes=nodes count=allocation_nodes cores=tres.allocated.cpu "
+        "gpus=tres.allocated.gpu limit=time.limit:min state=state.current partition=partition",
+        known_by="job_id allocation_nodes time.start time.end nodes",
     ),
 )
 # fmt: on
