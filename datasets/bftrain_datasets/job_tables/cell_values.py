@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from statistics import median
 from typing import Final
@@ -56,6 +57,10 @@ def column_of(cells: Sequence[object]) -> Column:
     """Return a column of texts."""
     import pyarrow as pa  # noqa: PLC0415 - takes a moment
 
+    kinds = set(map(type, cells)) - {type(None)}
+    with suppress(OverflowError, pa.ArrowException):  # whole numbers of more than 64 bits
+        if kinds <= {str} or kinds == {int}:
+            return pa.array(cells, pa.string() if kinds <= {str} else pa.int64()).cast(pa.string()).fill_null("")
     return pa.array(map(cell_text, cells), pa.string(), size=len(cells))
 
 
@@ -203,11 +208,19 @@ def _count(text: str) -> float:
     return math.nan if number is None else number
 
 
+def read_names(cells: Cells) -> list[str]:
+    """Return a text for each cell, which hardly repeat; numbers are whole."""
+    if isinstance(cells, np.ndarray):
+        return list(map(str, np.nan_to_num(cells, nan=-1).astype(np.int64).tolist()))
+    texts: list[str] = cells.to_pylist()
+    return texts
+
+
 def read_texts(cells: Cells) -> Texts:
     """Return texts; the entries of a list have blanks between them."""
     if isinstance(cells, np.ndarray):
-        numbers, codes = np.unique(np.nan_to_num(cells, nan=-1).astype(np.int64), return_inverse=True)
-        return Texts(codes.astype(np.int32), list(map(str, numbers.tolist())))
+        numbers, codes = np.unique(cells, return_inverse=True)
+        return Texts(codes.astype(np.int32), read_names(numbers))
     found = coded(cells)
     if contains(cells, "\n").any():
         return Texts(found.codes, [" ".join(text.split("\n")).rstrip() for text in found.texts])
@@ -216,14 +229,17 @@ def read_texts(cells: Cells) -> Texts:
 
 def read_nodes(cells: Cells) -> Texts:
     """Return node sets as written, one name per line if the cell is a list."""
-    found = read_texts(cells) if isinstance(cells, np.ndarray) else coded(cells)
-    texts = [text.strip() for text in found.texts]
-    if any("\n" in text for text in texts):
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+    from pyarrow import compute  # noqa: PLC0415
+
+    encoded = (column_of(read_names(cells)) if isinstance(cells, np.ndarray) else cells).dictionary_encode()
+    trimmed = compute.utf8_trim_whitespace(encoded.dictionary)
+    texts: list[str] = trimmed.to_pylist()
+    if contains(trimmed, "\n").any():
         texts = ["\n".join(each for each in text.split("\n") if not is_nothing(each)) for text in texts]
-    if NOTHING.isdisjoint(map(str.lower, texts)):
-        return Texts(found.codes, texts)
-    numbers = [-1 if is_nothing(text) else number for number, text in enumerate(texts)]
-    return Texts(np.array([*numbers, -1], dtype=np.int32)[found.codes], texts)
+    nothing = compute.is_in(compute.utf8_lower(trimmed), value_set=pa.array(sorted((*NOTHING, "-1"))))
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    return Texts(np.where(nothing.to_numpy(zero_copy_only=False)[codes], -1, codes).astype(np.int32), texts)
 
 
 def _without_commas(text: str) -> str:

@@ -100,7 +100,11 @@ def _lines(file: RawFile) -> Iterator[tuple[int, Any]]:
 def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - JSON is what it is
     """Return a value, None if it is invalid."""
     try:
-        return json.loads(text)
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        pass
+    try:
+        return json.loads(text)  # accepts NaN
     except (ValueError, RecursionError):
         return None
 
@@ -198,6 +202,15 @@ def _amount(resources: Sequence[Mapping[str, Any]], wanted: str) -> int | None:
     """Return the amount of a resource: the total if listed beside types, as in ``gpu`` and ``gpu:a100``."""
     known = {str(each["name"] or each["type"]): each["count"] for each in resources if _resource(each) == wanted}
     return known.get(wanted, sum(known.values()) if known else None)
+
+
+def field_of(records: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
+    """Return a field of each record."""
+    found = [record.get(path) for record in records]
+    if not {dict, list, type(None)} & set(map(type, found)):
+        return found
+    names = tuple(path.split("."))
+    return [dig_path(record, names) for record in records]
 
 
 def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, Any]]:

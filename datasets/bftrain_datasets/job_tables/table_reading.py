@@ -97,11 +97,8 @@ class JobTableReader:
         start, end, state = self._times(batch)
         names = self.cells(batch, "job")
         reason = np.full(batch.lines.size, -1, dtype=np.int8)
-        job: Sequence[str] = [""] * batch.lines.size
-        if isinstance(names, np.ndarray):
-            job = cell_values.read_texts(names).cells()
-        elif names is not None:
-            job = names.to_pylist()
+        job = [""] * batch.lines.size if names is None else cell_values.read_names(names)
+        if names is not None and not isinstance(names, np.ndarray):
             steps = np.flatnonzero(contains(names, ".")).tolist()
             reason[[row for row in steps if _STEP.match(job[row])]] = 0
         self._choose_cluster(batch, reason)

@@ -225,19 +225,18 @@ class JsonTable:
     def sample(self) -> Mapping[str, Sequence[Any]]:
         """Return the first rows, column by column."""
         records = [record for _, each in self._first for record in json_records.split_rows(each, self.rows)]
-        return {name: [json_records.dig(record, name) for record in records] for name in self.names}
+        return {name: json_records.field_of(records, name) for name in self.names}
 
     def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
         """Yield all rows."""
         numbered = chain(self._first, self._records)
         self._first = []
         rows = ((number, row) for number, each in numbered for row in json_records.split_rows(each, self.rows))
-        paths = [tuple(name.split(".")) for name in columns]
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             lines = np.fromiter((number for number, _ in some), dtype=np.int64, count=len(some))
-            found = (column_of([json_records.dig_path(row, path) for _, row in some]) for path in paths)
-            raw = [json_records.dig(row, lists) for _, row in some] if lists else []
-            yield ColumnBatch(lines, dict(zip(columns, found, strict=True)), raw)
+            records = [row for _, row in some]
+            found = {name: column_of(json_records.field_of(records, name)) for name in columns}
+            yield ColumnBatch(lines, found, json_records.field_of(records, lists) if lists else [])
 
 
 class ParquetTable:
