@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -25,8 +25,13 @@ _SHOWN: Final = 3
 _MOST_NAMED: Final = 5  # larger logs show a range instead of node names
 
 
-def chosen_nodes(log: EventLog, text: str, *, where: str = "nodes") -> slice | NDArray[np.int64]:
-    """Return the nodes in a node set or a slice, in the order of the log."""
+def chosen_nodes(
+    log: EventLog, text: str, *, where: str = "nodes", known: Mapping[str, Sequence[int]] | None = None
+) -> slice | NDArray[np.int64]:
+    """Return the nodes in a node set or a slice, in the order of the log.
+
+    Names that the log lacks are an error, or left out if ``known`` has the result of ``places_by_name``.
+    """
     match = SLICE.match(text)
     if match:
         first, last = int(match[1] or 0), int(match[2] or len(log.node_names))
@@ -37,29 +42,32 @@ def chosen_nodes(log: EventLog, text: str, *, where: str = "nodes") -> slice | N
         names = expand(text) if log.unit == NODE else expand_slots(text)
     except ValueError as error:
         raise BadInput(f"'{text}' is not a node set: {error}", where=where, fix=NODES_REMEDY) from error
-    return places_of(log, names, where=where)
+    return places_of(log, names, where=where, known=known)
 
 
-def places_of(log: EventLog, names: Sequence[str], *, where: str = "nodes") -> NDArray[np.int64]:
-    """Return the indices of nodes, in the order of the log; the error for an unknown name suggests the nearest one.
+def places_by_name(log: EventLog) -> dict[str, list[int]]:
+    """Return the indices of each name; in a log of GPUs or cores also of each node, which has several."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(log.node_names):
+        for each in {name, node_of(name)} if log.unit != NODE else (name,):
+            places.setdefault(each, []).append(place)
+    return places
 
-    In a log of GPUs or cores the name of a node stands for all of its slots.
-    """
-    places = {name: place for place, name in enumerate(log.node_names)}
-    if log.unit != NODE:
-        slots: dict[str, list[str]] = {}
-        for name in log.node_names:
-            slots.setdefault(node_of(name), []).append(name)
-        names = [each for name in names for each in ((name,) if name in places else slots.get(name, (name,)))]
-    unknown = [name for name in names if name not in places]
+
+def places_of(
+    log: EventLog, names: Sequence[str], *, where: str = "nodes", known: Mapping[str, Sequence[int]] | None = None
+) -> NDArray[np.int64]:
+    """Return the indices of nodes, in the order of the log; the error for an unknown name suggests the nearest one."""
+    places = places_by_name(log) if known is None else known
+    unknown = [name for name in names if name not in places] if known is None else []
     if unknown:
         shown = ", ".join(f"'{name}'" for name in unknown[:_SHOWN])
         more = f" and {len(unknown) - _SHOWN:,} others" if len(unknown) > _SHOWN else ""
-        near = suggestion(unknown[0], places)
-        several = len(places) > _MOST_NAMED and not near.startswith("did")
+        near = suggestion(unknown[0], log.node_names)
+        several = len(log.node_names) > _MOST_NAMED and not near.startswith("did")
         fix = f"its nodes are {log.node_names[0]} to {log.node_names[-1]}" if several else near
         raise BadInput(f"the log has no {shown}{more}", where=where, fix=fix)
-    return np.array(sorted({places[name] for name in names}), dtype=np.int64)
+    return np.array(sorted({place for name in names for place in places.get(name, ())}), dtype=np.int64)
 
 
 def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[float, float]:
@@ -114,8 +122,7 @@ def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog
         builder.add_columns(np.full(everyone.size, begin_s), everyone, np.full(everyone.size, DOWN, dtype=np.int8))
         if end_s < log.end_s:
             builder.add_columns(np.full(everyone.size, end_s), everyone, log.states_at(end_s))
-    made = builder.build(begin_s=log.start_s, end_s=log.end_s)
-    return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
+    return _built(builder, log)
 
 
 def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, float]:
@@ -134,9 +141,7 @@ def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, fl
     states[joins] = BUSY
     builder = LogBuilder(log.node_names)
     builder.add_columns(log.times[log.time_index], log.nodes, states)
-    made = builder.build(begin_s=log.start_s, end_s=log.end_s)
-    made = replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
-    return made, int(short.sum()), float(pieces.length_s[short].sum())
+    return _built(builder, log), int(short.sum()), float(pieces.length_s[short].sum())
 
 
 def leave_earlier(log: EventLog, lead_s: float) -> EventLog:
@@ -152,5 +157,10 @@ def leave_earlier(log: EventLog, lead_s: float) -> EventLog:
     taken = kept.leaves & (kept.states == BUSY)
     builder = LogBuilder(kept.node_names)
     builder.add_columns(np.where(taken, np.maximum(at_s - lead_s, instant_s), at_s), kept.nodes, kept.states)
-    made = builder.build(begin_s=kept.start_s, end_s=kept.end_s)
+    return _built(builder, kept)
+
+
+def _built(builder: LogBuilder, log: EventLog) -> EventLog:
+    """Return a changed log with the ends, kinds and provenance of the given one."""
+    made = builder.build(begin_s=log.start_s, end_s=log.end_s)
     return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)

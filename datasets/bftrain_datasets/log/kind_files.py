@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrain import toml_io
 from bftrain.errors import BadInput
 from bftrain.files import CsvFile, by_suffix, whole_text
-from bftrain.node_units import NODE, expand_slots, node_of
-from bftrain.nodesets import expand
-from bftrain_datasets.log.edits import NODES_REMEDY, SLICE, chosen_nodes
+from bftrain_datasets.log.edits import chosen_nodes, places_by_name
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_columns import is_node_name
 
@@ -36,10 +33,11 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     path = Path(path)
     named = named_sets(path)
     kinds = list(dict.fromkeys(kind for kind, _, _ in named))
-    places = {name: place for place, name in enumerate(log.node_names)}
+    places = places_by_name(log)
     found = np.full(len(log.node_names), _NONE, dtype=np.int32)
     for kind, text, where in named:
-        chosen, number = _chosen(log, places, text, where), kinds.index(kind)
+        number = kinds.index(kind)
+        chosen = np.arange(len(log.node_names))[chosen_nodes(log, text, where=where, known=places)]
         twice = chosen[(found[chosen] != _NONE) & (found[chosen] != number)]
         if twice.size:
             node = log.node_names[int(twice[0])]
@@ -64,20 +62,6 @@ def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[N
     if not named:
         raise BadInput(f"has no {column}", where=str(path), fix=remedy)
     return named
-
-
-def _chosen(log: EventLog, places: dict[str, int], text: str, where: str) -> NDArray[np.int64]:
-    if SLICE.match(text):
-        chosen = chosen_nodes(log, text, where=where)
-        return np.arange(len(log.node_names))[chosen]
-    try:
-        names = expand(text) if log.unit == NODE else expand_slots(text)
-    except ValueError as error:
-        raise BadInput(f"{text!r:.60} is not a node set: {error}", where=where, fix=NODES_REMEDY) from error
-    if log.unit != NODE:
-        wanted = set(names)
-        return np.flatnonzero([name in wanted or node_of(name) in wanted for name in log.node_names])
-    return np.array([places[name] for name in names if name in places], dtype=np.int64)
 
 
 def _toml(path: Path, remedy: str) -> Iterator[Named]:
