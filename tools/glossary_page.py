@@ -10,9 +10,8 @@ from bftrain_replay.results.summary_figures import FIGURES, PARTS, SummaryFigure
 _FIRST_WORDS = """\
 # Glossary
 
-What the figures of the terminal, of pages and of files mean. `bftrain explain FIGURE` prints the same, with `--of DIR`
-also what a figure is in that replay; on pages the words appear where the pointer rests on a figure. Terms that are no
-figures, such as *pilot* or *rescale*, are explained in [the architecture](architecture.md#words).
+The meaning of every figure. `bftrain explain FIGURE` prints the same, and with `--of DIR` the value in that replay. On
+pages, point at a figure. For terms such as *pilot* or *rescale* see [the architecture](architecture.md#words).
 """
 
 
@@ -25,7 +24,7 @@ def _section(topic: GlossaryTopic) -> Iterator[str]:
     yield from (f"## {topic}", "", "| in files | on pages | meaning |", "|---|---|---|")
     yield from (_row(entry) for entry in GLOSSARY if entry.topic is topic)
     page = next(entry.page for entry in GLOSSARY if entry.topic is topic).removeprefix("docs/")
-    yield from ("", f"More is said in [{page.partition('.')[0]}]({page}).", "")
+    yield from ("", f"See [{page.partition('.')[0]}]({page}).", "")
 
 
 def _row(entry: GlossaryEntry) -> str:

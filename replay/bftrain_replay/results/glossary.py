@@ -57,36 +57,29 @@ GLOSSARY: Final = (
     *_entries(
         GlossaryTopic.HARVEST,
         _YARDSTICKS,
-        (
-            "idle_node_h",
-            "node-hours in which nodes were idle: free for tasks until the batch scheduler wants them back",
-        ),
-        ("used_node_h", "idle node-hours in which a task held the node"),
-        ("coverage", "the share of the idle node-time in which a task held the node", "used_node_h / idle_node_h"),
-        ("harvested", "samples that tasks did on idle nodes, without those that were lost", "", "harvest"),
+        ("idle_node_h", "node-hours of idle nodes: free for tasks until the batch scheduler needs them"),
+        ("used_node_h", "idle node-hours that tasks used"),
+        ("coverage", "the share of idle node-time that tasks used", "used_node_h / idle_node_h"),
+        ("harvested", "samples that tasks did on idle nodes, without lost work", "", "harvest"),
         (
             "harvest_node_h",
-            "node-hours of work that counts: those that tasks held, less those that were lost",
+            "node-hours of useful work: used minus lost",
             "used_node_h - sum of lost node-hours",
             "work that counts",
         ),
-        (
-            "harvest_share",
-            "the share of the idle node-time that became work that counts",
-            "harvest_node_h / idle_node_h",
-        ),
+        ("harvest_share", "the share of idle node-time that became useful work", "harvest_node_h / idle_node_h"),
         (
             "efficiency",
             (
-                "what was harvested, as a share of what the same tasks would do on the same node-time as nodes of"
-                " their own: a constant pool, without costs. It says nothing where there was too little work"
+                "the harvest, as a share of the work of the same tasks on a constant pool with the same node-time and"
+                " no costs. Meaningless if tasks ran out"
             ),
             "harvested / dedicated_samples",
             "U",
         ),
         (
             "dedicated_nodes",
-            "nodes of the constant pool that U compares with: as many as were idle on average",
+            "size of the constant pool of U: the mean number of idle nodes",
             "round(idle node-time / time)",
             "dedicated pool",
             "dedicated_samples",
@@ -94,102 +87,94 @@ GLOSSARY: Final = (
         (
             "ceiling_efficiency",
             (
-                "the harvest of the same log if starts, rescaling and preemption cost nothing, as a share of what"
-                " the constant pool does. A yardstick, no proven bound"
+                "the harvest of the same log if starts, rescaling and preemption were free, as a share of the work of"
+                " the constant pool. A reference, not a proven bound"
             ),
             "ceiling_samples / dedicated_samples",
             "ceiling",
             "without costs",
             "ceiling_samples",
         ),
-        (
-            "harvested_of_ceiling",
-            "the harvest, as a share of the harvest if nothing cost anything",
-            "harvested / ceiling_samples",
-        ),
+        ("harvested_of_ceiling", "the harvest, as a share of the harvest without costs", "harvested / ceiling_samples"),
         (
             "doubtful_share",
             (
-                "the share of the idle node-time that the records do not prove: it may have been downtime, or "
-                "work of jobs whose rows could not be used"
+                "the share of idle node-time that the records do not prove: it may be downtime, or work of jobs "
+                "with unusable rows"
             ),
             "doubtful_node_h / idle_node_h",
             "doubtful",
             "sure",
         ),
-        ("simulated_s", "how much of the log was replayed"),
+        ("simulated_s", "replayed seconds of the log"),
     ),
     *_entries(
         GlossaryTopic.UNUSED,
         _NODE_TIME,
         ("unused.no_task", "every task that had arrived was finished"),
-        ("unused.task_cap", "those that may compete were full, others waited outside (max_tasks)"),
+        ("unused.task_cap", "competing tasks were full while more tasks waited (max_tasks)"),
         ("unused.at_maximum", "every task was at its largest size"),
         ("unused.below_minimum", "fewer were left than any waiting task needs"),
-        ("unused.not_worth", "taking them would have cost more than it gained"),
-        ("unused.undecided", "the decision on them was still to take effect"),
-        ("unused.other_kind", "tasks that wanted more run on other kinds of nodes, or held some"),
+        ("unused.not_worth", "using them would have cost more than it gained"),
+        ("unused.undecided", "the decision was pending"),
+        ("unused.other_kind", "tasks that wanted more needed other kinds of nodes"),
     ),
     *_entries(
         GlossaryTopic.LOST,
         _NODE_TIME,
-        ("lost", "node-time that tasks held and that became no work that counts, as a share of the idle node-time"),
-        ("lost.start_up", "waits while tasks began on fresh nodes"),
-        ("lost.rescaling", "waits while running tasks changed their size"),
-        ("lost_to_changes", "waits while tasks began on fresh nodes or changed their size"),
-        ("lost.preemption", "work to be done again after nodes were taken back"),
-        ("lost.unnoticed", "spent by tasks that had ended, until the next event"),
-        ("lost.spread", "not done, since tasks ran more slowly where they lay on more hosts or racks than needed"),
+        ("lost", "used node-time without useful work, as a share of idle node-time"),
+        ("lost.start_up", "waiting for tasks to start on new nodes"),
+        ("lost.rescaling", "waiting for running tasks to change size"),
+        ("lost_to_changes", "waiting for tasks to start or change size"),
+        ("lost.preemption", "work repeated after the scheduler took nodes back"),
+        ("lost.unnoticed", "node-time of finished tasks until the next event"),
+        ("lost.spread", "work not done by tasks on more hosts or racks than needed, where they are slower"),
     ),
     *_entries(
         GlossaryTopic.TASKS,
         _FAIR,
-        ("tasks", "how many tasks there are"),
-        ("tasks_finished", "tasks whose whole work was done by the end"),
-        ("tasks_unfinished", "tasks that came, have an end, and had not reached it when the replay ended"),
+        ("tasks", "number of tasks"),
+        ("tasks_finished", "tasks that finished their work"),
+        ("tasks_unfinished", "arrived tasks with a limited amount of work that they did not finish"),
         ("tasks_finished_by_all", "tasks that finished in each of the compared replays"),
-        ("completion_s", "from the submission of a task to the end of its work, of those that finished"),
+        ("completion_s", "time from submission to completion, of finished tasks"),
         (
             "completion_at_least_s",
             (
-                "mean completion time if every task that did not finish had finished just when the replay ended: "
-                "the true mean is no smaller"
+                "mean completion time if every unfinished task had finished when the replay stopped: a lower bound "
+                "of the true mean"
             ),
         ),
-        ("response_s", "from the submission of a task to its first node"),
-        ("waited_s", "how long a task that had arrived held no node"),
-        ("late_s", "how much later than their deadlines tasks finished, of those that missed them"),
-        (
-            "slowdown",
-            "how many times as long a task took as if the whole machine were its own",
-            "(finish_s - submit_s) / shortest_s",
-        ),
+        ("response_s", "time from submission to the first node"),
+        ("waited_s", "time after arrival without nodes"),
+        ("late_s", "delay beyond the deadline, of tasks that missed it"),
+        ("slowdown", "completion time relative to having the whole machine", "(finish_s - submit_s) / shortest_s"),
         (
             "rho",
             (
-                "finish-time fairness: the time that a task took over the time with an even n-th part of the idle"
-                " nodes, without costs. At most 1: it lost nothing by sharing; above 1: it paid for the others"
+                "finish-time fairness: completion time over the time with an equal share of the idle nodes and no"
+                " costs. Up to 1: sharing cost nothing; above 1: the task paid for other tasks"
             ),
             "(finish_s - submit_s) / alone_s",
             "finish-time fairness",
         ),
-        ("rho_over_1", "the share of the finished tasks that an even division would have served better"),
+        ("rho_over_1", "the share of finished tasks that would have been faster with an equal share"),
         (
             "makespan_s",
-            "from the first submission to the end of the last task; unknown unless all finished",
+            "time from the first submission to the last completion; unknown unless all finished",
             "",
             "makespan",
         ),
-        ("deadlines_missed", "tasks that were not done at their deadline"),
-        ("cost", "node-hours that tasks held, each at the price of its kind of node"),
-        ("waits", "how often a task that had arrived held no node"),
-        ("starts", "how often tasks began on nodes after they had none"),
+        ("deadlines_missed", "tasks that missed their deadline"),
+        ("cost", "used node-hours times the price of their node kind"),
+        ("waits", "waiting periods after arrival"),
+        ("starts", "starts from zero nodes"),
         ("wasted_starts", "starts after which a task lost all its nodes before its start-up was complete"),
         ("rescales", "decided changes of a running task's size, stops included"),
-        ("preemptions", "how often the batch scheduler took nodes from a task"),
+        ("preemptions", "times that the batch scheduler took nodes from a task"),
         (
             "stretch",
-            "how many times as long a user's campaign took as with all idle nodes to itself",
+            "a campaign's duration relative to having all idle nodes",
             "(end_s - created_s) / least_s",
             "campaign stretch",
         ),
@@ -197,23 +182,23 @@ GLOSSARY: Final = (
     *_entries(
         GlossaryTopic.ROUNDS,
         _ROUNDS,
-        ("rounds", "rounds that were simulated"),
-        ("responsiveness_s", "from the submission of a task to the end of the first round in which it ran"),
-        ("moves", "starts on another kind of node right after running on one"),
-        ("taken", "preemptions because nodes left during a round"),
+        ("rounds", "simulated rounds"),
+        ("responsiveness_s", "time from submission to the end of the task's first round"),
+        ("moves", "starts on another node kind right after the previous round"),
+        ("taken", "preemptions by nodes that left during a round"),
     ),
     *_entries(
         GlossaryTopic.DECISIONS,
         _RESULTS,
-        ("decisions", "how many times sizes were chosen"),
-        ("fallbacks", "decisions whose sizes did not come from the chosen solver, because it failed or was late"),
-        ("infeasible_decisions", "decisions in which the solver proved that no plan satisfies the objective"),
-        ("solve_ms", "time of the solver for one decision, on the machine that replayed"),
-        ("decide_ms", "time from an event until all actions are known, on the machine that replayed"),
-        ("wall_s", "how long the replay took, on the machine that replayed"),
+        ("decisions", "number of decisions"),
+        ("fallbacks", "decisions without sizes from the chosen solver, because it failed or was late"),
+        ("infeasible_decisions", "decisions for which the solver proved that no plan exists"),
+        ("solve_ms", "solver time per decision, on the replaying machine"),
+        ("decide_ms", "time from an event until all actions are known, on the replaying machine"),
+        ("wall_s", "duration of the replay, on the replaying machine"),
         (
             "horizon_s",
-            "how far ahead a decision counts speed: a rescale must win back its cost within so long",
+            "the time over which a decision counts speed: a rescale must recover its cost within it",
             "",
             "horizon",
         ),
@@ -223,21 +208,18 @@ GLOSSARY: Final = (
         _ASSESS,
         (
             "weekly",
-            "node-hours of work that counts in a week: the median of resamples, and the interval with 90 % of them",
+            "useful node-hours per week: median and 90 % interval of resamples",
             "block bootstrap over weeks",
             "interval",
         ),
-        ("saturation", "how the harvest of a week grows with the number of tasks that may compete", "", "max_tasks"),
-        ("notice", "seconds between the announcement of a departure and the departure: time to save", "", "lead time"),
-        ("handback_delay_s", "seconds from when the scheduler wants a node until a task has left it", "", "handback"),
-        (
-            "extra_wait_s",
-            "how much later batch jobs begin if nodes are handed back with a delay; lateness passes on from job to job",
-        ),
+        ("saturation", "weekly harvest by number of competing tasks", "", "max_tasks"),
+        ("notice", "seconds from the announcement of a departure to the departure: time to save", "", "lead time"),
+        ("handback_delay_s", "seconds from a request for a node until its task has left", "", "handback"),
+        ("extra_wait_s", "delay of batch jobs if nodes are returned late; delays pass on from job to job"),
         (
             "extra_energy",
-            "energy of the nodes at work beyond what they draw idle",
-            "held node-hours * (busy - idle watts)",
+            "energy of used nodes beyond their idle power",
+            "used node-hours * (busy - idle watts)",
             "energy",
             "kwh",
         ),

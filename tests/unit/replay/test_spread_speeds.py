@@ -153,7 +153,7 @@ def test_the_terminal_and_the_page_name_what_was_lost(tmp_path: Path) -> None:
     done = replayed(log_of((0.0, ONE_EACH, ""), end_s=100.0), task(min_nodes=2, spread=spread(0.5)))
     done.write(tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "tasks ran more slowly where they lay on more hosts or racks than needed" in page
+    assert "tasks on more hosts or racks than needed, where they are slower" in page
 
 
 RACKS = {"r1": "n[1-2]", "r2": "n[3-4]"}
