@@ -139,7 +139,7 @@ def test_the_row_of_a_task_counts_all_its_waits_and_all_its_losses() -> None:
     cells = [cell.replace("&nbsp;", " ") for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
     assert cells == ["finished", "0 s", "20 s", "110 s", "20 s", "0.025", "100.0 %", "20.0 %", "1", "0", "1"]
     assert "Finished unnoticed" in page
-    assert "waits while tasks began" not in page  # there were none
+    assert "waiting for tasks to start" not in page  # there were none
 
 
 @pytest.mark.parametrize("end_s", [0.0, 50.0])
