@@ -1,134 +1,175 @@
 """Shares of time as Gavel's interior-point solver returns them: the middle of the optimal shares, not a vertex.
 
-The middle is the analytic centre, where the sum of the logarithms of all slacks is largest: of shares, of each task's
-time, of each kind's nodes, and of each task's speed above what it needs. For the makespan Gavel asks for any shares
-that are fast enough; there such a solver ends near its start, which has the smallest squares of the slacks, so half the
-sum of squares is subtracted. Newton's method finds both. The Hessian is a block for each task and a rank-one term for
-each kind, so a step costs time linear in the tasks.
+Gavel states one linear program for each policy, with a column for each task (or pair of tasks of one gang) and kind.
+Tasks of equal speeds, nodes and goals have equal shares in the middle, so each group of them is one column.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bftrain_replay.rounds.round_inputs import Floats
+from bftrain_replay.rounds.pair_shares import PairModels
+from bftrain_replay.rounds.round_inputs import Floats, Places
+from bftrain_solvers.sharing.interior_point import EqualColumns, central_columns
 from bftrain_solvers.sharing.rising import ShareDemands, rise
 
-_OPTIMAL: Final = 1e-4  # a part of its speed that a task may lose: the set of the best shares may have no inside
-DIRECT: Final = frozenset({"max-min", "max-min-blind"})  # policies whose shares are found without their own solver
-_MAKESPAN: Final = 0.025  # Gavel's bisection of the makespan ends when its bounds are 5 % apart
+MAKESPANS: Final = frozenset({"makespan", "makespan-packed"})
+# Policies whose shares are found without their own solver
+DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS})
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
-_MOST_STEPS: Final = 500
-_CLOSE: Final = 1e-9  # of the Newton decrement
 _DIGITS: Final = 9  # of a speed that a task needs, as a part of its largest one
-_LONGEST: Final = 0.95  # of the way to the border, at most
-_LOOKS: Final = 4  # steps of the search for the length of a step
-_QUICK: Final = 0.25  # below this decrement whole steps converge quadratically
+_SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05  # where Gavel's bisection of the makespan begins and ends
 
 
-def shares_like_gavel(
-    policy: str, shares: Floats, speeds: Floats, nodes: Floats, counts: Floats, needed: Floats
-) -> Floats:
+class CentralShares(NamedTuple):
+    """Shares by task and kind, those of two groups of equal tasks by kind, and the group of each task."""
+
+    alone: Floats
+    together: Floats
+    group: Places
+
+
+def shares_like_gavel(policy: str, shares: Floats, market: ShareDemands, needed: Floats) -> Floats:
     """Return the shares of a policy as Gavel's solver finds them, where it uses such a solver.
 
-    ``shares`` and ``speeds`` are by task and kind, ``nodes`` by task, ``counts`` by kind; where a speed is 0, so is the
-    share. ``needed`` is the speed that each task needs: all that makespan and finish time ask for.
+    ``shares`` are by task and kind. ``needed`` is the speed that each task needs: all that finish time asks for.
     """
     if policy in _AS_THEY_ARE or policy.endswith("-packed"):
         return shares
-    if policy == "makespan":
-        return central_shares(shares, speeds, nodes, counts, needed, slack=_MAKESPAN, squares=1.0)
-    if policy == "max-min-blind":
-        speeds = (speeds > 0.0).astype(np.float64)
     if not policy.startswith("finish-time"):
-        needed = (speeds * shares).sum(axis=1)
-    return central_shares(shares, speeds, nodes, counts, needed, slack=_OPTIMAL)
+        needed = (market.speeds * shares).sum(axis=1)
+    return _central(market, np.minimum(needed, (market.speeds * shares).sum(axis=1))).alone
 
 
-def max_min_shares(policy: str, speeds: Floats, nodes: Floats, weights: Floats, counts: Floats) -> Floats:
-    """Return the shares of ``max-min`` or ``max-min-blind`` as Gavel's solver finds them."""
-    able = (speeds > 0.0) & (nodes[:, None] <= counts)
-    seen = able.astype(np.float64) if policy == "max-min-blind" else np.where(able, speeds, 0.0)
-    rate = weights * (1.0 if policy == "max-min-blind" else seen @ counts / counts.sum()) / nodes
-    shares = rise(ShareDemands(seen, nodes, counts), np.zeros(nodes.size), rate).shares
-    return central_shares(shares, seen, nodes, counts, (seen * shares).sum(axis=1), slack=_OPTIMAL)
+def max_min_shares(policy: str, market: ShareDemands, weights: Floats, pairs: PairModels | None) -> CentralShares:
+    """Return the shares of ``max-min``, ``max-min-blind`` or ``max-min-packed``."""
+    speeds, nodes, counts = market.speeds, market.nodes, market.counts
+    if policy == "max-min-blind":
+        return _central(ShareDemands(np.ones_like(speeds), nodes, counts), weights / nodes)
+    return _central(market, weights * (speeds @ counts / counts.sum()) / nodes, pairs)
 
 
-def central_shares(
-    shares: Floats, speeds: Floats, nodes: Floats, counts: Floats, needed: Floats, *, slack: float, squares: float = 0.0
-) -> Floats:
-    """Return the centre of the shares at which no task is slower than ``needed`` by more than a part ``slack``.
+def makespan_shares(market: ShareDemands, work: Floats, pairs: PairModels | None) -> CentralShares:
+    """Return any shares that are fast enough for the makespan at which Gavel's bisection stops."""
+    if pairs is None:
+        shortest_s = 1.0 / rise(market, np.zeros(work.size), work).height
+    else:
+        found = _central(market, work, pairs)
+        own, one, other = pairs.model, *np.triu_indices(work.size, 1)
+        time, two = found.together[found.group[one], found.group[other]], pairs.speeds[own[one], own[other]]
+        parts = (time[:, :, None] * two).sum(axis=1)
+        speeds = (market.speeds * found.alone).sum(axis=1)
+        speeds += np.bincount(one, parts[:, 0], work.size) + np.bincount(other, parts[:, 1], work.size)
+        shortest_s = float((work / speeds).max())
+    return _central(market, work / _bisected(shortest_s), pairs, rising=False)
 
-    Tasks of equal speeds, nodes and needs have equal shares there, so each group of them is one row.
+
+def _bisected(shortest_s: float) -> float:
+    """Return the shortest feasible time that Gavel's bisection tries."""
+    short_s, long_s, last_s, found_s = _SHORTEST_S, _LONGEST_S, _LONGEST_S, 0.0
+    while not found_s:
+        while _CLOSE * short_s < long_s:
+            middle_s = (short_s + long_s) / 2.0
+            if middle_s >= shortest_s:
+                found_s = long_s = middle_s
+            else:
+                short_s = middle_s
+        short_s, long_s, last_s = last_s, 10.0 * last_s, 10.0 * last_s
+    return found_s
+
+
+def _central(
+    market: ShareDemands, goal: Floats, pairs: PairModels | None = None, *, rising: bool = True
+) -> CentralShares:
+    """Return the middle of the shares at which all speeds are as large as possible a multiple of ``goal``.
+
+    Without ``rising``, return the middle of the shares at which no task is slower than its goal.
     """
-    reached = np.minimum(needed, (np.where(speeds > 0.0, speeds, 0.0) * shares).sum(axis=1))
-    keys = np.column_stack((speeds, nodes, np.round(reached / speeds.max(axis=1), _DIGITS)))
-    _, first, group, counted = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    many, group = counted.astype(np.float64), group.ravel()
-    means = np.column_stack([np.bincount(group, column) for column in shares.T]) / many[:, None]
-    able = (speeds[first] > 0.0) & (nodes[first, None] <= counts)
-    rows = _Rows(np.where(able, speeds[first], 0.0), able, nodes[first], many)
-    counts = np.where(counts > 0.0, counts, 1.0)  # no task is able to run on a kind without nodes
-    inside = slack / 4.0 * min(1.0 / counts.size, float(counts.min() / nodes.sum()))
-    start = np.where(able, (1.0 - slack / 2.0) * means + inside, 1.0)
-    found = _centre(rows, start, counts, (1.0 - slack) * reached[first], squares)
-    centre: Floats = (found * able)[group]
-    return centre
+    open_kinds = np.flatnonzero(market.counts > 0.0)
+    model = np.zeros(goal.size, dtype=np.intp) if pairs is None else pairs.model
+    part = np.round(goal / market.speeds.max(axis=1), _DIGITS)
+    keys = np.column_stack((market.speeds, market.nodes, model, part))
+    _, first, group, many = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    group, model, goal = group.ravel(), model[first], goal[first]
+    groups = _Groups(
+        market.speeds[np.ix_(first, open_kinds)],
+        market.nodes[first],
+        market.counts[open_kinds],
+        many.astype(np.float64),
+    )
+    one, other = np.zeros((2, 0), dtype=np.intp)
+    two = np.zeros((0, open_kinds.size, 2))
+    if pairs is not None:
+        one, other = np.triu_indices(first.size)
+        apart = (groups.nodes[one] == groups.nodes[other]) & ((one != other) | (many[one] > 1))
+        one, other = one[apart], other[apart]
+        two = pairs.speeds[model[one], model[other]][:, open_kinds]
+    columns = central_columns(_program(groups, _Pairs(one, other, two), goal, rising=rising))
+    alone = np.zeros((first.size, market.counts.size))
+    alone[:, open_kinds] = columns[: groups.speeds.size].reshape(groups.speeds.shape)
+    together = np.zeros((first.size, first.size, market.counts.size))
+    if pairs is not None:
+        time = np.zeros((one.size, market.counts.size))
+        time[:, open_kinds] = columns[groups.speeds.size :].reshape(one.size, open_kinds.size)
+        together[one, other] = together[other, one] = time
+    return CentralShares(alone[group], together, group)
 
 
-class _Rows(NamedTuple):
-    """Groups of equal tasks: speeds by kind, where they are able to run, their nodes, and how many they are."""
+class _Groups(NamedTuple):
+    """Groups of equal tasks: speeds by kind, nodes of a task, nodes of each kind, and how many tasks they are."""
 
-    table: Floats
-    able: NDArray[np.bool_]
+    speeds: Floats
     nodes: Floats
+    counts: Floats
     many: Floats
 
 
-def _centre(rows: _Rows, found: Floats, counts: Floats, least: Floats, squares: float) -> Floats:
-    """Move to the centre by Newton's method; every step stays inside."""
-    table, able, many = rows.table, rows.able, rows.many[:, None]
-    one, wide, unit = able.astype(np.float64), np.where(able, rows.nodes[:, None], 0.0), np.eye(counts.size)
-    ones, tables = one[:, :, None] * one[:, None, :], table[:, :, None] * table[:, None, :]
-    for _ in range(_MOST_STEPS):
-        rest, over = 1.0 - (one * found).sum(axis=1), (table * found).sum(axis=1) - least
-        room = counts - (many * wide * found).sum(axis=0)
-        slope = 1.0 / found - squares * found - wide * (1.0 / room - squares * room)
-        slope += table * (1.0 / over - squares * over)[:, None] - (1.0 / rest - squares * rest)[:, None]
-        block = unit * (1.0 / found**2 + squares)[:, None, :]
-        block += ones * (1.0 / rest**2 + squares)[:, None, None] + tables * (1.0 / over**2 + squares)[:, None, None]
-        inverse = np.linalg.inv(block)
-        slope *= one
-        own = (inverse @ slope[:, :, None])[:, :, 0]
-        shared = np.diag(1.0 / (1.0 / room**2 + squares)) + np.einsum("jk,jkl,jl->kl", many * wide, inverse, wide)
-        price = np.linalg.solve(shared, (many * wide * own).sum(axis=0))
-        step = one * (own - (inverse @ (wide * price)[:, :, None])[:, :, 0])
-        decrement = sqrt(max(0.0, float((many * slope * step).sum())))
-        if decrement < _QUICK:
-            found = found + step
-        else:
-            changes = (step / found, -(one * step).sum(axis=1) / rest, (table * step).sum(axis=1) / over)
-            of_rooms = -(many * wide * step).sum(axis=0) / room
-            parts = np.concatenate((changes[0][able], *changes[1:], of_rooms))
-            weights = np.concatenate((np.broadcast_to(many, able.shape)[able], *([rows.many] * 2), np.ones(room.size)))
-            found = found + step * _length(parts, weights, squares)
-        if decrement <= _CLOSE:
-            break
-    return found
+class _Pairs(NamedTuple):
+    """Pairs of groups, and the speeds of both by kind."""
+
+    one: Places
+    other: Places
+    speeds: Floats
 
 
-def _length(changes: Floats, weights: Floats, squares: float) -> float:
-    """Return how far to go along a step that changes each slack by these parts of it, to the largest sum of logs."""
-    farthest = _LONGEST / max(1e-12, -float(changes.min()))
-    if squares:  # the sum of logs is not the whole objective
-        return min(1.0, farthest)
-    length = min(1.0, farthest)
-    for _ in range(_LOOKS):
-        parts = changes / (1.0 + length * changes)
-        rise, bend = float(weights @ parts), float(weights @ (parts * parts))
-        length = min(farthest, max(0.1 * length, length + rise / bend))
-    return length
+def _program(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> EqualColumns:
+    """State the program: rows are the time of each task, the nodes of each kind, and the speed of each task."""
+    (size, kinds), many, (one, other, two) = groups.speeds.shape, groups.many, pairs
+    same = one == other
+    number = np.where(same, many[one] * (many[one] - 1.0) / 2.0, many[one] * many[other])
+    unit = np.where((goal > 0.0) & rising, goal, 1.0)  # speeds are multiples of goals
+    start, last = size * kinds, size * kinds + one.size * kinds
+    parts: list[tuple[Floats, Floats, Places, Places]] = []
+
+    def add(task: Places, beside: Floats, speeds: Floats, columns: Places) -> None:
+        """Add combinations, one for each row of ``speeds``, to the rows of a task that each of them contains."""
+        row, of_task = np.repeat(task, kinds), np.repeat(beside, kinds)
+        parts.append((np.ones(row.size), of_task, row, columns))
+        parts.append(((-speeds / unit[task][:, None]).ravel(), of_task, size + kinds + row, columns))
+
+    def add_nodes(task: Places, equals: Floats, columns: Places) -> None:
+        kind = np.tile(np.arange(kinds), task.size)
+        parts.append((np.repeat(groups.nodes[task], kinds), np.repeat(equals, kinds), size + kind, columns))
+
+    every, singles = np.arange(size), np.arange(start)
+    add(every, np.ones(size), groups.speeds, singles)
+    add_nodes(every, many, singles)
+    columns = np.arange(start, last)
+    add(one, many[other] - same, two[:, :, 0], columns)
+    add(other[~same], many[one][~same], two[~same, :, 1], columns.reshape(-1, kinds)[~same].ravel())
+    add_nodes(one, number, columns)
+    if rising:
+        parts.append(((goal > 0.0).astype(np.float64), np.ones(size), size + kinds + every, np.full(size, last)))
+    entries, times, row, column = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return EqualColumns(
+        entries=entries,
+        times=times,
+        row=row,
+        column=column,
+        limits=np.concatenate((np.ones(size), groups.counts, np.zeros(size) if rising else -goal)),
+        columns=np.concatenate((np.repeat(many, kinds), np.repeat(number, kinds))),
+        rows=np.concatenate((many, np.ones(kinds), many)),
+        rising=rising,
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BftrainError, raised
+from bftrain_replay.rounds.pair_shares import PairWishes
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
-from bftrain_replay.rounds.round_policy import PairingPolicy, PairWish, RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_policy import PairingPolicy, RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, LISTED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 
@@ -105,8 +106,9 @@ class RoundChoice:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
         self.partner[contenders.place] = -1
-        wishes = self._wishes(self._policy, contenders) if isinstance(self._policy, PairingPolicy) else []
-        run, kind = self._with_pairs(given, wishes, contenders) if wishes else self._alone(given, contenders)
+        wishes = self._wishes(self._policy, contenders) if isinstance(self._policy, PairingPolicy) else None
+        paired = wishes is not None
+        run, kind = self._with_pairs(given, wishes, contenders) if paired else self._alone(given, contenders)
         blocked = getattr(self._policy, "blocked", None)
         if blocked is not None:
             runs = ~blocked(contenders)[run]
@@ -138,38 +140,40 @@ class RoundChoice:
             granted = granted if has.all() else granted[: int(np.argmin(has))]
         return task[granted], kind[granted]
 
-    def _with_pairs(
-        self, given: Floats, wishes: Sequence[PairWish], contenders: CompetingTasks
-    ) -> tuple[Places, Places]:
+    def _with_pairs(self, given: Floats, wishes: PairWishes, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Grant wishes of single tasks and of pairs in one order; return the tasks, by number, and their kinds."""
         count, kinds = len(contenders), len(contenders.kinds)
-        given = np.broadcast_to(given.reshape(count, -1), (count, kinds))
-        single = [(given[task, kind], task, -1, kind) for task in range(count) for kind in range(kinds)]
         rank = np.zeros(kinds, dtype=np.intp)
         if self._kind_order != BY_PRIORITY:
             rank = self._random.permutation(kinds) if self._kind_order == DRAWN else np.arange(kinds)
-        every = single + [(wish.priority, wish.one, wish.other, wish.kind) for wish in wishes]
-        speeds, nodes, free = contenders.speeds, contenders.nodes, contenders.free.tolist()
-        of_pair = {(wish.one, wish.other, wish.kind): wish.speeds for wish in wishes}
-        runs: dict[int, int] = {}
-
-        def order(wish: tuple[float, int, int, int]) -> tuple[bool, int, float]:
-            return wish[0] < 0.0 and not self._leftovers_by_kind, int(rank[wish[3]]), -wish[0]
-
-        for priority, one, other, kind in sorted(every, key=order):
-            tasks = (one,) if other < 0 else (one, other)
-            speed = (speeds[one, kind],) if other < 0 else of_pair[one, other, kind]
-            if priority > -np.inf and nodes[one] <= free[kind] and min(speed) > 0.0 and runs.keys().isdisjoint(tasks):
-                free[kind] -= int(nodes[one])
-                runs.update(dict.fromkeys(tasks, kind))
-                if other >= 0:
-                    places = contenders.place[[one, other]]
-                    self.partner[places], self.speed[places] = places[::-1], speed
+        task, kind = np.repeat(np.arange(count), kinds), np.tile(np.arange(kinds), count)
+        priority = np.concatenate((np.broadcast_to(given.reshape(count, -1), (count, kinds)).ravel(), wishes.priority))
+        one, other = np.concatenate((task, wishes.one)), np.concatenate((np.full(task.size, -1), wishes.other))
+        kind = np.concatenate((kind, wishes.kind))
+        speeds = np.concatenate((np.repeat(contenders.speeds.reshape(-1, 1), 2, axis=1), wishes.speeds))
+        block = rank[kind] + kinds * ((priority < 0.0) & (not self._leftovers_by_kind))
+        order = np.lexsort((-priority, block))
+        order = order[(priority[order] > -np.inf) & (speeds[order] > 0.0).all(axis=1)]
+        nodes, free, runs = contenders.nodes.tolist(), contenders.free.tolist(), dict[int, int]()
+        for turns in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
+            columns = (column.tolist() for column in (turns, one[turns], other[turns], kind[turns]))
+            for turn, first, second, where in zip(*columns, strict=True):
+                if nodes[first] <= free[where] and first not in runs and second not in runs:
+                    free[where] -= nodes[first]
+                    runs[first] = where
+                    if second >= 0:
+                        runs[second] = where
+                        places = contenders.place[[first, second]]
+                        self.partner[places], self.speed[places] = places[::-1], speeds[turn]
+                elif not free[where] and self._kind_order != BY_PRIORITY:
+                    break  # all turns of this block are of this kind
         return np.array(list(runs), dtype=np.intp), np.array(list(runs.values()), dtype=np.intp)
 
-    def _wishes(self, policy: PairingPolicy, contenders: CompetingTasks) -> Sequence[PairWish]:
+    def _wishes(self, policy: PairingPolicy, contenders: CompetingTasks) -> PairWishes | None:
         """Ask the policy for pairs of tasks that share nodes."""
         wishes = self._called(policy.pairs, contenders)
+        if isinstance(wishes, PairWishes):
+            return wishes if wishes.one.size else None
         tasks, kinds, nodes = range(len(contenders)), range(len(contenders.kinds)), contenders.nodes
         for wish in wishes:
             priority, one, other, kind, speeds = wish
@@ -178,7 +182,7 @@ class RoundChoice:
             if not (there and numbers and nodes[one] == nodes[other]):
                 fix = "pair two tasks of one gang by number, on a kind by number, each at a finite speed"
                 self._reject(contenders, f"gave the pair {tuple(wish)}", fix)
-        return wishes
+        return PairWishes.of(wishes) if wishes else None
 
     def _resize(self, policy: SizingPolicy, contenders: CompetingTasks) -> None:
         """Ask the policy for the sizes of all tasks."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -18,10 +18,12 @@ from bftrain.assembly import shares_of
 from bftrain.errors import UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
-from bftrain_replay.rounds.gavel_shares import DIRECT, max_min_shares, shares_like_gavel
+from bftrain_replay.rounds.gavel_shares import DIRECT, MAKESPANS, makespan_shares, max_min_shares, shares_like_gavel
+from bftrain_replay.rounds.pair_shares import PairModels, PairShares, PairWish, PairWishes
 from bftrain_replay.rounds.pair_table import model_of
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs
 from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_solvers.sharing.rising import ShareDemands
 
 _TIE: Final = 1e-11  # of a second owed, beside the inverse of seconds received
 _OF_EQUALS: Final = 1e-12  # of a second of deficit, which decides only between equal priorities
@@ -54,22 +56,12 @@ class SizingPolicy(RoundPolicy, Protocol):
         """Return the number of nodes of each task, from its ``min_nodes`` to its ``max_nodes``."""
 
 
-class PairWish(NamedTuple):
-    """Two tasks, by number, would share the nodes of one gang of a kind, at these speeds."""
-
-    priority: float
-    one: int
-    other: int
-    kind: int
-    speeds: tuple[float, float]
-
-
 @runtime_checkable
 class PairingPolicy(RoundPolicy, Protocol):
     """Lets tasks share nodes: wishes of pairs are granted among those of tasks by kind."""
 
-    def pairs(self, contenders: CompetingTasks) -> Sequence[PairWish]:
-        """Return wishes of pairs; called after ``priorities``."""
+    def pairs(self, contenders: CompetingTasks) -> Sequence[PairWish] | PairWishes:
+        """Return wishes of pairs, one by one or in columns; called after ``priorities``."""
 
 
 @dataclass(frozen=True)
@@ -254,13 +246,12 @@ class ByShares:
         self._shares: Floats = np.zeros((0, 0))
         self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
-        self._pairs: dict[tuple[int, int], tuple[Floats, list[tuple[float, float]]]] = {}  # shares and speeds by kind
-        self._pair_s: dict[tuple[int, int], Floats] = {}  # what they had when tasks came or went last
+        self._pairs = PairShares(0, 0)
+        self._models: PairModels | None = None  # of all tasks, with the speeds at which pairs run
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the kind on which each has all of its time
         self._alone_s: Floats = np.zeros(0)
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
         self._left: Floats = np.zeros(0)  # at the last reset
-        self._pair_deficit_s: dict[tuple[int, int], Floats] = {}
         self._deficit_s: Floats = np.zeros((0, 0))  # Gavel's: what the shares promised in all resets, less what came
         self._reset_s = 0.0
 
@@ -302,33 +293,27 @@ class ByShares:
             return np.zeros(len(contenders), dtype=bool)
         return ~np.isin(contenders.place, self._there)
 
-    def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
+    def pairs(self, contenders: CompetingTasks) -> PairWishes:
         """Return a wish for each present pair that has a share; share over time received counts here too."""
-        number = {place: each for each, place in enumerate(contenders.place.tolist())}
-        found: list[PairWish] = []
-        for (one, other), (shares, speeds) in self._pairs.items():
-            if one in number and other in number:
-                none = np.zeros(shares.size)
-                received = contenders.progress.pair_s.get((one, other), none) - self._pair_s.get((one, other), none)
-                priority = shares / (received + contenders.round_s / 2.0)
-                priority *= 1.0 + _OF_EQUALS * self._pair_deficit_s.get((one, other), none)
-                found.extend(
-                    PairWish(float(priority[kind]), number[one], number[other], kind, speeds[kind])
-                    for kind in np.flatnonzero(shares > 0.0).tolist()
-                )
-        return found
+        self._pairs.count_received(contenders.progress, contenders.place)
+        return self._pairs.wishes(contenders, _OF_EQUALS if self._settings.like_gavel else 0.0)
 
     def _take_pairs(self, found: Shares, place_of: Mapping[str, int], contenders: CompetingTasks) -> None:
-        """Store the shares of pairs, with the smaller place first, and the speeds at which they run."""
-        kinds, gangs = _names(contenders), contenders.gangs.actual or contenders.gangs
-        self._pairs = {}
-        for pair in () if found.pairs is msgspec.UNSET else found.pairs:
-            names = sorted(pair.tasks, key=place_of.__getitem__)
-            places = place_of[names[0]], place_of[names[1]]
-            shares = np.array([pair.shares.get(kind, 0.0) for kind in kinds])
-            models, nodes = [model_of(name) for name in names], int(gangs.nodes[places[0]])
-            speeds = [gangs.pairs.speeds(models[0], models[1], nodes, kind) for kind in kinds]
-            self._pairs[places] = shares, speeds
+        """Store the shares of pairs, and the speeds at which they run."""
+        kinds, pairs = _names(contenders), () if found.pairs is msgspec.UNSET else found.pairs
+        places = np.array([[place_of[name] for name in pair.tasks] for pair in pairs], dtype=np.intp).reshape(-1, 2)
+        shares = np.array([[pair.shares.get(kind, 0.0) for kind in kinds] for pair in pairs]).reshape(-1, len(kinds))
+        self._replace_pairs(np.sort(places, axis=1), shares, contenders)
+
+    def _replace_pairs(self, places: Places, shares: Floats, contenders: CompetingTasks) -> None:
+        """Replace the shares of pairs. Each runs at the speeds in the table, whatever the policy believes."""
+        gangs = contenders.gangs.actual or contenders.gangs
+        self._models = self._models or _models_of(gangs, range(len(gangs)), _names(contenders))
+        speeds = np.zeros((*shares.shape, 2))
+        if self._models is not None:
+            one, other = self._models.model[places].T
+            speeds = self._models.speeds[one, other]
+        self._pairs.replace(*places.T, shares, speeds, contenders.place)
 
     def _reset(self, contenders: CompetingTasks) -> None:
         if not self._left.size:
@@ -336,12 +321,13 @@ class ByShares:
             self._alone_s, self._alone_speed = np.zeros_like(self._left), np.zeros_like(self._left)
             self._shares = np.zeros_like(contenders.progress.service_s)
             self._deficit_s = np.zeros_like(self._shares)
+            self._pairs = PairShares(*self._shares.shape)
         self._count_alone(contenders)
         self._count_deficits(contenders)
         if not np.array_equal(contenders.place, self._there):
             # Where only nodes came or went, what was received still counts: on a log that may be so in every round
             self._service_s = contenders.progress.service_s - contenders.progress.paired_s
-            self._pair_s = {pair: received.copy() for pair, received in contenders.progress.pair_s.items()}
+            self._pairs.forget_received()
             self._there = contenders.place
         kinds_kept = contenders.progress.kind if not self._settings.like_gavel else self._shares.argmax(axis=1)
         self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
@@ -349,7 +335,7 @@ class ByShares:
         fits = contenders.nodes[:, None] <= contenders.free
         able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
         if self._settings.like_gavel and self.name in DIRECT and able.size and contenders.weight[able].all():
-            self._shares[contenders.place[able]] = self._directly(contenders, able)
+            self._set_central_shares(contenders, able)
             return
         problem = self._problem(contenders, able)
         if problem is None:
@@ -361,21 +347,39 @@ class ByShares:
         kinds = _names(contenders)
         shares = np.array([[found.shares[task.name].get(kind, 0.0) for kind in kinds] for task in problem.tasks])
         if self._settings.like_gavel:
-            columns = self._speeds(contenders)[able], contenders.nodes[able].astype(np.float64)
+            speeds = np.where(fits, self._speeds(contenders), 0.0)
             needed = self._needed(problem, found.value, self._alone_speed[contenders.place[able]])
-            shares = shares_like_gavel(self.name, shares, *columns, contenders.free.astype(np.float64), needed)
+            shares = shares_like_gavel(self.name, shares, _market(contenders, able, speeds), needed)
         self._shares[contenders.place[able]] = shares
         places = contenders.place[able].tolist()
         self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
 
-    def _directly(self, contenders: CompetingTasks, able: NDArray[np.intp]) -> Floats:
-        """Return the shares of a policy that looks at speeds and weights only, without stating a problem."""
+    def _set_central_shares(self, contenders: CompetingTasks, able: Places) -> None:
+        """Set the shares of a policy that looks at speeds and weights or work only, without stating a problem."""
         begun_s = perf_counter()
-        columns = contenders.speeds[able], contenders.nodes[able].astype(np.float64), contenders.weight[able]
-        found = max_min_shares(self.name, *columns, contenders.free.astype(np.float64))
+        market, places, models = _market(contenders, able, contenders.speeds), contenders.place[able], None
+        if self.name.endswith("-packed"):
+            models = self._models_of(contenders, places)
+        if self.name in MAKESPANS:
+            found = makespan_shares(market, contenders.left_samples[able], models)
+        else:
+            found = max_min_shares(self.name, market, contenders.weight[able], models)
+        self._shares[places] = found.alone
+        if models is not None:
+            one, other = np.triu_indices(places.size, 1)
+            one, other = np.array([one, other])[:, market.nodes[one] == market.nodes[other]]
+            shares = found.together[found.group[one], found.group[other]]
+            self._replace_pairs(places[np.column_stack((one, other))], shares, contenders)
         self.wall_s += perf_counter() - begun_s
         self.computed += 1
-        return found
+
+    def _models_of(self, contenders: CompetingTasks, places: Places) -> PairModels | None:
+        """Return the models of tasks with the speeds that the policy believes; nothing without a table of pairs."""
+        gangs, kinds = contenders.gangs, _names(contenders)
+        if gangs.actual is not None:
+            return _models_of(gangs, places.tolist(), kinds)
+        self._models = self._models or _models_of(gangs, range(len(gangs)), kinds)
+        return self._models and PairModels(self._models.model[places], self._models.speeds)
 
     def _count_deficits(self, contenders: CompetingTasks) -> None:
         """Add what the shares promised since the last reset, and subtract the time received alone."""
@@ -383,12 +387,8 @@ class ByShares:
         if self._service_s.size:
             passed_s = contenders.time_s - self._reset_s
             self._deficit_s += self._shares * passed_s - (alone_s - self._service_s)
-            here, before, none = set(contenders.place.tolist()), self._pair_deficit_s, np.zeros(alone_s.shape[1])
-            self._pair_deficit_s = {}
-            for pair, (shares, _) in self._pairs.items():
-                if here.issuperset(pair):
-                    got_s = contenders.progress.pair_s.get(pair, none) - self._pair_s.get(pair, none)
-                    self._pair_deficit_s[pair] = before.get(pair, none) + shares * passed_s - got_s
+            self._pairs.count_received(contenders.progress, contenders.place)
+            self._pairs.count_deficits(passed_s)
         self._reset_s = contenders.time_s
 
     def _needed(self, problem: SharingProblem, value: float, alone_speed: Floats) -> Floats:
@@ -459,6 +459,18 @@ class ByShares:
             prices=prices,
             pairs=pairs,
         )
+
+
+def _models_of(gangs: TaskGangs, places: Sequence[int], kinds: Sequence[str]) -> PairModels | None:
+    """Return the models of tasks, and the speeds of pairs of them; nothing if there are no pairs."""
+    names, nodes = [gangs.specs[place].name for place in places], gangs.nodes[list(places)]
+    models, pairs = gangs.pairs.between(names, nodes.tolist(), list(places))
+    return PairModels.of(models, nodes, pairs, kinds) if pairs else None
+
+
+def _market(contenders: CompetingTasks, able: Places, speeds: Floats) -> ShareDemands:
+    nodes, counts = contenders.nodes[able].astype(np.float64), contenders.free.astype(np.float64)
+    return ShareDemands(speeds[able], nodes, counts)
 
 
 def _names(contenders: CompetingTasks) -> tuple[str, ...]:
