@@ -16,10 +16,13 @@ from bftrain_solvers.sharing.interior_point import EqualColumns, central_columns
 from bftrain_solvers.sharing.rising import ShareDemands, rise
 
 MAKESPANS: Final = frozenset({"makespan", "makespan-packed"})
+FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
 # Policies whose shares are found without their own solver
-DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS})
+DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS, *FINISH_TIMES})
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
 _DIGITS: Final = 9  # of a speed that a task needs, as a part of its largest one
+_MOST_STEPS: Final = 60  # of the search for rho
+_RHO_CLOSE: Final = 1e-7  # relative
 _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05  # where Gavel's bisection of the makespan begins and ends
 
 
@@ -31,16 +34,11 @@ class CentralShares(NamedTuple):
     group: Places
 
 
-def shares_like_gavel(policy: str, shares: Floats, market: ShareDemands, needed: Floats) -> Floats:
-    """Return the shares of a policy as Gavel's solver finds them, where it uses such a solver.
-
-    ``shares`` are by task and kind. ``needed`` is the speed that each task needs: all that finish time asks for.
-    """
+def shares_like_gavel(policy: str, shares: Floats, market: ShareDemands) -> Floats:
+    """Return the shares of a policy, by task and kind, as Gavel's solver finds them, where it uses such a solver."""
     if policy in _AS_THEY_ARE or policy.endswith("-packed"):
         return shares
-    if not policy.startswith("finish-time"):
-        needed = (market.speeds * shares).sum(axis=1)
-    return _central(market, np.minimum(needed, (market.speeds * shares).sum(axis=1))).alone
+    return _central(market, (market.speeds * shares).sum(axis=1)).alone
 
 
 def max_min_shares(policy: str, market: ShareDemands, weights: Floats, pairs: PairModels | None) -> CentralShares:
@@ -64,6 +62,31 @@ def makespan_shares(market: ShareDemands, work: Floats, pairs: PairModels | None
         speeds += np.bincount(one, parts[:, 0], work.size) + np.bincount(other, parts[:, 1], work.size)
         shortest_s = float((work / speeds).max())
     return _central(market, work / _bisected(shortest_s), pairs, rising=False)
+
+
+def finish_time_shares(
+    market: ShareDemands, work: Floats, age_s: Floats, alone_s: Floats, worst: float
+) -> tuple[CentralShares, float]:
+    """Return the shares with the smallest largest rho, and this rho; the search begins at ``worst``.
+
+    A task with this rho takes ``alone_s`` times rho from arrival to finish. The secant method finds the rho at which
+    all speeds that it requires can be reached exactly.
+    """
+    least_s, hint = work / market.speeds.max(axis=1), None
+    smallest = float(((age_s + least_s) / alone_s).max())
+    before = worst = max(worst, smallest)
+    height_before = 0.0
+    for _ in range(_MOST_STEPS):
+        left_s = np.maximum(worst * alone_s - age_s, least_s)
+        risen = rise(market, np.zeros(work.size), work / left_s, hint)
+        hint, height = risen.hint, float(np.log(risen.height))
+        if abs(height) < _RHO_CLOSE or (worst == smallest and height > 0.0):
+            break
+        following = max(smallest, float(((age_s + left_s / risen.height) / alone_s).max()))
+        if (steep := (height - height_before) * (worst - before)) > 0.0:
+            following = max(smallest, worst - height * (worst - before) ** 2 / steep)
+        before, height_before, worst = worst, height, following
+    return _central(market, work / np.maximum(worst * alone_s - age_s, least_s)), worst
 
 
 def _bisected(shortest_s: float) -> float:

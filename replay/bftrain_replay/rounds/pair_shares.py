@@ -87,6 +87,8 @@ class PairShares:
 
     def count_received(self, progress: TaskProgressColumns, here: Places) -> None:
         """Read the time of pairs that ran in the previous round."""
+        if not progress.pair_s:
+            return
         for one in here[progress.partner[here] > here].tolist():
             pair = one, int(progress.partner[one])
             if pair in progress.pair_s:
@@ -105,6 +107,8 @@ class PairShares:
 
     def wishes(self, contenders: CompetingTasks, deficit_weight: float) -> PairWishes:
         """Return a wish for each present pair and kind with a share: share over time received."""
+        if not self._key.size:
+            return PairWishes(np.zeros(0), self._key, self._key, self._key, self._speeds[:, 0])
         number = np.full(self._tasks, -1)
         number[contenders.place] = np.arange(len(contenders))
         here = (number[self._one] >= 0) & (number[self._other] >= 0)

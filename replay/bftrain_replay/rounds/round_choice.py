@@ -86,6 +86,8 @@ class RoundChoice:
         self._policy = policy
         self._kinds = kinds
         self._sizing = policy if isinstance(policy, SizingPolicy) else None
+        self._pairing = policy if isinstance(policy, PairingPolicy) else None
+        self._blocked = getattr(policy, "blocked", None)
         self._kind_order = settings.order_of_kinds
         self._leftovers_by_kind = settings.like_gavel  # Gavel fills one kind before it looks at the next
         self._overtaking = settings.overtaking != NO
@@ -106,12 +108,11 @@ class RoundChoice:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
         self.partner[contenders.place] = -1
-        wishes = self._wishes(self._policy, contenders) if isinstance(self._policy, PairingPolicy) else None
-        paired = wishes is not None
-        run, kind = self._with_pairs(given, wishes, contenders) if paired else self._alone(given, contenders)
-        blocked = getattr(self._policy, "blocked", None)
-        if blocked is not None:
-            runs = ~blocked(contenders)[run]
+        wishes = None if self._pairing is None else self._wishes(self._pairing, contenders)
+        alone = wishes is None
+        run, kind = self._alone(given, contenders) if alone else self._with_pairs(given, wishes, contenders)
+        if self._blocked is not None:
+            runs = ~self._blocked(contenders)[run]
             run, kind = run[runs], kind[runs]
         return contenders.place[run], kind
 

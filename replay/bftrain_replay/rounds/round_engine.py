@@ -400,6 +400,8 @@ class RoundEngine:
     def _count_pairs(self, run: Places, kind: Places, held_s: Floats) -> None:
         """Add the time that tasks ran beside a partner: of a pair, that of the one that ran longer."""
         progress, paired = self.progress, np.flatnonzero(self._chooser.partner[run] >= 0)
+        if not paired.size:
+            return
         progress.paired_s[run[paired], kind[paired]] += held_s[paired]
         longest: dict[tuple[int, int], tuple[int, float]] = {}
         for each in paired.tolist():

@@ -18,9 +18,16 @@ from bftrain.assembly import shares_of
 from bftrain.errors import UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
-from bftrain_replay.rounds.gavel_shares import DIRECT, MAKESPANS, makespan_shares, max_min_shares, shares_like_gavel
+from bftrain_replay.rounds.gavel_shares import (
+    DIRECT,
+    FINISH_TIMES,
+    MAKESPANS,
+    finish_time_shares,
+    makespan_shares,
+    max_min_shares,
+    shares_like_gavel,
+)
 from bftrain_replay.rounds.pair_shares import PairModels, PairShares, PairWish, PairWishes
-from bftrain_replay.rounds.pair_table import model_of
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
@@ -246,6 +253,7 @@ class ByShares:
         self._shares: Floats = np.zeros((0, 0))
         self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
+        self._is_new: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # came since then, or has not come
         self._pairs = PairShares(0, 0)
         self._models: PairModels | None = None  # of all tasks, with the speeds at which pairs run
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the kind on which each has all of its time
@@ -254,6 +262,7 @@ class ByShares:
         self._left: Floats = np.zeros(0)  # at the last reset
         self._deficit_s: Floats = np.zeros((0, 0))  # Gavel's: what the shares promised in all resets, less what came
         self._reset_s = 0.0
+        self._worst = 1.0  # the largest rho of finish-time at the last reset
 
     @property
     def due_s(self) -> float:
@@ -291,7 +300,7 @@ class ByShares:
         """Return which tasks do not run though they get nodes: in Gavel the tasks that came since the last reset."""
         if not self._settings.like_gavel:
             return np.zeros(len(contenders), dtype=bool)
-        return ~np.isin(contenders.place, self._there)
+        return self._is_new[contenders.place]
 
     def pairs(self, contenders: CompetingTasks) -> PairWishes:
         """Return a wish for each present pair that has a share; share over time received counts here too."""
@@ -322,6 +331,7 @@ class ByShares:
             self._shares = np.zeros_like(contenders.progress.service_s)
             self._deficit_s = np.zeros_like(self._shares)
             self._pairs = PairShares(*self._shares.shape)
+            self._is_new = np.ones(len(self._left), dtype=bool)
         self._count_alone(contenders)
         self._count_deficits(contenders)
         if not np.array_equal(contenders.place, self._there):
@@ -329,6 +339,7 @@ class ByShares:
             self._service_s = contenders.progress.service_s - contenders.progress.paired_s
             self._pairs.forget_received()
             self._there = contenders.place
+            self._is_new[self._there] = False
         kinds_kept = contenders.progress.kind if not self._settings.like_gavel else self._shares.argmax(axis=1)
         self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
         self._shares = np.zeros_like(contenders.progress.service_s)
@@ -348,8 +359,7 @@ class ByShares:
         shares = np.array([[found.shares[task.name].get(kind, 0.0) for kind in kinds] for task in problem.tasks])
         if self._settings.like_gavel:
             speeds = np.where(fits, self._speeds(contenders), 0.0)
-            needed = self._needed(problem, found.value, self._alone_speed[contenders.place[able]])
-            shares = shares_like_gavel(self.name, shares, _market(contenders, able, speeds), needed)
+            shares = shares_like_gavel(self.name, shares, _market(contenders, able, speeds[able]))
         self._shares[contenders.place[able]] = shares
         places = contenders.place[able].tolist()
         self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
@@ -357,11 +367,18 @@ class ByShares:
     def _set_central_shares(self, contenders: CompetingTasks, able: Places) -> None:
         """Set the shares of a policy that looks at speeds and weights or work only, without stating a problem."""
         begun_s = perf_counter()
-        market, places, models = _market(contenders, able, contenders.speeds), contenders.place[able], None
+        market, places, models = _market(contenders, able, contenders.speeds[able]), contenders.place[able], None
         if self.name.endswith("-packed"):
             models = self._models_of(contenders, places)
         if self.name in MAKESPANS:
             found = makespan_shares(market, contenders.left_samples[able], models)
+        elif self.name in FINISH_TIMES:
+            left = contenders.left_samples[able]
+            age_s = np.maximum(0.0, contenders.time_s - contenders.submit_s[able])
+            alone_s = self._alone_s[places] + left / self._alone_speed[places]
+            fits = market.nodes[:, None] <= market.counts
+            market = _market(contenders, able, np.where(fits, self._speeds(contenders)[able], 0.0))
+            found, self._worst = finish_time_shares(market, left, age_s, alone_s, self._worst)
         else:
             found = max_min_shares(self.name, market, contenders.weight[able], models)
         self._shares[places] = found.alone
@@ -390,15 +407,6 @@ class ByShares:
             self._pairs.count_received(contenders.progress, contenders.place)
             self._pairs.count_deficits(passed_s)
         self._reset_s = contenders.time_s
-
-    def _needed(self, problem: SharingProblem, value: float, alone_speed: Floats) -> Floats:
-        """Return the speed that each task needs for the ``value`` of the policy, if that is a time or an unfairness."""
-        work = np.array([task.work_left_samples or 0.0 for task in problem.tasks])
-        if self.name.startswith("finish-time"):
-            age_s, alone_s = (np.array([getattr(task, key) for task in problem.tasks]) for key in ("age_s", "alone_s"))
-            needed: Floats = work / (value * (alone_s + work / alone_speed) - age_s)
-            return needed
-        return work / (value or 1.0)
 
     def _speeds(self, contenders: CompetingTasks) -> Floats:
         """Return the speeds that the policy sees: all kinds are like the first one if it knows no difference."""
@@ -470,7 +478,7 @@ def _models_of(gangs: TaskGangs, places: Sequence[int], kinds: Sequence[str]) ->
 
 def _market(contenders: CompetingTasks, able: Places, speeds: Floats) -> ShareDemands:
     nodes, counts = contenders.nodes[able].astype(np.float64), contenders.free.astype(np.float64)
-    return ShareDemands(speeds[able], nodes, counts)
+    return ShareDemands(speeds, nodes, counts)
 
 
 def _names(contenders: CompetingTasks) -> tuple[str, ...]:

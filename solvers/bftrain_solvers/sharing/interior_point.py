@@ -20,7 +20,9 @@ _MOST_STEPS: Final = 100
 _BALANCE_STEPS: Final = 3  # of rows and columns, which get similar largest entries
 _FARTHEST: Final = 0.999  # of the way to the border, at most
 _SHORTER: Final = 0.99
-_SMALL, _DENSE = 100, 0.1  # matrices that are smaller, or have a larger share of entries, are factored as dense ones
+_SMALL: Final = 20_000  # a matrix with fewer elements is a dense one
+_FEW: Final = 250  # rows; a system with fewer is solved as a dense one
+_DENSE: Final = 0.1  # of its elements are not 0: a matrix with more is factored as a dense one
 _RELATIVE: Final = 1e-14  # added to the diagonal, so that equal rows do no harm
 
 
@@ -64,9 +66,15 @@ class _Scaled:
         self.bounds, self.bound_scale, self.bounded, self.free = bounds, bound_scale, bounded, free
         data = np.copysign(entries, program.entries) * program.times
         inside = program.column < bounded
-        shape = row_scale.size, bounded
-        self.matrix: Any = csr_array((data[inside], (program.row[inside], program.column[inside])), shape=shape)
-        self.turned: Any = csr_array(self.matrix.T)
+        place = program.row[inside], program.column[inside]
+        self.matrix: Any
+        if row_scale.size * bounded < _SMALL:
+            self.matrix = np.zeros((row_scale.size, bounded))
+            self.matrix[place] = data[inside]
+            self.turned: Any = self.matrix.T
+        else:
+            self.matrix = csr_array((data[inside], place), shape=(row_scale.size, bounded))
+            self.turned = csr_array(self.matrix.T)
         self.rise = np.zeros(row_scale.size)
         self.rise[program.row[~inside]] = data[~inside]
         self.equals = np.concatenate((program.columns, np.ones(free)))
@@ -87,8 +95,11 @@ class _Scaled:
     def system(self, squares: Floats) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
         """Return a function that solves ``turned_times(z) = a`` and ``times(x) - squares * z = b`` for x and z."""
         ratio, count = squares[: self.bounded] / self.bounds**2, self.rise.size
-        weighted = self.matrix.copy()
-        weighted.data = weighted.data * ratio[weighted.indices]
+        if isinstance(self.matrix, np.ndarray):
+            weighted = self.matrix * ratio
+        else:
+            weighted = self.matrix.copy()
+            weighted.data *= ratio[weighted.indices]
         solve_rows = _factored(weighted @ self.turned, squares[self.bounded :], self.rise if self.free else None)
 
         def solve(a: Floats, b: Floats) -> tuple[Floats, Floats]:
@@ -109,10 +120,10 @@ def _factored(matrix: Any, squares: Floats, rise: Floats | None) -> Callable[[Fl
     from scipy.sparse.linalg import splu  # noqa: PLC0415 - slow to import
 
     count, diagonal = squares.size, squares + _RELATIVE * matrix.diagonal()
-    if count < _SMALL or matrix.nnz > _DENSE * count * count:
+    if count < _FEW or matrix.nnz > _DENSE * count * count:
         size = count + (rise is not None)
         dense = np.zeros((size, size), order="F")
-        dense[:count, :count] = matrix.toarray()
+        dense[:count, :count] = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
         dense[np.arange(count), np.arange(count)] += diagonal
         if rise is not None:
             dense[:count, count], dense[count, :count] = -rise, rise
