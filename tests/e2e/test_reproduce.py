@@ -43,6 +43,26 @@ def test_a_figure_is_within_three_percent_and_drawn(bftrain: CommandLine, tmp_pa
     assert "161.16" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_ratio_of_two_runs(bftrain: CommandLine, tmp_path: Path) -> None:
+    ended = bftrain("reproduce", "gavel", "cluster-sizes", "--quick", "-o", tmp_path / "out", "--json", "-q")
+    output = json.loads(ended.out)
+    (row,) = output["values"]
+    assert (output["runs"], row["line"]) == (2, "10 % V100, jobs 50 to 99")
+    assert 1.0 < row["ours"] < 3.0  # LAS over Gavel
+
+
+def test_gavels_entities_have_their_shares_and_more_throughput(bftrain: CommandLine, tmp_path: Path) -> None:
+    ended = bftrain("reproduce", "gavel", "hierarchical", "hierarchical-total", "-o", tmp_path / "out", "--json", "-q")
+    rows = {(row["figure"], row["line"], row["x"]): row["ours"] for row in json.loads(ended.out)["values"]}
+    assert rows["hierarchical", "entity 0", 1.0] == pytest.approx(1.0)  # alone at first
+    last = [rows["hierarchical", f"entity {number}", 69.0] for number in range(3)]
+    assert last == pytest.approx([1 / 6, 2 / 6, 3 / 6], abs=0.01)  # by their weights in the end
+    for jobs in range(1, 19):
+        step = 4.0 * jobs - 3.0
+        assert rows["hierarchical-total", "multi-level fairness", step] == pytest.approx(min(jobs, 9))
+        assert rows["hierarchical-total", "Gavel", step] > rows["hierarchical-total", "multi-level fairness", step]
+
+
 def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> None:
     words = (*MAKESPAN[:-1], ",".join(map(str, range(5))))
     running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)
@@ -57,15 +77,6 @@ def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> N
     assert ended.code == 0
     assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (5, 5)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
-
-
-def test_the_published_example_of_entities_needs_no_run(bftrain: CommandLine, tmp_path: Path) -> None:
-    ended = bftrain("reproduce", "gavel", "hierarchical", "-o", tmp_path / "out", "-q", "--json")
-    assert (ended.code, ended.err) == (0, "")
-    shares = {(row["line"], row["x"]): row["ours"] for row in json.loads(ended.out)["values"]}
-    assert shares["entity 0", 1.0] == pytest.approx(1.0)  # alone at first
-    last = [shares[f"entity {number}", 69.0] for number in range(3)]
-    assert last == pytest.approx([1 / 6, 2 / 6, 3 / 6], abs=0.01)  # by their weights in the end
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from bftrain_replay.reproducing.blox import draw as blox_jobs
 from bftrain_replay.reproducing.pollux import draw as pollux_jobs
 from tests.helpers.in_process import CommandLine
-from tests.helpers.program import start
+from tests.helpers.program import on_terminal, start
 from tests.helpers.site_data import site_data
 from tests.helpers.sweeping import wait_until
 
@@ -54,10 +55,27 @@ def test_distributions_end_with_the_slowest_job(values: Any) -> None:  # noqa: A
     assert means["SRTF"] < means["FIFO"]
 
 
-def test_ostrichs_slides_are_exact_and_need_no_logs(values: Any) -> None:  # noqa: ANN401
-    rows = values("ostrich", "slides")
-    assert len(rows) == 6
+def test_ostrichs_slides_are_exact_and_need_no_logs(bftrain: CommandLine, tmp_path: Path) -> None:
+    ended = bftrain("reproduce", "ostrich", "slides", "-o", tmp_path / "out", "--json", "-q")
+    output = json.loads(ended.out)
+    rows = output["values"]
     assert [row["ours"] for row in rows] == pytest.approx([row["published"] for row in rows])
+    assert (len(rows), output["pairs"], output["pairs_in_published_order"]) == (6, 2, 2)
+
+
+def test_a_narrow_terminal_shows_whole_numbers(tmp_path: Path) -> None:
+    shown = on_terminal("reproduce", "ostrich", "slides", "-o", tmp_path / "out", columns=44)
+    lines = re.sub(r"\x1b\[\d*m", "", shown.out).partition("result: ")[0].splitlines()
+    assert max(map(len, lines)) <= 44
+    assert sum(line.rstrip().endswith("0.0 %") for line in lines) == 6
+
+
+def test_schedules_show_their_progress(tmp_path: Path) -> None:
+    write_long_log(tmp_path / "long.swf", 20_000, every_s=400)
+    shown = on_terminal("reproduce", "ostrich", "users", "--traces", tmp_path, "-o", tmp_path / "out", columns=120)
+    assert "long: OStrich, % scheduled" in shown.out
+    assert "long: fair share, % scheduled" in shown.out
+    assert shown.code == 0
 
 
 def test_ostrich_and_fair_share_on_a_log(values: Any) -> None:  # noqa: ANN401
@@ -73,6 +91,12 @@ def write_log(path: Path, run_s: int = 600) -> None:
     """Write a log of four users with a campaign of one job each, on enough processors for all."""
     jobs = (f"{n} 0 -1 {run_s} 1 -1 -1 1 {run_s} -1 1 {n} 1 1 1 1 -1 -1\n" for n in range(1, 5))
     path.write_text("; MaxProcs: 6\n" + "".join(jobs), encoding="utf-8")
+
+
+def write_long_log(path: Path, jobs: int, every_s: int) -> None:
+    """Write a log of jobs that each take half of the processors for 10 minutes."""
+    lines = (f"{n} {every_s * n} -1 600 3 -1 -1 3 600 -1 1 {n % 9} 1 1 1 1 -1 -1\n" for n in range(1, jobs))
+    path.write_text("; MaxProcs: 6\n" + "".join(lines), encoding="utf-8")
 
 
 def test_equal_values_of_a_distribution_have_the_last_share(values: Any, tmp_path: Path) -> None:  # noqa: ANN401
@@ -127,8 +151,7 @@ def test_a_wrong_philly_trace_is_named(bftrain: CommandLine, tmp_path: Path, con
 
 def test_an_interrupted_experiment_keeps_finished_schedules(tmp_path: Path) -> None:
     write_log(tmp_path / "a.swf")
-    lines = (f"{n} {n} -1 600 3 -1 -1 3 600 -1 1 {n % 9} 1 1 1 1 -1 -1\n" for n in range(1, 200_000))
-    (tmp_path / "b.swf").write_text("; MaxProcs: 6\n" + "".join(lines), encoding="utf-8")
+    write_long_log(tmp_path / "b.swf", 200_000, every_s=1)
     running = start("reproduce", "ostrich", "cdf", "--traces", ".", "-o", "out", "--jobs", "1", cwd=tmp_path)
     inputs = tmp_path / "out" / "inputs"
     wait_until(lambda: len(list(inputs.glob("a-*.json"))) == 2, "schedules are kept")

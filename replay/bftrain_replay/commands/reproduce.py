@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
-from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.output import NarrowTable, Output, prints_results, table
 from bftrain.errors import UnknownName, UsageError
 from bftrain_replay.commands.sweep import executor_of, finish, progress, worker_options
 
@@ -136,9 +137,12 @@ def _seeds(text: str | None) -> tuple[int, ...]:
 def _reproduce(
     experiment: Experiment, request: Request, folder: Path, executor: Callable[[bool], PassExecutor], out: Output
 ) -> None:
+    from msgspec.structs import replace
+
     from bftrain.cli.interruption import on_sigterm, unterminated
     from bftrain.files import prepare_folder
     from bftrain.result_folder import ResultFolder
+    from bftrain_replay.commands.replay_run import ReplayProgress
     from bftrain_replay.drawing import vega
     from bftrain_replay.reproducing import page
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile
@@ -146,8 +150,10 @@ def _reproduce(
 
     goes_on = page.continues(folder, experiment, request)
     with ResultFolder(folder, page.KIND, goes_on=goes_on, advice=_ADVICE) as result:
-        with on_sigterm(signal.default_int_handler):
-            figures = experiment.prepare(request)
+        shown = ReplayProgress(out, 100.0, unit=1.0, counted="jobs", done="% scheduled")
+        with on_sigterm(signal.default_int_handler), ExitStack() as stack:
+            stack.callback(shown.stop)
+            figures = experiment.prepare(replace(request, tell=shown.tell))
         with unterminated():
             with OutcomeFile(folder) as outcomes:
                 done = _run(experiment, figures, outcomes, executor, out)
@@ -215,8 +221,9 @@ def _printed(reproduced: ReproducedFigures) -> RenderableType:
     parts: list[RenderableType] = []
     for figure, rows in reproduced.with_values:
         printed = [row for row in rows if row.published is not None] or rows[:_MOST_ROWS]
-        texts, headings = list(page.text_rows(figure, printed)), ("", figure.x, *page.HEADINGS[2:])
-        parts.append(table(f"{figure.title} ({figure.y})", headings, texts, left=(0, 5, 6)))
+        headings, texts = page.text_table(figure, printed)
+        left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
+        parts.append(NarrowTable(f"{figure.title}: {figure.y}", headings, texts, naming=2, left=left))
         if len(printed) < len(rows):
             parts.append(f"{len(printed):,} of {len(rows):,} values; {page.TABLE} has all")
     return Group(*parts)

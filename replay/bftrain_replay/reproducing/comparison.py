@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from statistics import fmean
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
 from bftrain_replay.reproducing.experiment import Figure, Mark, Published, XValue
 from bftrain_replay.reproducing.running import Reproduction
+
+CLOSE: Final = 3.0  # percent: a smaller difference counts as agreement
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +27,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     x: XValue
     seeds: tuple[int, ...]
     ours: float | None
-    saturated: bool
+    saturated: bool = False
     machine_dependent: bool = False
     published: float | None = None
     published_seeds: tuple[int, ...] = ()
@@ -36,6 +40,40 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
         if self.ours is None or not self.published or self.saturated or self.machine_dependent or other_seeds:
             return None
         return 100.0 * (self.ours / self.published - 1.0)
+
+
+class Agreement(NamedTuple):
+    """How well values agree: how many are compared and close, and the largest difference in percent.
+
+    Of the ``pairs`` of lines whose published values at one x are not close, ``in_order`` have our values in this order.
+    """
+
+    compared: int
+    close: int
+    largest: float | None
+    pairs: int
+    in_order: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Compared]) -> Self:
+        """Compare these values."""
+        differences = [abs(row.difference) for row in rows if row.difference is not None]
+        ratios = []
+        by_x: dict[tuple[str, XValue, str], list[Compared]] = defaultdict(list)
+        for row in rows:
+            if row.difference is not None:
+                by_x[row.figure, row.x, row.source].append(row)
+        for group in by_x.values():
+            for one, other in combinations(group, 2):
+                theirs = _ratio(one.published, other.published)
+                if one.line != other.line and abs(theirs - 1.0) > CLOSE / 100.0:
+                    ratios.append((_ratio(one.ours, other.ours) > 1.0) is (theirs > 1.0))
+        close = sum(difference <= CLOSE for difference in differences)
+        return cls(len(differences), close, max(differences, default=None), len(ratios), sum(ratios))
+
+
+def _ratio(one: float | None, other: float | None) -> float:
+    return (one or 0.0) / other if other else 1.0
 
 
 def compared(reproduction: Reproduction, figure: Figure, published: Sequence[Published]) -> list[Compared]:

@@ -35,14 +35,23 @@ class Mark(NamedTuple):
     y: float | None
     saturated: bool = False
 
+    def over(self, other: Mark) -> Mark:
+        """Return the ratio to another value, saturated if one of both is."""
+        ratio = self.y / other.y if self.y is not None and other.y else None
+        return self._replace(y=ratio, saturated=self.saturated or other.saturated)
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``options`` must contain its seed, if it has one; points with equal options run once."""
+    """One run. ``options`` must contain its seed, if it has one; points with equal options run once.
+
+    The value of a point that ``divides`` is the denominator of the other value with the same line, x and seed.
+    """
 
     line: str
     x: XValue
     options: Options
     seed: int = 0
+    divides: bool = False
 
 
 ReadMarks = Callable[[Point, Cells], Iterable[Mark]]
@@ -107,6 +116,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     traces: Path | None = None
     quick: bool = False
     jobs: int = 1  # processes for work before the sweep
+    tell: Callable[[str, float, int], None] = lambda *_: None  # receives a schedule, per cent done, and finished jobs
     made: dict[str, Any] = msgspec.field(default_factory=dict)  # results of ``once``
 
     @property

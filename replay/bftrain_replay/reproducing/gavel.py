@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
+from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -38,8 +39,8 @@ from bftrain_replay.reproducing.gavel_jobs import (
 )
 
 NAME: Final = "gavel"
-_SINGLE_LOADS: Final = tuple(round(0.4 * step, 1) for step in range(1, 16))  # jobs per hour
-_MULTI_LOADS: Final = tuple(round(0.2 * step, 1) for step in range(1, 16))
+_SINGLE_LOADS: Final = tuple(round(0.4 * step, 1) for step in range(1, 17))  # jobs per hour
+_MULTI_LOADS: Final = tuple(round(0.2 * step, 1) for step in range(1, 18))
 _SEEDS: Final = (0, 1, 2)
 _CLUSTER: Final = "v100=36,p100=36,k80=36"
 _FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
@@ -65,7 +66,9 @@ _MAKESPAN: Final = {
     "Gandiva": "gandiva",
     "FIFO": "fifo-blind",
 }
+_PRIORITIES: Final = {"LAS": "max-min-blind", "Gavel": "water-filling"}  # the published figure uses water filling
 _V100_SHARES: Final = {"10 %": "v100=10,k80=90", "50 %": "v100=50,k80=50", "100 %": "v100=100"}
+_ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
 _BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
 _QUICK_LINES: Final = {"las": "FIFO, fastest GPU", "las-multi": "FIFO, fastest GPU"}
 _QUICK_LOADS: Final = {"las": (4.4,), "las-multi": (1.0,)}
@@ -84,45 +87,49 @@ def _policy(name: str, seed: int) -> dict[str, Any]:
 
 
 class Line(NamedTuple):
-    """A line of a figure over load: its name, policy and jobs, and options that replace the usual ones."""
+    """A line of a figure over load: its name, policy and jobs, and options that replace the usual ones.
+
+    With ``divides`` it is the denominator of the line with the same name.
+    """
 
     name: str
     policy: str
     stream: Stream = SINGLE
     options: Mapping[str, Any] = {}
+    divides: bool = False
 
 
 _OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # by figure: its title and lines
     "las": (
-        "least attained service, single-GPU jobs (figure 8)",
+        "Least attained service, single-GPU jobs (figure 8)",
         [Line(line, policy) for line, policy in _LAS.items()],
     ),
     "las-multi": (
-        "least attained service, gangs (figure 9)",
+        "Least attained service, gangs (figure 9)",
         [Line(line, policy, MULTI) for line, policy in _LAS.items() if policy != _NO_GANGS],
     ),
     "ftf": (
-        "finish-time fairness (figure 10)",
+        "Finish-time fairness (figure 10)",
         [Line(line, policy) for line, policy in _FTF.items()]
         + [Line(f"{line}, gangs", policy, MULTI) for line, policy in _FTF.items() if policy != _NO_GANGS],
     ),
     "ideal": (
-        "rounds and ideal shares, single-GPU jobs (figure 13)",
+        "Rounds and ideal shares (figure 13)",
         [Line("rounds of 360 s", "max-min"), Line("ideal shares", "max-min", SINGLE, {"like": "gavel-ideal"})],
     ),
     "rounds": (
-        "length of a round, single-GPU jobs (figure 13)",
+        "Length of a round (figure 13)",
         [Line(f"{round_s:g} s", "max-min", SINGLE, {"round_s": round_s}) for round_s in _ROUNDS_S],
     ),
     "priorities": (
-        "two priorities, gangs",
-        [Line(line, _LAS[line], PRIORITIES, {"metrics": _BY_PRIORITY}) for line in ("LAS", "Gavel")],
+        "Two priorities, gangs",
+        [Line(line, policy, PRIORITIES, {"metrics": _BY_PRIORITY}) for line, policy in _PRIORITIES.items()],
     ),
     "cluster-sizes": (
-        "clusters with more and fewer V100, single-GPU jobs",
+        "LAS over Gavel by share of V100",
         [
-            Line(f"{line}, {part} V100", _LAS[line], SINGLE, {"cluster": cluster})
-            for line in ("LAS", "Gavel")
+            Line(f"{part} V100", policy, SINGLE, {"cluster": cluster}, divides=policy == _LAS["Gavel"])
+            for policy in (_LAS["LAS"], _LAS["Gavel"])
             for part, cluster in _V100_SHARES.items()
         ],
     ),
@@ -133,7 +140,8 @@ def _over_load(request: Request, name: str) -> Figure:
     """Return a figure of mean completion times. Loads are the loads of published values, or the usual ones."""
     compared, lines = not request.quick or name in _QUICK_LINES, _OVER_LOAD[name][1]
     if request.quick:
-        lines = [line for line in lines if line.name == _QUICK_LINES.get(name, line.name)][:2]
+        first = lines[0].name if name == "cluster-sizes" else None
+        lines = [line for line in lines if line.name == _QUICK_LINES.get(name, first or line.name)][:2]
     fixed = {**_FIXED, "measure": _MEASURED if compared else _QUICK_MEASURED, "max_backlog_s": _BACKLOG_S}
     suffix = "" if compared else f", jobs {_QUICK_MEASURED.replace('..', ' to ')}"
     points = []
@@ -144,12 +152,14 @@ def _over_load(request: Request, name: str) -> Figure:
             tasks = task_file(line.stream, seed, request)
             for load in loads:
                 options = {**fixed, "tasks": tasks, "tasks.rate": load, **_policy(line.policy, seed), **line.options}
-                points.append(Point(line=f"{line.name}{suffix}", x=load, seed=seed, options=options))
+                label = f"{line.name}{suffix}"
+                points.append(Point(line=label, x=load, seed=seed, options=options, divides=line.divides))
     mean = {"": "completion_s_mean"}
     if name == "priorities":
         mean = {f", {level} priority": f"metrics_completion_{level}_s" for level in ("high", "low")}
     marks = columns(mean, HOUR_S, lambda cells: cells.get("ended") == "overload")
-    return Figure(x="jobs per hour", y="mean completion time, hours", points=tuple(points), marks=marks)
+    y = "mean completion time, ratio" if name == "cluster-sizes" else "mean completion time, hours"
+    return Figure(x="jobs per hour", y=y, points=tuple(points), marks=marks)
 
 
 def _published_x(figure: str, line: str) -> list[float]:
@@ -197,36 +207,46 @@ def _policy_runtimes(request: Request) -> Figure:
         y="seconds",
         points=tuple(points),
         marks=columns({"": "shares_wall_s"}),
+        log_x=True,
         log_y=True,
         digits=4,
-        note="Times depend on the machine. The hierarchical policy has six jobs for each entity.",
+        note="Times depend on the machine. The hierarchical policy has five entities.",
         machine_dependent=True,
     )
 
 
-def _hierarchical(_request: Request) -> Figure:
+def _hierarchical(_request: Request, *, total: bool = False) -> Figure:
     """Solve the published example: every four steps a job comes, six to each of three entities of weight 1, 2 and 3."""
     rates = load_speed_table(SPEEDS).rates
     models = [model for model, by_gang in rates[KINDS[0]].items() if 1 in by_gang]
     draws = Random(0)  # noqa: S311 - Gavel's generator
     tasks = [_entity_task(number, draws.choice(models), rates) for number in range(18)]
-    entities = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
-    nodes = dict.fromkeys(KINDS, 3)
     marks = []
     for count in range(1, len(tasks) + 1):
-        active = tuple(tasks[:count])
-        shares = share(SharingProblem(nodes=nodes, tasks=active, entities=entities, policy="hierarchical"))
-        throughputs = {task.name: shares.speeds[task.name] / sum(task.speeds.values()) for task in active}
-        for entity in entities:
-            total = sum(throughputs[task.name] for task in active if task.entity == entity)
-            marks.append(Mark(entity, float(4 * count - 3), total / sum(throughputs.values())))
+        step, active = 4.0 * count - 3.0, tasks[:count]
+        speeds = _effective_speeds(active)
+        if total:
+            blind = [replace(task, speeds=dict.fromkeys(KINDS, 1.0)) for task in active]
+            marks.append(Mark("Gavel", step, sum(speeds)))
+            marks.append(Mark("multi-level fairness", step, sum(_effective_speeds(blind))))
+            continue
+        for entity in _ENTITIES:
+            own = sum(speed for task, speed in zip(active, speeds, strict=True) if task.entity == entity)
+            marks.append(Mark(entity, step, own / sum(speeds)))
     return Figure(
         x="step",
-        y="share of the total throughput",
+        y="total throughput" if total else "share of the total throughput",
         computed_marks=tuple(marks),
         form="steps",
         note="Throughputs are relative to a job's mean over all GPUs.",
     )
+
+
+def _effective_speeds(tasks: Sequence[SharingTask]) -> list[float]:
+    """Return the speed of each task on three GPUs of each kind, relative to its mean over the kinds."""
+    nodes = dict.fromkeys(KINDS, 3)
+    shares = share(SharingProblem(nodes=nodes, tasks=tuple(tasks), entities=_ENTITIES, policy="hierarchical"))
+    return [shares.speeds[task.name] / fmean(task.speeds.values()) for task in tasks]
 
 
 def _entity_task(number: int, model: str, rates: Mapping[str, Mapping[str, Mapping[int, float]]]) -> SharingTask:
@@ -235,16 +255,17 @@ def _entity_task(number: int, model: str, rates: Mapping[str, Mapping[str, Mappi
 
 
 def _load_figure(name: str) -> FigureMaker:
-    return FigureMaker(f"Mean completion time over load: {_OVER_LOAD[name][0]}", partial(_over_load, name=name))
+    return FigureMaker(_OVER_LOAD[name][0], partial(_over_load, name=name))
 
 
 FIGURES: Final = {
     **{name: _load_figure(name) for name in ("las", "las-multi", "ftf")},
-    "makespan": FigureMaker("Makespan over the number of jobs, gangs", _makespan),
-    "hierarchical": FigureMaker("Share of the total throughput, three entities (figure 11)", _hierarchical),
-    "policy-runtimes": FigureMaker(
-        "Time to compute one allocation over the number of jobs (figure 12)", _policy_runtimes
+    "makespan": FigureMaker("Makespan, gangs", _makespan),
+    "hierarchical": FigureMaker("Share of the total throughput, three entities (figure 11a)", _hierarchical),
+    "hierarchical-total": FigureMaker(
+        "Total throughput, three entities (figure 11b)", partial(_hierarchical, total=True)
     ),
+    "policy-runtimes": FigureMaker("Time to compute an allocation (figure 12)", _policy_runtimes),
     **{name: _load_figure(name) for name in ("ideal", "rounds", "priorities", "cluster-sizes")},
 }
 

@@ -36,7 +36,7 @@ _SHORT, _LONG, _SHORT_SHARE = (1.5, 3.0), (3.0, 4.0), 0.8  # decimal exponents o
 class Stream(NamedTuple):
     """A stream: its name, as the folder of the published traces, whether jobs are gangs, and have priorities.
 
-    ``static``: all jobs arrive at time 0. ``entities``: every six consecutive jobs belong to an entity.
+    ``static``: all jobs arrive at time 0. ``entities``: each job belongs to one of five entities.
     """
 
     name: str
@@ -119,4 +119,4 @@ def _tasks(stream: Stream, seed: int, traces: Path | None, count: int) -> Sequen
         tasks = import_workload(drawn, options).tasks
     if not stream.entities:
         return tasks
-    return [replace(task, user=f"entity-{number // 6}") for number, task in enumerate(tasks)]
+    return [replace(task, user=f"entity-{number % 5}") for number, task in enumerate(tasks)]

@@ -12,7 +12,8 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from ctypes import Array, c_double
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -26,8 +27,8 @@ from bftrain.files import head_of, write_text
 from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_datasets.scheduling.schedule_folder import campaigns_table, utilisation_table
-from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleOptions
-from bftrain_datasets.scheduling.scheduling import schedule
+from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleOptions, ScheduleSettings
+from bftrain_datasets.scheduling.scheduling import read, simulate
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 
@@ -47,6 +48,7 @@ _SUFFIXES: Final = (".swf", ".swf.gz")
 _QUICK_JOBS: Final = 3000
 _PERIODS: Final = 100  # of the utilization
 _MOST_STRETCH: Final = 10.0  # in the heat map, larger values count here
+_LOOK_EVERY_S: Final = 0.5
 
 _HEADER: Final = "; MaxProcs: 6"
 # The jobs of both examples: of each campaign, in order, how many and how long; users have numbers from 1
@@ -77,8 +79,29 @@ class ScheduleCurves(msgspec.Struct, frozen=True):
         return means
 
 
-def _schedule(log: Path, options: ScheduleOptions) -> ScheduleCurves:
-    result = schedule(log, **options)
+class _Progress:
+    """The progress of all schedules in memory that worker processes share: by schedule, per cent and finished jobs."""
+
+    shared: Array[c_double]
+
+    @classmethod
+    def start_worker(cls, shared: Array[c_double]) -> None:
+        """Prepare a worker process; Ctrl-C reaches only the parent process, which terminates the workers."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        cls.shared = shared
+
+
+def _schedule(index: int, log: Path, options: ScheduleOptions) -> ScheduleCurves:
+    settings = ScheduleSettings(**options)
+    workload = read(log, settings)
+    span_s = max(workload.jobs.submit_s[-1], 1.0)
+
+    def watch(at_s: float, jobs: int) -> bool:
+        _Progress.shared[2 * index : 2 * index + 2] = [100.0 * min(at_s / span_s, 1.0), float(jobs)]
+        return True
+
+    result = simulate(workload, settings, watch=watch)
     campaigns, over_time = campaigns_table(result), utilisation_table(result)
     finished = [row for row, end_s in enumerate(campaigns["end_s"]) if end_s is not None]
     by_campaign = {
@@ -95,13 +118,21 @@ def _schedule_all(request: Request, runs: Mapping[str, tuple[Path, ScheduleOptio
     The name of a kept schedule contains a hash of the log, the options and the program, so a stale one is never used.
     """
     paths = {name: _kept_path(request, name, *run) for name, run in runs.items()}
-    missing = {name: run for name, run in runs.items() if not paths[name].exists()}
+    missing = [name for name, path in paths.items() if not path.exists()]
     if missing:
-        pool = ProcessPoolExecutor(min(request.jobs, len(missing)), initializer=_default_signals)
+        shared = multiprocessing.RawArray(c_double, 2 * len(missing))
+        pool = ProcessPoolExecutor(
+            min(request.jobs, len(missing)), initializer=_Progress.start_worker, initargs=(shared,)
+        )
         try:
-            futures = {pool.submit(_schedule, *run): name for name, run in missing.items()}
-            for future in as_completed(futures):
-                write_text(paths[futures[future]], wire.encode(future.result()).decode())
+            running = {pool.submit(_schedule, index, *runs[name]): name for index, name in enumerate(missing)}
+            while running:
+                for future in wait(running, _LOOK_EVERY_S, FIRST_COMPLETED).done:
+                    write_text(paths[running.pop(future)], wire.encode(future.result()).decode())
+                for name in running.values():
+                    index = 2 * missing.index(name)
+                    if shared[index]:
+                        request.tell(name, shared[index], int(shared[index + 1]))
         except BaseException as error:
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -123,12 +154,6 @@ def _kept_path(request: Request, name: str, log: Path, options: ScheduleOptions)
     digest.update(wire.encode((sorted(options.items()), program_sha256())))
     file_name = f"{name.replace(': ', '-').replace(' ', '-')}-{digest.hexdigest()[:16]}.json"
     return request.input_path(file_name, lambda _: True, "schedule")
-
-
-def _default_signals() -> None:
-    """Let Ctrl-C reach only the parent process, which terminates this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _slides(request: Request) -> Figure:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -14,14 +16,12 @@ from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain.values import wire
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, PageSection, html
-from bftrain_replay.output import csv_tables
-from bftrain_replay.reproducing.comparison import Compared, compared, missing
+from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, PageSection, html
+from bftrain_replay.reproducing.comparison import CLOSE, Agreement, Compared, compared, missing
 from bftrain_replay.reproducing.experiment import Experiment, Figure, Published, Request, XValue, published
 from bftrain_replay.reproducing.running import Reproduction
 from bftrain_replay.sweeping.sweep_runs import POINTS
 from bftrain_replay.sweeping.sweep_table import PointState
-from bftrain_replay.tables import ColumnType, TableColumn
 
 FORMAT: Final = "bftrain reproduce 1"
 SUMMARY: Final = "reproduce.json"
@@ -34,15 +34,8 @@ KIND: Final = ResultKind(
     records={POINTS: b'{"format":"bftrain sweep '},
     prints=frozenset({"workers.log"}),
 )
-HEADINGS: Final = ("", "", "ours", "published", "difference", "seeds", "source")
-_COLUMNS: Final = (
-    *(TableColumn(name, ColumnType.TEXT) for name in ("figure", "line", "x", "seeds")),
-    *(TableColumn(name, ColumnType.NUMBER) for name in ("ours", "published", "difference_percent")),
-    *(TableColumn(name, ColumnType.TEXT) for name in ("saturated", "published_seeds", "source")),
-)
-_SATURATED: Final = "saturated"
-_CLOSE: Final = 3.0  # percent: the differences that the lead counts
 _EXPLAINED: Final = 5.0  # percent: larger differences need an explanation
+_CROSS: Final = "M-1,-1L1,1M-1,1L1,-1"
 
 
 class ReproducedFigures(NamedTuple):
@@ -70,7 +63,11 @@ class ReproducedFigures(NamedTuple):
 def write(folder: Path, result: ReproducedFigures) -> None:
     """Write the table, the summary and, where charts can be drawn, the page."""
     data = summary(result)
-    csv_tables.write_rows(folder / TABLE, _COLUMNS, ([*map(_csv_cell, row.values())] for row in data["values"]))
+    text = io.StringIO()
+    table = csv.DictWriter(text, _record(Compared(figure="", line="", x="", seeds=(), ours=None)), lineterminator="\n")
+    table.writeheader()
+    table.writerows({name: _csv_cell(cell) for name, cell in row.items()} for row in data["values"])
+    write_text(folder / TABLE, text.getvalue())
     write_text(folder / SUMMARY, summaries.to_json(data))
     if vega.available():
         write_text(folder / REPORT_FILE, html(page(result)))
@@ -99,7 +96,7 @@ def continues(folder: Path, experiment: Experiment, request: Request) -> bool:
 def summary(result: ReproducedFigures) -> dict[str, Any]:
     """Return the content of ``reproduce.json``."""
     rows, done = [*chain(*result.rows.values())], result.reproduction
-    differences = [abs(row.difference) for row in rows if row.difference is not None]
+    agreement = Agreement.of(rows)
     return {
         "format": FORMAT,
         "experiment": result.experiment.name,
@@ -108,80 +105,117 @@ def summary(result: ReproducedFigures) -> dict[str, Any]:
         "figures": [figure.name for figure in done.figures],
         "runs": len(done.rows),
         **{str(state): done.count(state) for state in PointState},
-        "compared": len(differences),
-        "within_3_percent": sum(difference <= _CLOSE for difference in differences),
-        "largest_difference_percent": max(differences, default=None),
+        "compared": agreement.compared,
+        "within_3_percent": agreement.close,
+        "largest_difference_percent": agreement.largest,
+        "pairs": agreement.pairs,
+        "pairs_in_published_order": agreement.in_order,
         "not_run": len(result.missing),
         "saturated_but_published": sum(row.saturated and row.published is not None for row in rows),
-        "values": [dict(zip((column.name for column in _COLUMNS), _cells(row), strict=True)) for row in rows],
+        "values": [*map(_record, rows)],
     }
 
 
-def page(result: ReproducedFigures) -> HtmlPage:
-    """Return the page: each figure with its plot and its table."""
-    data, experiment = summary(result), result.experiment
-    open_runs, failed = data["open"], data["failed"]
-    warnings = [f"{text_formats.counted(open_runs, 'run')} still to be done."] if open_runs else []
-    if failed:
-        reason = next(iter(result.reproduction.failures))
-        warnings.append(f"{text_formats.counted(failed, 'run')} failed: {reason}.")
-    return HtmlPage(
-        title=f"{experiment.title}, reproduced",
-        subtitle=f"Published in {experiment.source}.",
-        lead=_lead(data),
-        warnings=warnings,
-        sections=[
-            PageSection(
-                heading=figure.title, intro=_intro(figure, rows), parts=(_chart(figure, rows), _table(figure, rows))
-            )
-            for figure, rows in result.with_values
-        ],
-        static_command=f"bftrain reproduce {experiment.name} -o DIR",
-    )
-
-
-def _lead(data: Mapping[str, Any]) -> str:
-    values, parts = "published value", []
-    if count := data["compared"]:
-        parts.append(f"{data['within_3_percent']:,} of {text_formats.counted(count, values)} within 3 %.")
-    if saturated := data["saturated_but_published"]:
-        parts.append(f"{text_formats.counted(saturated, values)} where our queue is saturated.")
-    if not_run := data["not_run"]:
-        parts.append(f"{text_formats.counted(not_run, values)} without a run of ours.")
-    return " ".join(parts)
-
-
-def text_rows(figure: Figure, rows: Iterable[Compared]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a figure as text, under ``HEADINGS``."""
-    for row in rows:
-        ours = "" if row.ours is None else f"{row.ours:,.{figure.digits}f}"
-        theirs = "" if row.published is None else f"{row.published:,.{figure.digits}f}"
-        difference = "" if row.difference is None else f"{row.difference:+.1f} %"
-        if row.saturated:
-            ours = _SATURATED
-        yield row.line, _x_text(row.x), ours, theirs, difference, _seeds(row), row.source
-
-
-def _x_text(x: XValue) -> str:
-    return x if isinstance(x, str) else f"{x:,.6g}"
-
-
-def _seeds(row: Compared) -> str:
-    seeds = " ".join(map(str, row.seeds))
-    if row.published is None or row.published_seeds in {(), row.seeds}:
-        return seeds
-    return f"{seeds} (published: {' '.join(map(str, row.published_seeds))})"
-
-
-def _cells(row: Compared) -> tuple[object, ...]:
-    numbers = None if row.saturated else row.ours, row.published, row.difference
-    return row.figure, row.line, row.x, [*row.seeds], *numbers, row.saturated, [*row.published_seeds], row.source
+def _record(row: Compared) -> dict[str, Any]:
+    return {
+        "figure": row.figure,
+        "line": row.line,
+        "x": row.x,
+        "seeds": [*row.seeds],
+        "ours": None if row.saturated else row.ours,
+        "published": row.published,
+        "difference_percent": row.difference,
+        "saturated": row.saturated,
+        "published_seeds": [*row.published_seeds],
+        "source": row.source,
+    }
 
 
 def _csv_cell(cell: object) -> object:
     if isinstance(cell, bool):
         return str(cell).lower()
     return " ".join(map(str, cell)) if isinstance(cell, list) else cell
+
+
+def page(result: ReproducedFigures) -> HtmlPage:
+    """Return the page: how many values agree, by figure, and each figure with its plot and its table."""
+    data, experiment = summary(result), result.experiment
+    open_runs, failed = data["open"], data["failed"]
+    warnings = [f"{text_formats.counted(open_runs, 'run')} still to be done."] if open_runs else []
+    if failed:
+        reason = next(iter(result.reproduction.failures))
+        warnings.append(f"{text_formats.counted(failed, 'run')} failed: {reason}.")
+    sections = [
+        PageSection(
+            heading=figure.title, intro=_intro(figure, rows), parts=(_chart(figure, rows), _html_table(figure, rows))
+        )
+        for figure, rows in result.with_values
+    ]
+    return HtmlPage(
+        title=f"{experiment.title}, reproduced",
+        subtitle=f"Published in {experiment.source}.",
+        warnings=warnings,
+        cards=_cards(data, [*chain(*result.rows.values())]),
+        sections=[*([_overview(result)] if data["compared"] else []), *sections],
+        static_command=f"bftrain reproduce {experiment.name} -o DIR",
+    )
+
+
+def _cards(data: Mapping[str, Any], rows: Sequence[Compared]) -> list[FigureCard]:
+    """Return how well all values agree, and how many are not compared."""
+    cards = []
+    if count := data["compared"]:
+        note = f"of {text_formats.counted(count, 'published value')}"
+        cards.append(FigureCard(f"Within {CLOSE:g} %", f"{data['within_3_percent']:,}", note))
+        row = max(rows, key=lambda row: abs(row.difference or 0.0))
+        cards.append(FigureCard("Largest difference", f"{row.difference:+.1f} %", f"{row.line}, {_x_text(row.x)}"))
+    if pairs := data["pairs"]:
+        note = f"of {text_formats.counted(pairs, 'pair')} of lines at the same x"
+        cards.append(FigureCard("In the published order", f"{data['pairs_in_published_order']:,}", note))
+    if apart := data["saturated_but_published"] + data["not_run"]:
+        note = f"saturated here: {data['saturated_but_published']:,}, without a run: {data['not_run']:,}"
+        cards.append(FigureCard("Published, not compared", f"{apart:,}", note))
+    return cards
+
+
+def _overview(result: ReproducedFigures) -> PageSection:
+    found = {figure.name: Agreement.of(rows) for figure, rows in result.with_values}
+    rows = [
+        (name, f"{each.compared:,}", f"{each.close:,}", f"{each.largest:.1f} %")
+        for name, each in found.items()
+        if each.compared
+    ]
+    about = {figure.name: figure.title for figure in result.reproduction.figures}
+    headings = ("figure", "values compared", f"within {CLOSE:g} %", "largest difference")
+    table = HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
+    return PageSection(heading="Agreement", parts=(table,))
+
+
+def text_table(figure: Figure, rows: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and cells of a figure's values, without empty columns, and without equal seeds and sources."""
+    headings = ["line", figure.x, "ours", "published", "difference", "seeds", "source"]
+    cells = [_texts(figure, row) for row in rows]
+    columns = zip(headings, zip(*cells, strict=True), strict=True)
+    unwanted = {
+        name for name, column in columns if not any(column) or (name in {"seeds", "source"} and len({*column}) == 1)
+    }
+    kept = [number for number, name in enumerate(headings) if number < 3 or name not in unwanted]  # noqa: PLR2004 - line, x, ours
+    return [headings[number] for number in kept], [[row[number] for number in kept] for row in cells]
+
+
+def _texts(figure: Figure, row: Compared) -> tuple[str, ...]:
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:,.{figure.digits}f}"
+
+    difference = "" if row.difference is None else f"{row.difference:+.1f} %"
+    ours, seeds = "saturated" if row.saturated else number(row.ours), " ".join(map(str, row.seeds))
+    if row.published is not None and row.published_seeds not in {(), row.seeds}:
+        seeds = f"{seeds} (published: {' '.join(map(str, row.published_seeds))})"
+    return row.line, _x_text(row.x), ours, number(row.published), difference, seeds, row.source
+
+
+def _x_text(x: XValue) -> str:
+    return x if isinstance(x, str) else f"{x:,.6g}"
 
 
 def _intro(figure: Figure, rows: Sequence[Compared]) -> str:
@@ -191,72 +225,73 @@ def _intro(figure: Figure, rows: Sequence[Compared]) -> str:
     return f"{figure.note}{count}".strip()
 
 
-def _table(figure: Figure, rows: Sequence[Compared]) -> HtmlTable:
-    headings = ("line", figure.x, *HEADINGS[2:])
-    keys = [(None, row.x, row.ours, row.published, row.difference, None, None) for row in rows]
+def _html_table(figure: Figure, rows: Sequence[Compared]) -> HtmlTable:
+    headings, texts = text_table(figure, rows)
+    keys = {figure.x: "x", "ours": "ours", "published": "published", "difference": "difference"}
     cells = [
-        [text if key is None else HtmlCell(text, key) for text, key in zip(texts, row_keys, strict=True)]
-        for texts, row_keys in zip(text_rows(figure, rows), keys, strict=True)
+        [
+            HtmlCell(text, getattr(row, keys[heading])) if heading in keys else text
+            for heading, text in zip(headings, row_texts, strict=True)
+        ]
+        for row, row_texts in zip(rows, texts, strict=True)
     ]
     return HtmlTable(label=figure.title, headings=headings, rows=cells, sortable=True, folded="All values")
 
 
 def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
     """Draw a heat map, or our values as lines and the published ones as crosses."""
-    if figure.form == "heat":
-        return _heat_map(figure, rows)
+    drawn = {(row.line, row.x): row for row in sorted(rows, key=lambda row: len(row.seeds)) if not row.saturated}
     values = [
         {"line": row.line, "x": row.x, "y": y, "from": who, "words": f"{row.line}, {_x_text(row.x)}: {y:,.6g} ({who})"}
         for row in rows
-        if not row.saturated
+        if drawn.get((row.line, row.x)) is row
         for who, y in (("ours", row.ours), ("published", row.published))
         if y is not None
     ]
-    names = any(isinstance(row.x, str) for row in rows)
-    scale = {"type": "log"} if figure.log_x else {"nice": False}
-    x = category("x", title=figure.x) if names else quantity("x", title=figure.x, scale=scale)
-    y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
-    legend = {"columns": 4, "symbolStrokeWidth": 2}
-    color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend=legend)
-    interpolate = {"interpolate": "step-after"} if figure.form == "steps" else {}
-    ours: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
-    if figure.form == "points" or names:
-        ours = {"type": "point", "filled": True, "size": 90}
-    cross = {"type": "point", "shape": "cross", "size": 70, "strokeWidth": 1.5}
+    with_published = any(value["from"] == "published" for value in values)
+    captions = ["Lines are ours, crosses are published."] if with_published else []
+    captions += ["Saturated points are not drawn."] if any(row.saturated for row in rows) else []
+    draw = _heat_map if figure.form == "heat" else _lines
     return ChartFigure(
         name=figure.name,
         title=figure.title,
         alt=f"{figure.title}: {figure.y} against {figure.x}.",
-        caption="Lines are ours, crosses are published. Saturated points are not drawn.",
+        caption=" ".join(captions),
         height=320,
-        spec={
-            "data": {"values": values},
-            "encoding": {"x": x, "y": y, "color": color, "tooltip": {"field": "words", "type": "nominal"}},
-            "layer": [
-                {"transform": [{"filter": "datum.from == 'ours'"}], "mark": ours},
-                {"transform": [{"filter": "datum.from == 'published'"}], "mark": cross},
-            ],
-        },
+        spec={"data": {"values": values}, **draw(figure, rows, with_published=with_published)},
     )
 
 
-def _heat_map(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
+def _lines(figure: Figure, rows: Sequence[Compared], *, with_published: bool) -> dict[str, Any]:
+    names = any(isinstance(row.x, str) for row in rows)
+    scale = {"type": "log"} if figure.log_x else {"nice": False, "zero": False}
+    x = (
+        category("x", title=figure.x or None, axis={"labelAngle": 0})
+        if names
+        else quantity("x", title=figure.x, scale=scale)
+    )
+    y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
+    symbol = {} if figure.form == "points" or names else {"symbolType": "stroke", "symbolStrokeWidth": 3}
+    color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend=symbol)
+    interpolate = {"interpolate": "step-after"} if figure.form == "steps" else {}
+    ours: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
+    if figure.form == "points" or names:
+        ours = {"type": "point", "filled": True, "size": 90}
+    crosses = {"type": "point", "shape": _CROSS, "size": 50, "strokeWidth": 1.5, "opacity": 1}
+    marks = {"ours": ours, "published": crosses} if with_published else {"ours": ours}
+    layers = [{"transform": [{"filter": f"datum.from == '{who}'"}], "mark": mark} for who, mark in marks.items()]
+    tooltip = category("words")
+    return {"encoding": {"x": x, "y": y, "color": color, "tooltip": tooltip}, "layer": layers}
+
+
+def _heat_map(figure: Figure, rows: Sequence[Compared], **_: bool) -> dict[str, Any]:
     """Draw our values as the colours of a grid, with the lines as the vertical axis."""
-    values = [{"x": _x_text(row.x), "line": row.line, "y": row.ours} for row in rows]
     largest = max((abs(row.ours) for row in rows if row.ours is not None), default=1.0)
     lines = sorted({row.line for row in rows}, key=float, reverse=True)
-    color = quantity("y", title=figure.title, scale={"scheme": "redblue", "domain": [largest, -largest]})
     encoding = {
-        "x": category("x", title=figure.x),
+        "x": category("x", title=figure.x, axis={"labelAngle": 0}),
         "y": category("line", title=figure.y, sort=lines),
-        "color": color,
-        "tooltip": {"field": "y", "type": "quantitative"},
+        "color": quantity("y", title=None, scale={"scheme": "redblue", "domain": [largest, -largest]}),
+        "tooltip": category("words"),
     }
-    return ChartFigure(
-        name=figure.name,
-        title=figure.title,
-        alt=f"{figure.title}: {figure.y} by {figure.x}.",
-        caption="",
-        height=320,
-        spec={"data": {"values": values}, "encoding": encoding, "mark": "rect"},
-    )
+    return {"encoding": encoding, "mark": "rect"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bftrain.values import wire
-from bftrain_replay.reproducing.experiment import Figure, Mark, Point
+from bftrain_replay.reproducing.experiment import Figure, Mark, Point, XValue
 from bftrain_replay.sweeping.sweep import PreparedSweep
 from bftrain_replay.sweeping.sweep_runs import PassOutcome
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
@@ -36,10 +36,17 @@ class Reproduction:
     def marks(self, figure: Figure) -> Iterator[tuple[int, Mark]]:
         """Yield the seed and each value of the finished points of a figure, and its computed values with seed 0."""
         yield from ((0, mark) for mark in figure.computed_marks)
-        for point in figure.points:
+        divisors: dict[tuple[int, str, XValue], Mark] = {}
+        for point in sorted(figure.points, key=lambda point: not point.divides):
             row = self.rows[_key(point)]
-            if row.state is PointState.DONE:
-                yield from ((point.seed, mark) for mark in figure.marks(point, row.cells))
+            for mark in figure.marks(point, row.cells) if row.state is PointState.DONE else ():
+                key = point.seed, mark.line, mark.x
+                if point.divides:
+                    divisors[key] = mark
+                elif key in divisors:
+                    yield point.seed, mark.over(divisors[key])
+                elif not any(other.divides for other in figure.points):
+                    yield point.seed, mark
 
     def count(self, state: PointState) -> int:
         """Return the number of runs in this state."""
