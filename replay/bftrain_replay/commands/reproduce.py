@@ -213,17 +213,22 @@ def _listing(experiments: Iterable[Experiment]) -> RenderableType:
 
 
 def _printed(reproduced: ReproducedFigures) -> RenderableType:
-    """Return a table of each figure: the rows with a published value, else the first ones."""
+    """Return a table of each figure: the rows with a published value, else our values by x, unless they are many."""
     from rich.console import Group
 
     from bftrain_replay.reproducing import page
 
     parts: list[RenderableType] = []
     for figure, rows in reproduced.with_values:
-        printed = [row for row in rows if row.published is not None] or rows[:_MOST_ROWS]
-        headings, texts = page.text_table(figure, printed)
-        left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
-        parts.append(NarrowTable(f"{figure.title}: {figure.y}", headings, texts, naming=2, left=left))
-        if len(printed) < len(rows):
-            parts.append(f"{len(printed):,} of {len(rows):,} values; {page.TABLE} has all")
+        title, compared = f"{figure.title}: {figure.y}", [row for row in rows if row.published is not None]
+        if compared:
+            headings, cells = page.text_table(figure, compared)
+            left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
+            parts.append(NarrowTable(title, headings, cells, naming=2, left=left))
+            continue
+        headings, cells = page.table_by_line(figure, rows)
+        if len(cells) <= _MOST_ROWS:
+            parts.append(NarrowTable(title, headings, cells))
+        else:
+            parts.append(f"{title}: {len(rows):,} values in {page.TABLE}\n")
     return Group(*parts)

@@ -203,6 +203,16 @@ def text_table(figure: Figure, rows: Sequence[Compared]) -> tuple[list[str], lis
     return [headings[number] for number in kept], [[row[number] for number in kept] for row in cells]
 
 
+def table_by_line(figure: Figure, rows: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
+    """Return headings and cells of our values: one row for each x, one column for each line."""
+    lines, by_key = dict.fromkeys(row.line for row in rows), {(row.line, row.x): row for row in rows}
+    cells = [
+        [_x_text(x), *(_texts(figure, by_key[line, x])[2] if (line, x) in by_key else "" for line in lines)]
+        for x in dict.fromkeys(row.x for row in rows)
+    ]
+    return [figure.x, *lines], cells
+
+
 def _texts(figure: Figure, row: Compared) -> tuple[str, ...]:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.{figure.digits}f}"
