@@ -7,6 +7,7 @@ import gzip
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,7 +157,7 @@ def test_every_published_value_has_a_point_or_an_explanation(monkeypatch: pytest
     absent = set()
     for name in ("gavel", "blox", "pollux", "bftrain"):
         experiment = EXPERIMENTS[name]
-        made = {"task sets": {"HPO": {}}}
+        made: dict[str, Any] = {"task sets": {"HPO": {}}}
         request = Request(folder=tmp_path, figures=tuple(experiment.figures), made=made)
         marks = [
             (figure.name, mark)

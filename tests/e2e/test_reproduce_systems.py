@@ -14,6 +14,7 @@ import pytest
 
 from bftrain_replay.reproducing.blox import draw as blox_jobs
 from bftrain_replay.reproducing.pollux import draw as pollux_jobs
+from tests.helpers.chromium import STICKING_OUT, Chromium, lacking
 from tests.helpers.in_process import CommandLine
 from tests.helpers.program import on_terminal, start
 from tests.helpers.site_data import site_data
@@ -68,6 +69,19 @@ def test_a_narrow_terminal_shows_whole_numbers(tmp_path: Path) -> None:
     lines = re.sub(r"\x1b\[\d*m", "", shown.out).partition("result: ")[0].splitlines()
     assert max(map(len, lines)) <= 44
     assert sum(line.rstrip().endswith("0.0 %") for line in lines) == 6
+
+
+@pytest.mark.skipif(bool(lacking()), reason=lacking() or "Chromium is here")
+def test_the_page_fits_screens_of_all_widths(bftrain: CommandLine, tmp_path: Path) -> None:
+    write_log(tmp_path / "log.swf")
+    assert bftrain("reproduce", "ostrich", "--traces", tmp_path, "-o", tmp_path / "out", "-q").code == 0
+    with Chromium() as browser:
+        for width in (1400, 420):
+            page = browser.open((tmp_path / "out" / "report.html").as_uri(), width=width)
+            page.wait_until("document.querySelectorAll('.draw svg, .draw canvas').length >= 6")
+            assert (page.complaints(), page.evaluate(STICKING_OUT)) == ([], [])
+            cards = page.evaluate("[...document.querySelectorAll('.card')].map(card => card.innerText)")
+            assert cards[0].split() == ["Within", "3", "%", "6", "of", "6", "published", "values"]
 
 
 def test_schedules_show_their_progress(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ _PATIENCE_S = 900.0
 def core_s(folder: Path, *figures: str) -> float:
     """Return the CPU time of the command, without cached results."""
     before = children_core_s()
-    words = ("reproduce", "gavel", *figures, "--quick", "-o", folder / "out", "-q")
+    words = ("reproduce", "gavel", *figures, "--quick", "-o", str(folder / "out"), "-q")
     running = start(*words, XDG_CACHE_HOME=str(folder))
     running.communicate(timeout=_PATIENCE_S)
     assert running.returncode == 0

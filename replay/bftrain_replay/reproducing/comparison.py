@@ -43,7 +43,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(NamedTuple):
-    """How well values agree: how many are compared and close, and the largest difference in percent.
+    """The agreement of values: how many are compared and close, and the largest difference in percent.
 
     Of the ``pairs`` of lines whose published values at one x are not close, ``in_order`` have our values in this order.
     """

@@ -172,9 +172,10 @@ def _cards(data: Mapping[str, Any], rows: Sequence[Compared]) -> list[FigureCard
     if pairs := data["pairs"]:
         note = f"of {text_formats.counted(pairs, 'pair')} of lines at the same x"
         cards.append(FigureCard("In the published order", f"{data['pairs_in_published_order']:,}", note))
-    if apart := data["saturated_but_published"] + data["not_run"]:
-        note = f"saturated here: {data['saturated_but_published']:,}, without a run: {data['not_run']:,}"
-        cards.append(FigureCard("Published, not compared", f"{apart:,}", note))
+    apart = {"saturated here": data["saturated_but_published"], "without a run": data["not_run"]}
+    if any(apart.values()):
+        note = ", ".join(f"{name}: {count:,}" for name, count in apart.items() if count)
+        cards.append(FigureCard("Published, not compared", f"{sum(apart.values()):,}", note))
     return cards
 
 
@@ -259,7 +260,8 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
         if y is not None
     ]
     with_published = any(value["from"] == "published" for value in values)
-    captions = ["Lines are ours, crosses are published."] if with_published else []
+    drawn_as = "Points" if figure.form == "points" else "Lines"
+    captions = [f"{drawn_as} are ours, crosses are published."] if with_published else []
     captions += ["Saturated points are not drawn."] if any(row.saturated for row in rows) else []
     draw = _heat_map if figure.form == "heat" else _lines
     return ChartFigure(
@@ -274,12 +276,11 @@ def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
 
 def _lines(figure: Figure, rows: Sequence[Compared], *, with_published: bool) -> dict[str, Any]:
     names = any(isinstance(row.x, str) for row in rows)
-    scale = {"type": "log"} if figure.log_x else {"nice": False, "zero": False}
-    x = (
-        category("x", title=figure.x or None, axis={"labelAngle": 0})
-        if names
-        else quantity("x", title=figure.x, scale=scale)
-    )
+    scale = {"nice": False, "type": "log"} if figure.log_x else {"nice": False, "zero": False}
+    x = quantity("x", title=figure.x, scale=scale)
+    if names:
+        order = list(dict.fromkeys(_x_text(row.x) for row in rows))
+        x = category("x", title=figure.x or None, sort=order, axis={"labelAngle": 0})
     y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
     symbol = {} if figure.form == "points" or names else {"symbolType": "stroke", "symbolStrokeWidth": 3}
     color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend=symbol)
@@ -287,9 +288,12 @@ def _lines(figure: Figure, rows: Sequence[Compared], *, with_published: bool) ->
     ours: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
     if figure.form == "points" or names:
         ours = {"type": "point", "filled": True, "size": 90}
-    crosses = {"type": "point", "shape": _CROSS, "size": 50, "strokeWidth": 1.5, "opacity": 1}
-    marks = {"ours": ours, "published": crosses} if with_published else {"ours": ours}
-    layers = [{"transform": [{"filter": f"datum.from == '{who}'"}], "mark": mark} for who, mark in marks.items()]
+    layers: list[dict[str, Any]] = [{"transform": [{"filter": "datum.from == 'ours'"}], "mark": ours}]
+    if with_published:
+        crosses = {"type": "point", "shape": _CROSS, "size": 50, "strokeWidth": 1.5, "opacity": 1}
+        # On a point, a cross of the same color would be invisible
+        visible = {"encoding": {"color": {"value": "@ink"}}} if figure.form == "points" else {}
+        layers.append({"transform": [{"filter": "datum.from == 'published'"}], "mark": crosses, **visible})
     tooltip = category("words")
     return {"encoding": {"x": x, "y": y, "color": color, "tooltip": tooltip}, "layer": layers}
 
