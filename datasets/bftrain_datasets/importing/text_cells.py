@@ -213,7 +213,7 @@ def names_slurm_jobs(columns: Collection[str]) -> bool:
     names = {column.strip().lower().partition("%")[0] for column in columns}
     plain = {name.replace("_", "") for name in names}
     times = bool(plain & {"start", "starttime"}) and bool(plain & {"end", "endtime"})
-    return "jobid" in plain and times and ("nodelist" in plain or {"jobid", "start", "end"} <= names)
+    return bool(plain & {"jobid", "jobidraw"}) and times and ("nodelist" in plain or {"jobid", "start", "end"} <= names)
 
 
 _TRES: Final = re.compile(r"(?:\A|,)(cpu|gres/gpu(?::[^=,]*)?|1)=(\d+)")

@@ -123,6 +123,8 @@ class _Layout:
     def __init__(self, columns: Sequence[str], separator: str, *, closed: bool = False) -> None:
         plain = [column.strip().lower().partition("%")[0] for column in columns]
         self.names = [ALIASES.get(column, column) for column in plain]
+        if "jobid" not in self.names:
+            self.names = ["jobid" if column == "jobidraw" else column for column in self.names]
         self.written = plain
         self.separator = separator
         self.closed = closed
