@@ -315,7 +315,7 @@ class ByShares:
         self._replace_pairs(np.sort(places, axis=1), shares, contenders)
 
     def _replace_pairs(self, places: Places, shares: Floats, contenders: CompetingTasks) -> None:
-        """Replace the shares of pairs. Each runs at the speeds in the table, whatever the policy believes."""
+        """Replace the shares of pairs. Each runs at the speeds in the table, regardless of the policy's beliefs."""
         gangs = contenders.gangs.actual or contenders.gangs
         self._models = self._models or _models_of(gangs, range(len(gangs)), _names(contenders))
         speeds = np.zeros((*shares.shape, 2))
