@@ -171,9 +171,6 @@ def test_every_published_value_has_a_point_or_an_explanation(monkeypatch: pytest
         *(("policy-runtimes", "hierarchical: Gavel with space sharing", x) for x in (16, 32, 64, 128, 256)),
         # Gangs of 8 GPUs do not fit on 4 of a kind
         *(("policy-runtimes", line, 16) for line in _GROWING),
-        # Too slow
-        *(("policy-runtimes", "hierarchical: Gavel", x) for x in (512, 1024, 2048)),
-        *(("policy-runtimes", "water filling, 108 GPUs: Gavel", x) for x in (512, 1024)),
     }
 
 

@@ -45,6 +45,7 @@ _SEEDS: Final = (0, 1, 2)
 _CLUSTER: Final = "v100=36,p100=36,k80=36"
 _FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
 _BY_PRIORITY: Final = f"{metrics.__file__}:ByPriority"
+_SOLVED: Final = f"{metrics.__file__}:AfterFirstSolve"
 _ROUNDS_S: Final = (360.0, 720.0, 1440.0, 2880.0)
 _MEASURED: Final = "4000..4999"
 _QUICK_MEASURED: Final = "50..99"  # without a published value
@@ -195,12 +196,12 @@ def _policy_runtimes(request: Request) -> Figure:
     for line, (policy, stream) in _TIMED_LINES.items():
         fixed_gpus = "108 GPUs" in line
         least = 1 if fixed_gpus else 32  # gangs of 8 need 8 GPUs of a kind
-        most = 64 if request.quick else 4096 if line.startswith("LAS") else 256
+        most = 64 if request.quick else 4096
         for count in map(int, _published_x("policy-runtimes", line)):
             if least <= count <= most:
                 cluster = _CLUSTER if fixed_gpus else ",".join(f"{kind}={count // 4}" for kind in KINDS)
                 tasks = task_file(stream, 0, drawn, count)
-                fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, "cluster": cluster}
+                fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, "cluster": cluster, "metrics": _SOLVED}
                 points.append(Point(line=line, x=float(count), options={**fixed, **_policy(policy, 0)}))
     return Figure(
         x="jobs",
