@@ -11,7 +11,7 @@ from tests.helpers.program import children_core_s, start
 
 pytestmark = pytest.mark.bench
 
-_PATIENCE_S = 900.0
+_PATIENCE_S = 1800.0
 
 
 def core_s(folder: Path, *figures: str) -> float:
