@@ -187,6 +187,9 @@ def test_run_times_are_measured_one_by_one_and_not_compared_in_percent(bftrain: 
     assert (output["failed"], output["not_run"] > 0) == (0, True)
     assert {row["x"] for row in output["values"] if row["line"] == "hierarchical: Gavel"} == {32, 64}
     assert all(row["ours"] > 0 for row in output["values"])
+    lines = ("LAS, 108 GPUs: Gavel", "LAS: Gavel", "hierarchical: Gavel", "LAS: Gavel with space sharing")
+    by_rule, *by_program = (min(row["ours"] for row in output["values"] if row["line"] == line) for line in lines)
+    assert min(by_program) < 20.0 * by_rule  # no import of the solver, which takes hundreds of milliseconds
 
 
 @pytest.mark.parametrize(
