@@ -60,8 +60,11 @@ class JobTableReader:
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobTable]]:
         """Yield all rows, unchanged and as jobs."""
+        import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
         for batch in self.rows.batches(self.map.columns, self._shared_list()):
             yield batch, self.jobs(batch)
+        pa.default_memory_pool().release_unused()  # else tens of megabytes remain
 
     def cells(self, batch: ColumnBatch, meaning: str) -> Cells | None:
         """Return the cells of a meaning, or ``None``."""
