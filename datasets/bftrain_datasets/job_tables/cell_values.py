@@ -158,7 +158,7 @@ def _time(cell: str, factor: float, clock: RecordClock) -> float:
         return number * factor
     text = cell.strip()
     try:
-        return math.nan if text.lower() in NOTHING else clock.seconds(text)
+        return math.nan if text == "-1" or text.lower() in NOTHING else clock.seconds(text)
     except (ValueError, OverflowError):
         return BAD_TIME
 

@@ -50,6 +50,11 @@ NAMES: Final[Mapping[str, str]] = {
 RESERVATION: Final = frozenset({"name", "nodenames", "flags"})  # columns of Slurm's reservations, which are not jobs
 PER_NODE: Final = ("cores", "gpus")
 OF_UNIT: Final = {GPU: "gpus", CORE: "cores"}
+_UNITS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(TIMES, (cell_values.ISO, *cell_values.EPOCHS)),
+    **dict.fromkeys(SPANS, (cell_values.TEXT, *cell_values.SPANS)),
+    "nodes": tuple(cell_values.EXPAND),
+}
 SAMPLE_ROWS: Final = 200
 _PLAIN: Final = re.compile(r"[^a-z0-9]+")
 OF_A_SCHEDULE: Final = "--map submit=COL,elapsed=COL,count=COL"
@@ -133,18 +138,13 @@ class TableMap:
 def columns_named(names: Sequence[str]) -> TableMap:
     """Return the meanings guessed by names alone."""
     known = public_set_of(names)
-    if known is not None:
-        uses = _of_entries(_present(known.columns, names), names, f"column of {known.name}")
-        return TableMap(uses=uses, names=tuple(names), public_set=known)
-    return TableMap(uses=_by_name(names), names=tuple(names))
+    uses = _of_entries(_present(known.columns, names), names, f"column of {known.name}") if known else _by_name(names)
+    return TableMap(uses=uses, names=tuple(names), public_set=known)
 
 
 def recognised(names: Sequence[str]) -> bool:
     """Return whether these are columns of a table of jobs, and not of Slurm's reservations."""
-    found = columns_named(names)
-    if {name.lower() for name in names} >= RESERVATION:
-        return False
-    return not found.missing()
+    return not {name.lower() for name in names} >= RESERVATION and not columns_named(names).missing()
 
 
 def public_set_of(names: Sequence[str]) -> PublicSet | None:
@@ -164,9 +164,10 @@ def choose(
 ) -> TableMap:
     """Return the meaning of each column: from options, else a public set, else name and first rows."""
     known = named_set(set_name) if set_name else public_set_of(names)
-    uses = {} if known is not None else _by_name(names)
-    if known is not None:
-        columns = _present(known.columns, names) if not set_name or known.fits(names) else known.columns
+    if known is None:
+        uses = _by_name(names)
+    else:
+        columns = _present(known.columns, names) if known.fits(names) else known.columns
         uses = _of_entries(columns, names, f"column of {known.name}", where)
     given = _entries(wanted)
     uses = {**uses, **_of_entries(given, names, "--map", where)}
@@ -249,21 +250,13 @@ def _of_entries(columns: Mapping[str, str], names: Sequence[str], why: str, wher
 
 
 def _check_unit(meaning: str, unit: str, text: str) -> None:
-    known: tuple[str, ...] = ()
-    if meaning in TIMES:
-        known = (cell_values.ISO, *cell_values.EPOCHS)
-    elif meaning in SPANS:
-        known = (cell_values.TEXT, *cell_values.SPANS)
-    elif meaning == "nodes":
-        known = tuple(cell_values.EXPAND)
-    elif meaning in PER_NODE:
+    if meaning in PER_NODE:
         if unit and not (unit.isdecimal() and 0 < int(unit[:9]) <= 1 << 20):
             fix = f"write {meaning}=COLUMN:N, N being the number per node"
             raise BadInput(f"{text!r} has no number for a unit", where="--map", fix=fix)
         return
-    elif meaning == "cluster":
-        return  # the selected cluster
-    if unit and unit not in known:
+    known = _UNITS.get(meaning, ())
+    if unit and unit not in known and meaning != "cluster":  # its unit is the selected cluster
         fix = f"{meaning} may be in {', '.join(known)}" if known else f"{meaning} has no unit"
         raise BadInput(f"{text!r} has an unknown unit", where="--map", fix=fix)
 
@@ -289,11 +282,8 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
         named = nodes.why != "by its name"
         if form is None and not named:
             del found["nodes"]
-            if "count" not in found or found["count"].column != nodes.column:
-                better = found.get("count")
-                plain = cell_values.numbers_in(sample.get(nodes.column, ()))
-                if plain and better is None:
-                    found["count"] = replace(nodes, meaning="count", why="by its name, and its numbers")
+            if "count" not in found and cell_values.numbers_in(sample.get(nodes.column, ())):
+                found["count"] = replace(nodes, meaning="count", why="by its name, and its numbers")
         else:
             found["nodes"] = replace(nodes, unit=form or cell_values.NODE_SET)
             if "count" in found and found["count"].column == nodes.column:

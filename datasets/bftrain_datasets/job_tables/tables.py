@@ -166,6 +166,8 @@ class TextTable:
         for first, block in self._file.blocks():
             above = max(self._above + 1 - first, 0)
             lines = block.split(b"\n", above)
+            for number, line in enumerate(lines[:above], first):
+                self._file.text(line, number)  # counts odd letters
             if len(lines) > above:
                 yield first + above, lines[above]
 

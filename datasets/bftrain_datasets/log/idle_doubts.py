@@ -255,7 +255,7 @@ def idle_after_failures(
     changed, times = group[log.nodes[concerned]], log.times[log.time_index[concerned]]
     states, before = log.states[concerned], log.before[concerned]
     spans = list[tuple[float, float, int]]()
-    for node in np.unique(failed).tolist():
+    for node in np.intersect1d(failed, changed).tolist():
         part = slice(*np.searchsorted(changed, [node, node + 1]).tolist())
         idle = np.cumsum((states[part] == IDLE).view(np.int8) - (before[part] == IDLE).view(np.int8), dtype=np.int64)
         busy = np.cumsum((states[part] == BUSY).view(np.int8) - (before[part] == BUSY).view(np.int8), dtype=np.int64)
