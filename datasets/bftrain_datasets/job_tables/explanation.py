@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,9 +40,9 @@ def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
     tally = FindingsTally()
     with RawFile(path, tally) as file:
         tally.file = file.name
-        zone = options.timezone or "UTC"
+        clock = time_formats.RecordClock(time_formats.zone(options.timezone or "UTC"))
         try:
-            table = read_table(file, tally, options, time_formats.RecordClock(time_formats.zone(zone)))
+            table = read_table(file, tally, options, clock)
         except BadInput as error:
             reader = reader_recognising(file.head)
             if reader is None or reader.name == TABLES:
@@ -49,19 +50,12 @@ def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
             what = f"this is {reader.name}, whose fields have fixed meanings"
             raise BadInput(what, where=file.where, fix="import it without --explain") from error
         known = table.map.public_set
-        if known is not None and known.zone and options.timezone is None:
-            zone = known.zone
-            table.clock.zone = time_formats.zone(zone)
-        columns = [
-            {"meaning": use.meaning, "column": use.column, "unit": use.unit, "why": use.why}
-            for use in (table.map.uses[meaning] for meaning in MEANINGS if meaning in table.map)
-        ]
-        read = set(table.map.columns)
+        uses = table.map.uses
         return TableExplanation(
             public_set=None if known is None else known.name,
-            timezone=zone,
-            columns=columns,
-            unused=[name for name in table.map.names if name not in read],
+            timezone=options.timezone or (known.zone if known is not None else None) or "UTC",
+            columns=[asdict(uses[meaning]) for meaning in MEANINGS if meaning in uses],
+            unused=[name for name in table.map.names if name not in table.map.columns],
             rows=_first_rows(table),
         )
 

@@ -23,6 +23,7 @@ from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
 from bftrain_datasets.job_tables.tables import ColumnBatch, JsonTable, TableRows, open_table
+from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.time_formats import RecordClock
 
 RUNNING: Final = frozenset(
@@ -150,8 +151,6 @@ class JobTableReader:
 
     def sizes(self, batch: ColumnBatch, nodes: Texts | None) -> NDArray[np.int64]:
         """Return the number of nodes of each job, as far as known."""
-        if "count" not in self.map and self.map.by_count and self.map.per_node() is None:
-            return np.zeros(batch.lines.size, dtype=np.int64)  # for a table with only GPUs or cores
         if "count" in self.map:
             return self.counts(batch, "count")
         whole = self.map.per_node()
@@ -244,11 +243,14 @@ def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
 def read_table(
     file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock, *, to_schedule: str = ""
 ) -> JobTableReader:
-    """Return the table with meanings of its columns; times without a zone are in ``clock``'s."""
+    """Return the table with meanings of its columns; times without a zone are in that of ``clock`` or the set."""
     rows = open_table(file, tally, options.columns)
     if isinstance(rows, JsonTable):
         known = named_set(options.preset) if options.preset else public_set_of(rows.names)
         rows.rows = known.rows if known is not None else ""
     found = choose(rows.names, rows.sample(), options.map, options.preset, file.where, options.unit, to_schedule)
+    zone = found.public_set.zone if found.public_set is not None and options.timezone is None else None
+    if zone:
+        clock.zone = time_formats.zone(zone)
     sized = options.counts or options.unit != NODE or bool(to_schedule)
     return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit, sized=sized)

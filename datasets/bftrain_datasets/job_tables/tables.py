@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import itemgetter
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,29 +45,6 @@ class ColumnBatch:
         """Return the first rows."""
         columns = {name: cells[:rows] for name, cells in self.columns.items()}
         return ColumnBatch(self.lines[:rows], columns, self.lists[:rows])
-
-
-class TableRows(Protocol):
-    """A table that is read once: its columns, its first rows, then batches of the required columns."""
-
-    names: tuple[str, ...]
-
-    def sample(self) -> Mapping[str, Sequence[Any]]:
-        """Return the first rows, column by column."""
-        ...
-
-    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
-        """Yield all rows, from the first on; ``lists`` is a column of lists of records."""
-        ...
-
-
-def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:
-    """Return the table in a file, by its content: Parquet, JSON or text."""
-    if file.head.startswith(PARQUET_MARK):
-        return ParquetTable(file)
-    if file.head.lstrip().startswith(JSON_BEGINS):
-        return JsonTable(file, tally)
-    return TextTable(file, tally, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +287,16 @@ def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
 
 def _numbers(column: Any) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types
     return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.float64)
+
+
+# Read once: columns by ``names``, the first rows by ``sample``, then ``batches`` of the required columns
+TableRows = TextTable | JsonTable | ParquetTable
+
+
+def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> TableRows:
+    """Return the table in a file, by its content: Parquet, JSON or text."""
+    if file.head.startswith(PARQUET_MARK):
+        return ParquetTable(file)
+    if file.head.lstrip().startswith(JSON_BEGINS):
+        return JsonTable(file, tally)
+    return TextTable(file, tally, names)

@@ -11,9 +11,8 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -117,7 +116,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
                     headers[member] = read_header(archive, f"{member}.npy")
                 _check_counts(headers, path)
                 for member, header in headers.items():
-                    columns[member] = read_column(archive, f"{member}.npy", header)
+                    columns[member] = np.frombuffer(archive.read(f"{member}.npy"), *header)  # checks the checksum
         except KeyError as error:
             raise BadInput(f"not a bftrain log: no part '{member}'", where=str(path), fix=REMEDY) from error
         except _DAMAGE as error:
@@ -171,7 +170,7 @@ def _text(columns: dict[str, NDArray[Any]], name: str, path: Path) -> str:
 _HEADER_BYTES: Final = 4096
 
 
-class NpyHeader(msgspec.Struct, frozen=True):
+class NpyHeader(NamedTuple):
     """Description of a column: ``size`` numbers of type ``dtype``, from byte ``data_at`` to the end of the member."""
 
     dtype: np.dtype[Any]
@@ -197,8 +196,3 @@ def read_header(archive: zipfile.ZipFile, member: str) -> NpyHeader:
     if type(shape[0]) is not int or shape[0] * dtype.itemsize != data_bytes:
         raise ValueError(f"declares {shape[0]:,} numbers of {8 * dtype.itemsize} bits, but has {data_bytes:,} bytes")
     return NpyHeader(dtype, shape[0], data_at)
-
-
-def read_column(archive: zipfile.ZipFile, member: str, header: NpyHeader) -> NDArray[Any]:
-    """Return the column; the archive verifies its checksum."""
-    return np.frombuffer(archive.read(member), header.dtype, header.size, header.data_at)

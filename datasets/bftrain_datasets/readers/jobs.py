@@ -31,7 +31,6 @@ from bftrain_datasets.job_tables.json_records import format_of, keys_in
 from bftrain_datasets.job_tables.near_misses import near_miss
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_header
-from bftrain_datasets.log import time_formats
 
 name: Final = "jobs"
 about: Final = "any table of jobs: CSV, JSON or Parquet; --map sets the meaning of columns"
@@ -67,16 +66,14 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 def apply_table_properties(table: JobTableReader, intake: RecordIntake) -> None:
     """Apply what the table defines for the whole import: counts only, time zone, machine size."""
     known, options = table.map.public_set, intake.options
-    if table.map.by_count and not options.counts:
-        options = msgspec.structs.replace(options, counts=True)
-    meaning = OF_UNIT.get(options.unit, "")
-    if table.map.unit(meaning).isdecimal() and options.node_units is None:
-        options = msgspec.structs.replace(options, node_units=int(table.map.unit(meaning)))
-    if known is not None and known.zone and options.timezone is None:
-        options = msgspec.structs.replace(options, timezone=known.zone)
-        intake.clock.zone = time_formats.zone(known.zone)
+    each = table.map.unit(OF_UNIT.get(options.unit, ""))
+    intake.options = msgspec.structs.replace(
+        options,
+        counts=options.counts or table.map.by_count,
+        node_units=int(each) if each.isdecimal() and options.node_units is None else options.node_units,
+        timezone=options.timezone or (known.zone if known is not None else None),
+    )
     if known is not None and known.nodes:
         intake.capacity = known.nodes
     if known is not None and known.name == "sacct-json":
         intake.reports_outages = bool(intake.reports_outages)
-    intake.options = options

@@ -141,7 +141,6 @@ def _records(
     known = table.map.public_set
     if known is not None:
         header.nodes = known.nodes or 0
-        clock.zone = time_formats.zone(known.zone) if known.zone else clock.zone
     return _table_rows(table, tally, None if shared else settings.cores_per_node or 1)
 
 
