@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
-from msgspec.structs import replace as replace_struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bftrain import registry
@@ -239,7 +239,7 @@ def import_files(
     except BadInput as error:
         raise NoUsableRecords.out_of(error, name, intake) from error
     if options.unit != NODE:
-        log = replace(log, provenance=replace_struct(log.provenance, unit=options.unit))
+        log = log.with_provenance(replace(log.provenance, unit=options.unit))
     log = _edited(log, intake)
     late = _late_nodes(log, intake)
     _doubt_failed_nodes(log, intake)
@@ -261,7 +261,7 @@ def import_files(
         unit=options.unit,
         partitions=log.provenance.partitions,
     )
-    log = replace(log, provenance=provenance)
+    log = log.with_provenance(provenance)
     return Imported(log, name, rows, findings)
 
 

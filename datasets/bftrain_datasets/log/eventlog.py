@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
@@ -52,6 +53,12 @@ FORMAT: Final = "bftrain event log 1"  # first line of log files and of the hash
 _BLOCK: Final = 4096  # times converted to node names at once, to bound memory
 
 
+def _with_unit(provenance: LogProvenance, names: Sequence[str]) -> LogProvenance:
+    """Return the provenance with the unit of the names: a log made by hand has it in them alone."""
+    unit = unit_of(names) if provenance.unit == NODE else NODE
+    return provenance if unit == NODE else msgspec.structs.replace(provenance, unit=unit)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class EventLog(ShortRepr):
     """Changes of node states in order of time, from ``times[0]`` to ``end_s`` (seconds, UTC).
@@ -80,9 +87,7 @@ class EventLog(ShortRepr):
 
     def __post_init__(self) -> None:
         self._set("node_names", checked_names(self.node_names))
-        unit = unit_of(self.node_names) if self.provenance.unit == NODE else NODE
-        if unit != NODE:  # a log made by hand says so by its names alone
-            self._set("provenance", msgspec.structs.replace(self.provenance, unit=unit))
+        self._set("provenance", _with_unit(self.provenance, self.node_names))
         self._set("times", checked_column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
         self._set("offsets", checked_column("offsets", self.offsets, np.int64))
         self._set("nodes", checked_column("nodes", self.nodes, np.int32))
@@ -126,6 +131,12 @@ class EventLog(ShortRepr):
             ),
             "made by": self.provenance.made_by or "-",
         }
+
+    def with_provenance(self, provenance: LogProvenance) -> EventLog:
+        """Return the same log with another provenance, without checking its columns again."""
+        made = copy(self)
+        object.__setattr__(made, "provenance", _with_unit(provenance, self.node_names))
+        return made
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
