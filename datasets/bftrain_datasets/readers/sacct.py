@@ -227,7 +227,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 def _below_headers(first: int, block: bytes) -> Iterator[tuple[int, _Layout | None, bytes]]:
     """Yield the parts of a block below each header, if any, with the number of the first line and the layout."""
     begin, layout = 0, None
-    for mark in re.finditer(b"tart|TART", block):  # of Start or start_time
+    may_have_header = b"tart" in block or b"TART" in block  # of Start or start_time
+    for mark in re.finditer(b"tart|TART", block) if may_have_header else ():
         line = block.rfind(b"\n", 0, mark.start()) + 1
         if line < begin:
             continue
