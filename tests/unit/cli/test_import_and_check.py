@@ -24,7 +24,7 @@ DOUBTS = [
     ("bad_value", 1, 0, "broken:20"),
     ("malformed", 3, 0, "broken:1"),
     ("odd_text", 2, 0, "broken:28"),
-    ("local_times", 41, 0, "broken:3"),
+    ("local_times", 40, 0, "broken:3"),
     ("no_node_states", 1, 0, ""),
     ("preemption", 1, 600, "broken:11"),
     ("held_twice", 1, 300, "broken:13"),
