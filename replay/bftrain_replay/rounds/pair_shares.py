@@ -32,10 +32,11 @@ class PairWishes(NamedTuple):
 
     @classmethod
     def of(cls, wishes: Sequence[PairWish]) -> PairWishes:
-        """Return these wishes in columns."""
-        priority, one, other, kind, speeds = zip(*wishes, strict=True)
-        places = (np.array(column, dtype=np.intp) for column in (one, other, kind))
-        return cls(np.array(priority, dtype=np.float64), *places, np.array(speeds, dtype=np.float64))
+        """Return the wishes of pairs that can run, in columns."""
+        wishes = [wish for wish in wishes if min(wish.speeds) > 0.0]
+        one, other, kind = (np.array([wish[place] for wish in wishes], dtype=np.intp) for place in (1, 2, 3))
+        speeds = np.array([wish.speeds for wish in wishes], dtype=np.float64).reshape(-1, 2)
+        return cls(np.array([wish.priority for wish in wishes], dtype=np.float64), one, other, kind, speeds)
 
 
 class PairModels(NamedTuple):
@@ -59,25 +60,28 @@ class PairModels(NamedTuple):
 
 
 class PairShares:
-    """The shares of pairs of tasks, by place; the smaller place is first. All columns have one row for each pair."""
+    """The shares of pairs of tasks, by place; the smaller place is first. Columns have a row for each pair and kind."""
 
     def __init__(self, tasks: int, kinds: int) -> None:
-        self._tasks = tasks
-        self._one = self._other = self._key = np.zeros(0, dtype=np.intp)
-        self._shares, self._speeds = np.zeros((0, kinds)), np.zeros((0, kinds, 2))
-        self._received_s, self._deficit_s = np.zeros((2, 0, kinds))
+        self._tasks, self._kinds = tasks, kinds
+        self._one = self._other = self._kind = self._key = np.zeros(0, dtype=np.intp)
+        self._shares = self._received_s = self._deficit_s = np.zeros(0)
+        self._speeds = np.zeros((0, 2))
         self._total_s: dict[tuple[int, int], Floats] = {}  # all time received together, when it was read last
         self._before_s: dict[tuple[int, int], Floats] = {}  # the same before tasks came or went last
 
-    def replace(self, one: Places, other: Places, shares: Floats, speeds: Floats, here: Places) -> None:
-        """Replace all shares. Pairs keep their deficits if both tasks were ``here``."""
-        order = np.argsort(one * self._tasks + other, kind="stable")
-        key, deficit_s = (one * self._tasks + other)[order], np.zeros_like(shares)
+    def replace(self, places: Places, shares: Floats, speeds: Floats, here: Places) -> None:
+        """Replace all shares, by pair and kind. Pairs keep their deficits if both tasks were ``here``."""
+        row, kind = np.nonzero((shares > 0.0) & (speeds > 0.0).all(axis=2))
+        one, other = places[row].T
+        key = (one * self._tasks + other) * self._kinds + kind
+        order = np.argsort(key, kind="stable")
+        key, deficit_s = key[order], np.zeros(key.size)
         old = np.isin(self._key, key) & np.isin(self._one, here) & np.isin(self._other, here)
         deficit_s[np.searchsorted(key, self._key[old])] = self._deficit_s[old]
-        self._one, self._other, self._key = one[order], other[order], key
-        self._shares, self._speeds, self._deficit_s = shares[order], speeds[order], deficit_s
-        self._received_s = np.zeros_like(shares)
+        self._one, self._other, self._kind, self._key = one[order], other[order], kind[order], key
+        self._shares, self._speeds, self._deficit_s = shares[row, kind][order], speeds[row, kind][order], deficit_s
+        self._received_s = np.zeros(key.size)
         for pair in self._before_s:
             self._set_received(pair)
 
@@ -92,7 +96,7 @@ class PairShares:
         for one in here[progress.partner[here] > here].tolist():
             pair = one, int(progress.partner[one])
             if pair in progress.pair_s:
-                self._before_s.setdefault(pair, self._total_s.get(pair, np.zeros(self._shares.shape[1])))
+                self._before_s.setdefault(pair, self._total_s.get(pair, np.zeros(self._kinds)))
                 self._total_s[pair] = progress.pair_s[pair].copy()
                 self._set_received(pair)
 
@@ -101,18 +105,18 @@ class PairShares:
         self._deficit_s += self._shares * passed_s - self._received_s
 
     def _set_received(self, pair: tuple[int, int]) -> None:
-        row = int(np.searchsorted(self._key, pair[0] * self._tasks + pair[1]))
-        if row < self._key.size and (self._one[row], self._other[row]) == pair:
-            self._received_s[row] = self._total_s[pair] - self._before_s[pair]
+        first = (pair[0] * self._tasks + pair[1]) * self._kinds
+        rows = slice(*np.searchsorted(self._key, (first, first + self._kinds)).tolist())
+        self._received_s[rows] = (self._total_s[pair] - self._before_s[pair])[self._kind[rows]]
 
     def wishes(self, contenders: CompetingTasks, deficit_weight: float) -> PairWishes:
         """Return a wish for each present pair and kind with a share: share over time received."""
-        if not self._key.size:
-            return PairWishes(np.zeros(0), self._key, self._key, self._key, self._speeds[:, 0])
+        priority = self._shares / (self._received_s + contenders.round_s / 2.0)
+        priority *= 1.0 + deficit_weight * self._deficit_s
         number = np.full(self._tasks, -1)
         number[contenders.place] = np.arange(len(contenders))
-        here = (number[self._one] >= 0) & (number[self._other] >= 0)
-        row, kind = np.nonzero((self._shares > 0.0) & here[:, None])
-        priority = self._shares[row, kind] / (self._received_s[row, kind] + contenders.round_s / 2.0)
-        priority *= 1.0 + deficit_weight * self._deficit_s[row, kind]
-        return PairWishes(priority, number[self._one[row]], number[self._other[row]], kind, self._speeds[row, kind])
+        one, other, kind, speeds = number[self._one], number[self._other], self._kind, self._speeds
+        here = (one >= 0) & (other >= 0)
+        if not here.all():
+            priority, one, other, kind, speeds = priority[here], one[here], other[here], kind[here], speeds[here]
+        return PairWishes(priority, one, other, kind, speeds)

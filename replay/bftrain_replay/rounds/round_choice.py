@@ -109,8 +109,10 @@ class RoundChoice:
         given = self._priorities(contenders)
         self.partner[contenders.place] = -1
         wishes = None if self._pairing is None else self._wishes(self._pairing, contenders)
-        alone = wishes is None
-        run, kind = self._alone(given, contenders) if alone else self._with_pairs(given, wishes, contenders)
+        if wishes is None:
+            run, kind = self._alone(given, contenders)
+        else:
+            run, kind = self._with_pairs(given, wishes, contenders)
         if self._blocked is not None:
             runs = ~self._blocked(contenders)[run]
             run, kind = run[runs], kind[runs]
@@ -147,26 +149,26 @@ class RoundChoice:
         rank = np.zeros(kinds, dtype=np.intp)
         if self._kind_order != BY_PRIORITY:
             rank = self._random.permutation(kinds) if self._kind_order == DRAWN else np.arange(kinds)
-        task, kind = np.repeat(np.arange(count), kinds), np.tile(np.arange(kinds), count)
-        priority = np.concatenate((np.broadcast_to(given.reshape(count, -1), (count, kinds)).ravel(), wishes.priority))
+        given = np.broadcast_to(given.reshape(count, -1), (count, kinds))
+        task, kind = np.nonzero((given > -np.inf) & (contenders.speeds > 0.0))
+        priority = np.concatenate((given[task, kind], wishes.priority))
         one, other = np.concatenate((task, wishes.one)), np.concatenate((np.full(task.size, -1), wishes.other))
         kind = np.concatenate((kind, wishes.kind))
-        speeds = np.concatenate((np.repeat(contenders.speeds.reshape(-1, 1), 2, axis=1), wishes.speeds))
         block = rank[kind] + kinds * ((priority < 0.0) & (not self._leftovers_by_kind))
-        order = np.lexsort((-priority, block))
-        order = order[(priority[order] > -np.inf) & (speeds[order] > 0.0).all(axis=1)]
         nodes, free, runs = contenders.nodes.tolist(), contenders.free.tolist(), dict[int, int]()
-        for turns in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
-            columns = (column.tolist() for column in (turns, one[turns], other[turns], kind[turns]))
-            for turn, first, second, where in zip(*columns, strict=True):
+        for number in range(2 * kinds):
+            turns = np.flatnonzero(block == number) if len(runs) < count else block[:0]
+            turns = turns[np.argsort(-priority[turns], kind="stable")]
+            columns = (column[turns].tolist() for column in (one, other, kind))
+            for turn, first, second, where in zip(turns.tolist(), *columns, strict=True):
                 if nodes[first] <= free[where] and first not in runs and second not in runs:
                     free[where] -= nodes[first]
                     runs[first] = where
                     if second >= 0:
                         runs[second] = where
                         places = contenders.place[[first, second]]
-                        self.partner[places], self.speed[places] = places[::-1], speeds[turn]
-                elif not free[where] and self._kind_order != BY_PRIORITY:
+                        self.partner[places], self.speed[places] = places[::-1], wishes.speeds[turn - task.size]
+                elif len(runs) == count or (not free[where] and self._kind_order != BY_PRIORITY):
                     break  # all turns of this block are of this kind
         return np.array(list(runs), dtype=np.intp), np.array(list(runs.values()), dtype=np.intp)
 

@@ -34,6 +34,7 @@ from bftrain_solvers.sharing.rising import ShareDemands
 
 _TIE: Final = 1e-11  # of a second owed, beside the inverse of seconds received
 _OF_EQUALS: Final = 1e-12  # of a second of deficit, which decides only between equal priorities
+_PACKING_GAIN: Final = 1.5  # of a pair whose tasks each have their speed alone: 2
 _NO_SHARE: Final = 1e9  # seconds: leftovers come behind all shares, ordered by deficits, which are smaller
 
 
@@ -144,17 +145,64 @@ class FifoLikeGavel:
         kinds = np.arange(len(contenders.kinds))
         return np.where(self._kind[contenders.place][:, None] == kinds, 0.0, -math.inf)
 
-    def _assign(self, contenders: CompetingTasks) -> None:
+    def _assign(self, contenders: CompetingTasks) -> list[int]:
+        """Assign kinds; return the places of the tasks behind the last one that was looked at."""
         self._kind = np.full(len(contenders.gangs), -1, dtype=np.intp)
-        free = contenders.free.tolist()
-        tasks = zip(contenders.place.tolist(), contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True)
-        for place, nodes, speeds in tasks:
+        free, queue = contenders.free.tolist(), list[int](contenders.place.tolist())
+        tasks = zip(queue, contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True)
+        for number, (place, nodes, speeds) in enumerate(tasks):
+            if not any(free):
+                return queue[number:]
             kinds = [kind for kind, speed in enumerate(speeds) if speed > 0.0 and free[kind] >= nodes]
             if not kinds:
-                return
+                return queue[number + 1 :]
             fastest = max(kinds, key=speeds.__getitem__)
             self._kind[place] = fastest
             free[fastest] -= nodes
+        return []
+
+
+class PackedFifoLikeGavel(FifoLikeGavel):
+    """First come, first served, by the rules of Gavel's simulator, with pairs.
+
+    Each task that waits joins the one with which it packs best, in arrival order, up to the first that packs with none.
+    """
+
+    name = "fifo-packed"
+
+    def __init__(self, settings: RoundSettings) -> None:
+        super().__init__(settings)
+        self._pairs: dict[tuple[int, int], tuple[int, tuple[float, float]]] = {}  # the kind and the speeds of each
+        self._models: PairModels | None = None
+
+    def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
+        """Return a wish for each pair whose tasks are both there."""
+        number = {place: each for each, place in enumerate(contenders.place.tolist())}
+        return [
+            PairWish(0.0, number[one], number[other], kind, speeds)
+            for (one, other), (kind, speeds) in self._pairs.items()
+            if one in number and other in number
+        ]
+
+    def _assign(self, contenders: CompetingTasks) -> list[int]:
+        queue, gangs = super()._assign(contenders), contenders.gangs
+        self._models = models = self._models or models_of(gangs, range(len(gangs)), _names(contenders))
+        self._pairs = {}
+        alone = contenders.place[self._kind[contenders.place] >= 0]
+        while queue and models is not None:
+            place = queue.pop(0)
+            mates = alone[gangs.nodes[alone] == gangs.nodes[place]]
+            kinds = self._kind[mates]
+            speeds = models.speeds[models.model[mates], models.model[place], kinds]
+            own = np.column_stack((gangs.speeds[mates, kinds], gangs.speeds[place, kinds]))
+            gains = np.divide(speeds, own, out=np.zeros_like(speeds), where=own > 0.0).sum(axis=1)
+            if gains.max(initial=0.0) <= _PACKING_GAIN:
+                break
+            best = int(gains.argmax())
+            mate = int(mates[best])
+            self._pairs[mate, place] = int(kinds[best]), (float(speeds[best, 0]), float(speeds[best, 1]))
+            self._kind[mate], alone = -1, alone[alone != mate]
+        return queue
 
 
 class BlindFifoLikeGavel:
@@ -317,12 +365,12 @@ class ByShares:
     def _replace_pairs(self, places: Places, shares: Floats, contenders: CompetingTasks) -> None:
         """Replace the shares of pairs. Each runs at the speeds in the table, regardless of the policy's beliefs."""
         gangs = contenders.gangs.actual or contenders.gangs
-        self._models = self._models or _models_of(gangs, range(len(gangs)), _names(contenders))
+        self._models = self._models or models_of(gangs, range(len(gangs)), _names(contenders))
         speeds = np.zeros((*shares.shape, 2))
         if self._models is not None:
             one, other = self._models.model[places].T
             speeds = self._models.speeds[one, other]
-        self._pairs.replace(*places.T, shares, speeds, contenders.place)
+        self._pairs.replace(places, shares, speeds, contenders.place)
 
     def _reset(self, contenders: CompetingTasks) -> None:
         if not self._left.size:
@@ -394,8 +442,8 @@ class ByShares:
         """Return the models of tasks with the speeds that the policy believes; nothing without a table of pairs."""
         gangs, kinds = contenders.gangs, _names(contenders)
         if gangs.actual is not None:
-            return _models_of(gangs, places.tolist(), kinds)
-        self._models = self._models or _models_of(gangs, range(len(gangs)), kinds)
+            return models_of(gangs, places.tolist(), kinds)
+        self._models = self._models or models_of(gangs, range(len(gangs)), kinds)
         return self._models and PairModels(self._models.model[places], self._models.speeds)
 
     def _count_deficits(self, contenders: CompetingTasks) -> None:
@@ -469,7 +517,7 @@ class ByShares:
         )
 
 
-def _models_of(gangs: TaskGangs, places: Sequence[int], kinds: Sequence[str]) -> PairModels | None:
+def models_of(gangs: TaskGangs, places: Sequence[int], kinds: Sequence[str]) -> PairModels | None:
     """Return the models of tasks, and the speeds of pairs of them; nothing if there are no pairs."""
     names, nodes = [gangs.specs[place].name for place in places], gangs.nodes[list(places)]
     models, pairs = gangs.pairs.between(names, nodes.tolist(), list(places))
@@ -495,6 +543,8 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     name = parts.name_of(settings.policy)
     if name == FifoLikeGavel.name and settings.like_gavel:
         return FifoLikeGavel(settings)
+    if name == PackedFifoLikeGavel.name and settings.like_gavel and not settings.speed_error:
+        return PackedFifoLikeGavel(settings)
     if name == BlindFifoLikeGavel.name:
         return BlindFifoLikeGavel(settings)
     where = f"policy '{name}'"

@@ -128,7 +128,7 @@ def _factored(matrix: Any, squares: Floats, rise: Floats | None) -> Callable[[Fl
         if rise is not None:
             dense[:count, count], dense[count, :count] = -rise, rise
         factors, pivots, _ = dgetrf(dense, overwrite_a=True)
-        return lambda right: dgetrs(factors, pivots, right)[0]  # type: ignore[no-any-return]
+        return lambda right: dgetrs(factors, pivots, right)[0]
     whole: Any = matrix + diags_array(diagonal)
     if rise is not None:
         side: Any = csc_array(rise[:, None])
@@ -160,8 +160,8 @@ def central_columns(program: EqualColumns) -> Floats:
         x1, z1 = solve(-cost, limits)
         x2, z2 = solve(dual_rest, s - rest)
         balance = kappa + value + dual
-        slope = kappa / tau - cost @ x1 - limits @ z1
-        d_tau = (balance - kappa + cost @ x2 + limits @ z2) / slope
+        slope = float(kappa / tau - cost @ x1 - limits @ z1)
+        d_tau = float(balance - kappa + cost @ x2 + limits @ z2) / slope
         d_z = ratio * (z2 + d_tau * z1)
         d_s, d_kappa = -d_z - point, -kappa - kappa / tau * d_tau
         length = _length(np.minimum(d_s, d_z) / point, (tau, d_tau), (kappa, d_kappa))
@@ -169,12 +169,12 @@ def central_columns(program: EqualColumns) -> Floats:
         target = (point * point + d_s * d_z - centering * mean * weights) / point
         both = kappa * tau + d_kappa * d_tau - centering * mean
         x2, z2 = solve((1.0 - centering) * dual_rest, ratio * target - (1.0 - centering) * rest)
-        d_tau = ((1.0 - centering) * balance - both / tau + cost @ x2 + limits @ z2) / slope
+        d_tau = float((1.0 - centering) * balance - both / tau + cost @ x2 + limits @ z2) / slope
         d_z = ratio * (z2 + d_tau * z1)
         d_s, d_kappa = -target - d_z, -(both + kappa * d_tau) / tau
         length = _SHORTER * _length(np.minimum(d_s, d_z) / point, (tau, d_tau), (kappa, d_kappa))
         x, z, s = x + length * (x2 + d_tau * x1), z + length * d_z / ratio, s + length * ratio * d_s
-        tau, kappa = float(tau + length * d_tau), float(kappa + length * d_kappa)
+        tau, kappa = tau + length * d_tau, kappa + length * d_kappa
     columns: Floats = s[: scaled.bounded] * scaled.bound_scale / tau
     return columns
 
