@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,58 @@ def test_ideal_shares_reject_settings_without_effect(setting: dict[str, object])
 def test_ideal_shares_reject_tasks_with_start_costs() -> None:
     with pytest.raises(BadInput, match=r"^start_cost_s: .*set it to 0"):
         ends({"": 1}, [gang("a", 600.0, start_cost_s=5.0)], policy="max-min", like="gavel-ideal")
+
+
+def test_shares_are_those_of_the_solver_ecos() -> None:
+    """All shares that add up to 1 are optimal: largest t with t <= x + y <= 1, x <= 1 and y <= 3."""
+    tasks = [gang("a", 3600.0, speeds={"v": 1.0, "k": 1.0})]
+    table = rounds({"v": 1, "k": 3}, tasks, policy="max-min", like="gavel-ideal", round_s=360.0).tasks_table
+    shares = table["on_v_s"][0] / 3600.0, table["on_k_s"][0] / 3600.0
+    assert shares == pytest.approx((0.287433, 0.712567), abs=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["max-min", "finish-time", "makespan"])
+def test_equal_tasks_have_equal_shares_however_many_they_are(policy: str) -> None:
+    def times(count: int) -> list[tuple[float, float]]:
+        speeds = [{"v": 3.0, "k": 1.0}, {"v": 2.0, "k": 1.5}] * count
+        tasks = [gang(f"t{place}", 7200.0, speeds=own) for place, own in enumerate(speeds)]
+        options = {"policy": policy, "like": "gavel-ideal", "round_s": 360.0, "until_s": 360.0}
+        table = rounds({"v": count, "k": count}, tasks, **options).tasks_table  # type: ignore[arg-type]
+        return list(zip(table["on_v_s"], table["on_k_s"], strict=True))
+
+    few, many = times(2), times(40)  # 2 and 40 of each kind on as many nodes
+    for place, both in enumerate(many):
+        assert both == pytest.approx(few[place % 2], rel=0.01)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> str:
+    """Write a table in which A loses nothing beside B, B keeps a tenth, and two B keep .8 each."""
+    rows = {
+        "('A', 1)": {"null": 1.0, "('A', 1)": [0.0, 0.0], "('B', 1)": [1.0, 0.1]},
+        "('B', 1)": {"null": 1.0, "('A', 1)": [0.1, 1.0], "('B', 1)": [0.8, 0.8]},
+    }
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps({"v": rows, "k": rows}))
+    return str(path)
+
+
+def test_packed_tasks_share_nodes_though_others_are_idle(pairs: str) -> None:
+    """The middle includes pairs that cost the slowest task nothing; the default runs all tasks alone."""
+    tasks = [gang("a-0", 36_000.0, speeds={"v": 1.0, "k": 1.0}), gang("b-1", 36_000.0, speeds={"v": 1.0, "k": 0.2})]
+    nodes, options = {"v": 2, "k": 2}, {"policy": "max-min-packed", "pairs": pairs, "round_s": 360.0}
+    plain, like = (rounds(nodes, tasks, **options, **more).engine.progress for more in ({}, {"like": "gavel"}))  # type: ignore[arg-type]
+    assert plain.paired_s.sum() == 0.0
+    assert like.paired_s[0].sum() == like.paired_s[1].sum() > 360.0
+
+
+def test_fifo_packs_the_first_waiting_task_beside_its_best_mate(pairs: str) -> None:
+    tasks = [gang(name, 3600.0, speeds={"v": 1.0}) for name in ("a-0", "b-1", "b-2", "a-3", "b-4")]
+    options = {"policy": "fifo-packed", "pairs": pairs, "until_s": 360.0, **LIKE}
+    progress = rounds({"v": 2}, tasks, **options).engine.progress
+    # b-2 joins b-1 (1.6 times the work); a-3 would join a-0 for nothing, so b-4 behind it waits
+    assert progress.partner.tolist() == [-1, 2, 1, -1, -1]
+    assert progress.left.tolist() == [3600.0 - 360.0, *[3600.0 - 0.8 * 360.0] * 2, 3600.0, 3600.0]
 
 
 def idle_log(end_s: float, *changes: tuple[float, str, NodeState]) -> EventLog:
