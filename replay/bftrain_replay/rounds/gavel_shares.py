@@ -52,7 +52,7 @@ def max_min_shares(policy: str, market: ShareDemands, weights: Floats, pairs: Pa
 def makespan_shares(market: ShareDemands, work: Floats, pairs: PairModels | None) -> CentralShares:
     """Return any shares that are fast enough for the makespan at which Gavel's bisection stops."""
     if pairs is None:
-        shortest_s = 1.0 / rise(market, np.zeros(work.size), work).height
+        shortest_s = 1.0 / rise(_usable(market), np.zeros(work.size), work).height
     else:
         found = _central(market, work, pairs)
         own, one, other = pairs.model, *np.triu_indices(work.size, 1)
@@ -72,13 +72,14 @@ def finish_time_shares(
     A task with this rho takes ``alone_s`` times rho from arrival to finish. The secant method finds the rho at which
     all speeds that it requires can be reached exactly.
     """
-    least_s, hint = work / market.speeds.max(axis=1), None
+    usable, hint = _usable(market), None
+    least_s = work / usable.speeds.max(axis=1)
     smallest = float(((age_s + least_s) / alone_s).max())
     before = worst = max(worst, smallest)
     height_before = 0.0
     for _ in range(_MOST_STEPS):
         left_s = np.maximum(worst * alone_s - age_s, least_s)
-        risen = rise(market, np.zeros(work.size), work / left_s, hint)
+        risen = rise(usable, np.zeros(work.size), work / left_s, hint)
         hint, height = risen.hint, float(np.log(risen.height))
         if abs(height) < _RHO_CLOSE or (worst == smallest and height > 0.0):
             break
@@ -87,6 +88,13 @@ def finish_time_shares(
             following = max(smallest, worst - height * (worst - before) ** 2 / steep)
         before, height_before, worst = worst, height, following
     return _central(market, work / np.maximum(worst * alone_s - age_s, least_s)), worst
+
+
+def _usable(market: ShareDemands) -> ShareDemands:
+    """Return the kinds with nodes, and speeds only where a gang fits."""
+    kinds = market.counts > 0.0
+    fits = market.nodes[:, None] <= market.counts
+    return ShareDemands(np.where(fits, market.speeds, 0.0)[:, kinds], market.nodes, market.counts[kinds])
 
 
 def _bisected(shortest_s: float) -> float:

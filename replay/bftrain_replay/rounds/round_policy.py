@@ -424,8 +424,7 @@ class ByShares:
             left = contenders.left_samples[able]
             age_s = np.maximum(0.0, contenders.time_s - contenders.submit_s[able])
             alone_s = self._alone_s[places] + left / self._alone_speed[places]
-            fits = market.nodes[:, None] <= market.counts
-            market = _market(contenders, able, np.where(fits, self._speeds(contenders)[able], 0.0))
+            market = _market(contenders, able, self._speeds(contenders)[able])
             found, self._worst = finish_time_shares(market, left, age_s, alone_s, self._worst)
         else:
             found = max_min_shares(self.name, market, contenders.weight[able], models)

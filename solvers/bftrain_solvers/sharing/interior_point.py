@@ -172,6 +172,8 @@ def central_columns(program: EqualColumns) -> Floats:
         d_tau = float((1.0 - centering) * balance - both / tau + cost @ x2 + limits @ z2) / slope
         d_z = ratio * (z2 + d_tau * z1)
         d_s, d_kappa = -target - d_z, -(both + kappa * d_tau) / tau
+        if not (np.isfinite(d_tau) and np.isfinite(d_z).all()):
+            break  # numbers too far apart for more digits
         length = _SHORTER * _length(np.minimum(d_s, d_z) / point, (tau, d_tau), (kappa, d_kappa))
         x, z, s = x + length * (x2 + d_tau * x1), z + length * d_z / ratio, s + length * ratio * d_s
         tau, kappa = tau + length * d_tau, kappa + length * d_kappa

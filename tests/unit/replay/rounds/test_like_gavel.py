@@ -165,3 +165,11 @@ def test_nodes_granted_to_a_task_that_waits_for_its_shares_stay_idle() -> None:
     found = ends({"v100": 2}, tasks, policy="max-min")
     assert found["a"] == 720.0
     assert found["b"] == 2160.0 + 360.0  # shares are computed at 0 s, and in the first round after 1,920 s
+
+
+@pytest.mark.parametrize("policy", ["max-min", "max-min-blind", "finish-time", "makespan"])
+def test_gangs_need_no_kind_without_room_for_them(policy: str) -> None:
+    tasks = [gang("a", 3600.0, nodes=2, speeds={"v": 1.0, "k": 9.0}), gang("b", 3600.0, speeds={"v": 1.0, "k": 1.0})]
+    found = ends({"v": 3, "k": 1}, tasks, policy=policy)
+    assert found == {"a": 3600.0, "b": 3600.0}
+    assert ends({"v": 2, "k": 0}, tasks[1:], policy=policy) == {"b": 3600.0}
