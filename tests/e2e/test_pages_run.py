@@ -56,7 +56,7 @@ def test_what_the_page_shows_works(found: Page, tmp_path: Path) -> None:
 
 # What a reader of a page is left with: folders of replays
 LEFT = {
-    "README.md": ("result", "mine"),
+    "README.md": ("result",),
     "docs/tutorials/from-sacct-to-report.md": ("result",),
     "docs/tutorials/reading-the-report.md": ("four", "many"),
     "docs/tutorials/your-objective.md": ("plain", "thrifty"),
