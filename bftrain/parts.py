@@ -297,7 +297,7 @@ def resolve_metric(name: str, given: object = None) -> Metric:
     if callable(given):
         return FunctionMetric(split_name(name)[1], given)
     what = "does not implement bftrain.ports: needs name, figures and measure(run), or to be a function of a run"
-    raise BrokenPlugin(what, where=where, fix="docs/adding/metric.md has an example")
+    raise BrokenPlugin(what, where=where, fix="docs/adding/admission.md has an example")
 
 
 def measured(metric: Metric, run: object) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Admission: which tasks compete, by rules without state. docs/admission.md compares them."""
+"""Admission: which tasks compete, by rules without state. docs/objectives.md compares them."""
 
 from __future__ import annotations
 
