@@ -297,6 +297,7 @@ class RoundEngine:
         self.steps.rows.append(
             RoundStep(self._round, 1, begin_s, self.now_s, pool, float(node_s.sum()), float(samples.sum()), *counts)
         )
+        self._round += 1
         self.steps.by_user.append(
             np.bincount(self._owner[here], node_s.sum(axis=1), len(self.users)).astype(np.float64)
         )

@@ -41,6 +41,14 @@ def test_ideal_shares_end_tasks_at_the_next_arrival() -> None:
     assert (found["a"], found["b"]) == (2000.0, 2000.0)  # half of the time each is enough by 1,200 s
 
 
+def test_steps_with_ideal_shares_are_numbered_and_counted() -> None:
+    tasks = [gang("a", 600.0), gang("b", 600.0, submit_s=300.0)]
+    done = rounds({"": 2}, tasks, policy="max-min", like="gavel-ideal", round_s=360.0)
+    steps = done.rounds_table
+    assert list(steps["first_round"]) == list(range(len(steps["first_round"])))
+    assert done.summary.rounds == len(steps["first_round"]) > 1
+
+
 def test_ideal_shares_need_a_policy_of_shares() -> None:
     with pytest.raises(BadInput, match="like"):
         rounds({"v100": 1}, [gang("a", 1.0, speeds={"v100": 1.0})], policy="las", like="gavel-ideal", round_s=360.0)
