@@ -295,6 +295,7 @@ class PilotJobs(Scheduler):
             except CommandFailed as error:
                 if self._batch.trouble(error) is not Trouble.LIMIT:
                     raise
+                self._stock.submitted(0)
                 if some == 1:
                     return done, error
                 at_once = some // 2  # fewer may still be allowed

@@ -9,6 +9,7 @@ rate; errors only slow it down.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -45,7 +46,7 @@ class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 4  # pilots of each length that wait for an idle node
     reserve: int = 0  # nodes left idle, for those who do not want to wait for one
     max_nodes: int = 0
-    submits_per_min: float = 30.0  # commands; a minute's worth of them may run at once after a rest
+    submits_per_min: float = 30.0  # commands, refused ones too
 
     def __post_init__(self) -> None:
         checks.integer(self, "pending", at_least=1)
@@ -88,9 +89,10 @@ class PilotPolicy:
         self.takes_turns = False  # too few may wait for all lengths, and each has had its turn in vain
         self._adapted_s: dict[str, float] = {}  # when the aim changed last, or was seen to be right
         self._held: frozenset[str] | None = None  # ids of those that held nodes when we looked last
-        self._burst = max(1.0, settings.submits_per_min)
-        self._tokens = self._burst  # commands that may run now
-        self._tokens_at: float | None = None
+        self._most = max(1, math.floor(settings.submits_per_min))  # commands in ``_window_s``
+        self._window_s = 60.0 * self._most / settings.submits_per_min
+        self._sent: deque[float] = deque()  # when the commands of the last such window ran
+        self._now_s = 0.0  # of the last look
         # Pilots in the queue when the scheduler said that is enough, and until when we believe it
         self._ceiling = LATER
         self._ceiling_until = -math.inf
@@ -112,8 +114,8 @@ class PilotPolicy:
         self._limits = limits
 
     def submitted(self, count: int) -> None:
-        """Record that a command submitted pilots."""
-        self._tokens -= min(count, 1) if self._together else count
+        """Record that a command submitted so many pilots, perhaps none."""
+        self._sent.append(self._now_s)
         if count:
             self._troubles = 0
 
@@ -277,10 +279,9 @@ class PilotPolicy:
 
     def _submits(self, now_s: float, seen: _SeenPilot, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
         waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
-        if self._tokens_at is not None:
-            self._tokens += max(0.0, now_s - self._tokens_at) * self._settings.submits_per_min / 60
-        self._tokens, self._tokens_at = min(self._tokens, self._burst), now_s
-        commands = _whole(self._tokens)
+        while self._sent and self._sent[0] <= now_s - self._window_s:
+            self._sent.popleft()
+        commands, self._now_s = max(0, self._most - len(self._sent)), now_s
         left = min(_whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
         if now_s < self._resume_at or (now_s < self._ceiling_until and seen.alive >= self._ceiling):
             left = 0
@@ -297,8 +298,8 @@ class PilotPolicy:
         until = max(self._resume_at, self._ceiling_until)
         if lacking and now_s < until:
             return max(until - now_s, _SOONEST_S)
-        if lacking and self._tokens < 1:
-            return max(60 * (1 - self._tokens) / self._settings.submits_per_min, _SOONEST_S)
+        if lacking and len(self._sent) >= self._most:
+            return max(self._sent[0] + self._window_s - now_s, _SOONEST_S)
         return _SOON_S if self._cancelled else LATER
 
 

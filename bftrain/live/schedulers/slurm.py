@@ -9,6 +9,7 @@ import getpass
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
@@ -235,8 +236,10 @@ class Slurm(PilotBackend):
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Return from when on Slurm has planned jobs on nodes, or reserves them."""
         jobs = read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
-        reserved = read_reservations(await run(Command(argv=("scontrol", "show", "reservation", "--oneliner"))))
-        return reserved | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
+        reserved: Mapping[str, float] = {}
+        with suppress(CommandFailed):  # planned jobs count all the same
+            reserved = read_reservations(await run(Command(argv=("scontrol", "show", "reservation", "--oneliner"))))
+        return {**reserved} | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
 
     async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:
         """Return those of the nodes that administrators drain or reboot, with state and reason."""

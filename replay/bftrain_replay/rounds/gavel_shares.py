@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from bftrain_replay.rounds.gavel_centre import central_shares
 from bftrain_replay.rounds.pair_shares import PairModels
 from bftrain_replay.rounds.round_inputs import Floats, Places
 from bftrain_solvers.sharing.interior_point import EqualColumns, central_columns
@@ -20,7 +21,8 @@ FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
 # Policies whose shares are found without their own solver
 DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS, *FINISH_TIMES})
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
-_DIGITS: Final = 9  # of a speed that a task needs, as a part of its largest one
+_DIGITS: Final = 9  # of the logarithm of a speed that a task needs, as a part of its largest one
+_LEAST: Final = 1e-300  # that part; smaller ones are alike
 _MOST_STEPS: Final = 60  # of the search for rho
 _RHO_CLOSE: Final = 1e-7  # relative
 _SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05  # where Gavel's bisection of the makespan begins and ends
@@ -72,22 +74,26 @@ def finish_time_shares(
     A task with this rho takes ``alone_s`` times rho from arrival to finish. The secant method finds the rho at which
     all speeds that it requires can be reached exactly.
     """
-    usable, hint = _usable(market), None
+    usable, none = _usable(market), np.zeros(work.size)
     least_s = work / usable.speeds.max(axis=1)
     smallest = float(((age_s + least_s) / alone_s).max())
     before = worst = max(worst, smallest)
     height_before = 0.0
+    left_s = np.maximum(worst * alone_s - age_s, least_s)
+    risen = rise(usable, none, work / left_s)
     for _ in range(_MOST_STEPS):
-        left_s = np.maximum(worst * alone_s - age_s, least_s)
-        risen = rise(usable, np.zeros(work.size), work / left_s, hint)
-        hint, height = risen.hint, float(np.log(risen.height))
+        height = float(np.log(risen.height))
         if abs(height) < _RHO_CLOSE or (worst == smallest and height > 0.0):
             break
         following = max(smallest, float(((age_s + left_s / risen.height) / alone_s).max()))
         if (steep := (height - height_before) * (worst - before)) > 0.0:
             following = max(smallest, worst - height * (worst - before) ** 2 / steep)
         before, height_before, worst = worst, height, following
-    return _central(market, work / np.maximum(worst * alone_s - age_s, least_s)), worst
+        left_s = np.maximum(worst * alone_s - age_s, least_s)
+        risen = rise(usable, none, work / left_s, risen.hint)
+    shares = np.zeros_like(market.speeds)
+    shares[:, market.counts > 0.0] = central_shares(usable, risen.shares, work / left_s)
+    return CentralShares(shares, np.zeros((1, 1, market.counts.size)), np.zeros(work.size, dtype=np.intp)), worst
 
 
 def _usable(market: ShareDemands) -> ShareDemands:
@@ -120,7 +126,9 @@ def _central(
     """
     open_kinds = np.flatnonzero(market.counts > 0.0)
     model = np.zeros(goal.size, dtype=np.intp) if pairs is None else pairs.model
-    part = np.round(goal / market.speeds.max(axis=1), _DIGITS)
+    if rising:  # of any scale: only their ratios matter
+        goal = goal / goal.max()
+    part = np.round(np.log(np.maximum(goal / market.speeds.max(axis=1), _LEAST)), _DIGITS)
     keys = np.column_stack((market.speeds, market.nodes, model, part))
     _, first, group, many = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
     group, model, goal = group.ravel(), model[first], goal[first]

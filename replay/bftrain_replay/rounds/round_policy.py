@@ -393,7 +393,7 @@ class ByShares:
         self._shares = np.zeros_like(contenders.progress.service_s)
         fits = contenders.nodes[:, None] <= contenders.free
         able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
-        if self._settings.like_gavel and self.name in DIRECT and able.size and contenders.weight[able].all():
+        if self._settings.like_gavel and self.name in DIRECT and able.size and contenders.weight[able].any():
             self._set_central_shares(contenders, able)
             return
         problem = self._problem(contenders, able)

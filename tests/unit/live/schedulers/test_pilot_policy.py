@@ -165,24 +165,34 @@ def test_a_small_limit_of_jobs_is_shared_between_the_lengths() -> None:
     assert sum(look(stock, [*running(2), *stopped], 3.0).submit) == 2, "it counts until it is gone"
 
 
-def test_submissions_keep_to_their_rate() -> None:
-    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=60))
-    sent = 0
-    for second in range(61):
+def test_commands_keep_to_their_rate_in_any_minute() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=30))
+    sent = []
+    for second in range(121):
         count = sum(look(stock, [], second, marks=(LONG,)).submit)
-        stock.submitted(count)
-        sent += count
-    assert sent == 60 + 60
-    moves = look(stock, [], 60.0, marks=(LONG,))
-    assert moves.submit == (0,)
-    assert moves.again_s == pytest.approx(1.0)
+        for _ in range(count):
+            stock.submitted(1)
+        sent.append(count)
+    assert [second for second, count in enumerate(sent) if count] == [0, 60, 120]
+    assert set(sent) == {0, 30}
+    assert look(stock, [], 150.0, marks=(LONG,)).again_s == pytest.approx(30.0)
 
 
-def test_a_command_that_submits_many_counts_once() -> None:
-    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=1), together=True)
-    assert look(stock, [], 0.0).submit == (64, 0), "one command a minute is all that is allowed"
+def test_a_rate_below_one_is_a_longer_wait() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=0.5))
+    assert look(stock, [], 0.0, marks=(LONG,)).submit == (1,)
+    stock.submitted(1)
+    assert look(stock, [], 119.0, marks=(LONG,)).submit == (0,)
+    assert look(stock, [], 120.0, marks=(LONG,)).submit == (1,)
+
+
+def test_a_command_that_submits_many_counts_once_and_a_refused_one_too() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=2), together=True)
+    assert look(stock, [], 0.0).submit == (64, 64)
     stock.submitted(64)
-    assert look(stock, waiting(64), 30.0).submit == (0, 0)
+    assert look(stock, waiting(64), 1.0).submit == (0, 64)
+    stock.submitted(0)
+    assert look(stock, waiting(64), 2.0).submit == (0, 0), "two commands a minute are all that is allowed"
     assert look(stock, waiting(64), 60.0).submit == (0, 64)
 
 

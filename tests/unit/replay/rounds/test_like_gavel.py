@@ -100,6 +100,25 @@ def test_equal_tasks_have_equal_shares_however_many_they_are(policy: str) -> Non
         assert both == pytest.approx(few[place % 2], rel=0.01)
 
 
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e12])
+def test_only_ratios_of_weights_matter(scale: float) -> None:
+    tasks = [gang(f"t{weight:g}", 1e6, speeds={"v": 1.0}, weight=weight * scale) for weight in (1.0, 3.0, 12.0)]
+    options: dict[str, Any] = {"policy": "max-min", "like": "gavel-ideal", "round_s": 360.0, "until_s": 360.0}
+    times = rounds({"v": 1}, tasks, **options).tasks_table["on_v_s"]
+    assert [time_s / 360.0 for time_s in times] == pytest.approx([1 / 16, 3 / 16, 12 / 16], abs=1e-4)
+
+
+def test_a_task_of_weight_0_changes_no_pairs(pairs: str) -> None:
+    tasks = [gang("a-0", 36_000.0, speeds={"v": 1.0, "k": 1.0}), gang("b-1", 36_000.0, speeds={"v": 1.0, "k": 0.2})]
+    options: dict[str, Any] = {"policy": "max-min-packed", "pairs": pairs, "until_s": 36_000.0, **LIKE}
+    alone, beside = (
+        rounds({"v": 2, "k": 2}, [*tasks, *more], **options).engine.progress.paired_s[:2].tolist()
+        for more in ([], [gang("c-2", 10.0, speeds={"v": 1.0}, weight=0.0)])
+    )
+    assert alone == beside
+    assert any(map(any, alone))
+
+
 @pytest.fixture
 def pairs(tmp_path: Path) -> str:
     """Write a table in which A loses nothing beside B, B keeps a tenth, and two B keep .8 each."""
