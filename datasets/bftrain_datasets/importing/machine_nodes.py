@@ -26,6 +26,7 @@ _AROUND_NAMES: Final = " \t\"'"
 # Node sets that are read in columns: ``n[01-04,7]`` or ``n7``, with few digits
 _PLAIN_SET: Final = r"^(?P<stem>|[A-Za-z_.-][\w.-]*?)(?:\[(?P<ranges>\d[\d,-]*)\]|(?P<number>\d{1,9}))$"
 _RANGE: Final = r"^(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$"
+_MOST_AT_ONCE: Final = 1 << 21  # nodes of sets that are expanded together
 _NUMBER_BITS: Final = 32  # of a node's key, which combines a numbered stem and a number
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 _MOST_DIGITS: Final = 9
@@ -168,6 +169,11 @@ class NodeSets:
         chosen, first = np.unique(at[plain], return_index=True)
         order = np.argsort(first)  # new nodes are numbered in the order of the rows
         chosen, first = chosen[order], np.flatnonzero(plain)[first[order]]
+        if numbers.size > 1 and ranges.sizes[chosen].sum() > _MOST_AT_ONCE:
+            half = numbers.size // 2
+            before = self.resolve(numbers[:half], counts[:half], times[:half], go_to)
+            after = self.resolve(numbers[half:], counts[half:], times[half:], lambda row: go_to(row + half))
+            return np.concatenate((before, after))
         nodes, sizes = ranges.nodes(chosen), ranges.sizes[chosen]
         unknown = np.flatnonzero(self._places_of(nodes) == _UNKNOWN)
         new, index = np.unique(nodes[unknown], return_index=True)

@@ -74,7 +74,10 @@ def columns_of(
         return None
     # Arrow returns a row for each empty line
     letters = np.frombuffer(block.replace(b"\r", b"") + b"\n", dtype=np.uint8)
-    filled = np.diff(np.flatnonzero(letters == ord("\n")), prepend=-1) > 1
+    ends = np.flatnonzero(letters == ord("\n"))
+    filled = np.diff(ends, prepend=-1) > 1
+    if b"\n\t" in block or b"\n " in block or block[:1].isspace():  # a line of blanks is empty too
+        filled = np.diff(np.cumsum(letters > ord(" "))[ends], prepend=0) > 0
     if not filled.all():
         table = table.filter(pa.array(filled[regular]))
         regular &= filled

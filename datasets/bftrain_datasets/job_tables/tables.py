@@ -271,6 +271,9 @@ def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # texts, as older programs write them
+        texts = (None if cell is None else cell.decode(errors="replace") for cell in column.to_pylist())
+        column = pa.array(texts, pa.string())
     kind, types = column.type, pa.types
     if types.is_timestamp(kind) and kind.tz is None:
         column = compute.strftime(column.cast(pa.timestamp("s"), safe=False), "%Y-%m-%dT%H:%M:%S")

@@ -207,7 +207,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     layout = _layout_for(intake.options.columns, file.head)
     intake.reports_outages = bool(intake.reports_outages)
     for first, block in file.blocks():
-        for number, header, lines in _below_headers(first, block.removeprefix(BOM) if first == 1 else block):
+        for number, header, lines in _below_headers(first, block.removeprefix(BOM) if first == 1 else block, file):
             layout = header or layout
             while layout is None and lines:
                 raw, _, rest = lines.partition(b"\n")
@@ -224,7 +224,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         raise BadInput("no header, and unknown columns", where=file.name, fix=f"list {WANTED} by --columns")
 
 
-def _below_headers(first: int, block: bytes) -> Iterator[tuple[int, _Layout | None, bytes]]:
+def _below_headers(first: int, block: bytes, file: RawFile) -> Iterator[tuple[int, _Layout | None, bytes]]:
     """Yield the parts of a block below each header, if any, with the number of the first line and the layout."""
     begin, layout = 0, None
     may_have_header = b"tart" in block or b"TART" in block  # of Start or start_time
@@ -236,6 +236,7 @@ def _below_headers(first: int, block: bytes) -> Iterator[tuple[int, _Layout | No
         end = len(block) if end < 0 else end
         header = _header_of(block[line:end].decode(errors="replace").rstrip("\r"))
         if header is not None:
+            file.text(block[line:end], first + block.count(b"\n", 0, line))  # a doubt if it is not UTF-8
             yield first + block.count(b"\n", 0, begin), layout, block[begin : max(begin, line - 1)]
             begin, layout = min(end + 1, len(block)), header
     yield first + block.count(b"\n", 0, begin), layout, block[begin:]
@@ -348,14 +349,14 @@ def _times(
     end, end_read, end_local = times_of(columns["end"], intake.clock)
     usual, local = start_read & end_read, start_local.astype(np.int64) + end_local
     local[~(wanted & usual)] = 0
-    if local.any():
-        intake.line = int(lines[np.flatnonzero(local)[0]])
-        intake.clock.count_local(int(local.sum()))
-    odd = np.flatnonzero(wanted & ~usual)
-    for row in odd.tolist():
-        cells = (columns[name][row].as_py() if name in columns else "" for name in _TIMES)
+    first = int(np.argmax(local > 0)) if local.any() else -1
+    for row in np.flatnonzero((wanted & ~usual) | (np.arange(local.size) == first)).tolist():  # in order
         intake.line = int(lines[row])
-        start[row], end[row] = map(time_cell, _odd_times(*cells, intake=intake))
+        if row == first:
+            intake.clock.count_local(int(local.sum()))
+        else:
+            cells = (columns[name][row].as_py() if name in columns else "" for name in _TIMES)
+            start[row], end[row] = map(time_cell, _odd_times(*cells, intake=intake))
     return start, end
 
 
