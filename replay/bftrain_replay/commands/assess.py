@@ -30,12 +30,12 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
         """Read the text."""
         parts = dict(part.partition("=")[::2] for part in str(value).replace(" ", "").split(","))
         try:
+            if unknown := parts.keys() - {"idle", "busy", "off"}:
+                self.fail(f"{value!r}: '{min(unknown)}' is not idle, busy or off", param, ctx)
             found = {f"{state}_watts": float(parts[state]) for state in parts}
             idle, busy = found["idle_watts"], found["busy_watts"]
         except (KeyError, ValueError):
-            self.fail(f"{value!r} does not give both; write idle=150,busy=500", param, ctx)
-        if unknown := parts.keys() - {"idle", "busy", "off"}:
-            self.fail(f"{value!r}: '{min(unknown)}' is not idle, busy or off", param, ctx)
+            self.fail(f"{value!r} does not give numbers for both; write idle=150,busy=500", param, ctx)
         if not 0.0 <= found.get("off_watts", 0.0) <= idle <= busy < math.inf:
             self.fail(f"{value!r}: off, idle and busy in this order draw no less, as idle=150,busy=500", param, ctx)
         return found

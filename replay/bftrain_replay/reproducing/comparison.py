@@ -67,7 +67,7 @@ class Agreement(NamedTuple):
             for one, other in combinations(group, 2):
                 theirs = _ratio(one.published, other.published)
                 if one.line != other.line and abs(theirs - 1.0) > CLOSE / 100.0:
-                    ratios.append((_ratio(one.ours, other.ours) > 1.0) is (theirs > 1.0))
+                    ratios.append((_ratio(one.ours, other.ours) - 1.0) * (theirs - 1.0) > 0.0)
         close = sum(difference <= CLOSE for difference in differences)
         return cls(len(differences), close, max(differences, default=None), len(ratios), sum(ratios))
 

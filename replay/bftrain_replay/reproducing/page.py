@@ -173,6 +173,8 @@ def _cards(data: Mapping[str, Any], rows: Sequence[Compared]) -> list[FigureCard
         note = f"of {text_formats.counted(pairs, 'pair')} of lines at the same x"
         cards.append(FigureCard("In the published order", f"{data['pairs_in_published_order']:,}", note))
     apart = {"saturated here": data["saturated_but_published"], "without a run": data["not_run"]}
+    others = sum(row.published is not None and row.difference is None and not row.saturated for row in rows)
+    apart |= {"of other seeds or machines": others}
     if any(apart.values()):
         note = ", ".join(f"{name}: {count:,}" for name, count in apart.items() if count)
         cards.append(FigureCard("Published, not compared", f"{sum(apart.values()):,}", note))
@@ -198,7 +200,9 @@ def text_table(figure: Figure, rows: Sequence[Compared]) -> tuple[list[str], lis
     cells = [_texts(figure, row) for row in rows]
     columns = zip(headings, zip(*cells, strict=True), strict=True)
     unwanted = {
-        name for name, column in columns if not any(column) or (name in {"seeds", "source"} and len({*column}) == 1)
+        name
+        for name, column in columns
+        if not any(column) or (name in {"seeds", "source"} and len({*column}) == 1 and "published" not in column[0])
     }
     kept = [number for number, name in enumerate(headings) if number < 3 or name not in unwanted]  # noqa: PLR2004 - line, x, ours
     return [headings[number] for number in kept], [[row[number] for number in kept] for row in cells]

@@ -218,8 +218,8 @@ GLOSSARY: Final = (
         ("extra_wait_s", "delay of batch jobs if nodes are returned late; delays pass on from job to job"),
         (
             "extra_energy",
-            "energy of used nodes beyond their idle power",
-            "used node-hours * (busy - idle watts)",
+            "energy of used nodes beyond their power when unused: idle, or off where they are powered down",
+            "used node-hours * (busy - unused watts)",
             "energy",
             "kwh",
         ),

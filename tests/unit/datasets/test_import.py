@@ -375,7 +375,8 @@ def test_usual_lines_are_read_in_columns_as_one_by_one(tmp_path: Path, unusual: 
 
 def test_parquet_texts_without_their_annotation_are_read(tmp_path: Path) -> None:
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    texts = {"start_time": [b"1600000000", b"1600000100"], "end_time": [b"1600003600", b"1600003700"], "nodes": [b"n1", b"n2"]}
+    times = {"start_time": [b"1600000000", b"1600000100"], "end_time": [b"1600003600", b"1600003700"]}
+    texts = {**times, "nodes": [b"n1", b"n2"]}
     columns = {name: pa.array(cells, pa.binary()) for name, cells in texts.items()}
     parquet.write_table(pa.table({"job_id": [1, 2], **columns}), tmp_path / "jobs.parquet")
     found = import_logs(tmp_path / "jobs.parquet")
