@@ -127,7 +127,7 @@ def _elements(file: RawFile) -> Iterator[Any]:
             lists = [raw for name, raw in document.items() if name in _LISTS and bytes(raw).startswith(b"[")]
             found = [each for raw in lists for each in msgspec.json.decode(raw, type=list[msgspec.Raw])]
             document = found if lists else [msgspec.Raw(content)]
-    except (msgspec.DecodeError, RecursionError):  # several values, or an invalid one
+    except (msgspec.DecodeError, UnicodeError, RecursionError):  # several values, or an invalid one
         yield from _values(content.decode(errors="replace"), file.where)
         return
     yield from (_parsed(bytes(raw).decode(errors="replace")) for raw in document)

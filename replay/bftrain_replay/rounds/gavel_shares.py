@@ -22,6 +22,7 @@ FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
 DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS, *FINISH_TIMES})
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
 _DIGITS: Final = 9  # of the logarithm of a speed that a task needs, as a part of its largest one
+_USUAL: Final = 1e6  # of a goal; the solver's precision is absolute
 _LEAST: Final = 1e-300  # that part; smaller ones are alike
 _MOST_STEPS: Final = 60  # of the search for rho
 _RHO_CLOSE: Final = 1e-7  # relative
@@ -126,7 +127,7 @@ def _central(
     """
     open_kinds = np.flatnonzero(market.counts > 0.0)
     model = np.zeros(goal.size, dtype=np.intp) if pairs is None else pairs.model
-    if rising:  # of any scale: only their ratios matter
+    if rising and not 1.0 / _USUAL < goal.max() < _USUAL:  # only their ratios matter, but the path depends on the scale
         goal = goal / goal.max()
     part = np.round(np.log(np.maximum(goal / market.speeds.max(axis=1), _LEAST)), _DIGITS)
     keys = np.column_stack((market.speeds, market.nodes, model, part))
