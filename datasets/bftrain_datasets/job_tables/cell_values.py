@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -87,8 +88,6 @@ def numbers_in(cells: Iterable[object]) -> list[float]:
 
 def time_unit(cells: Iterable[object]) -> str | None:
     """Guess the unit of times: ``iso``, or epochs in s, ms, us or ns; None if they are not times."""
-    from statistics import median  # noqa: PLC0415 - few commands read tables, and this takes 1 ms
-
     known = [cell for cell in cells if not is_nothing(cell)]
     if any(isinstance(cell, str) and _DATE.match(cell.strip()) for cell in known):
         return ISO

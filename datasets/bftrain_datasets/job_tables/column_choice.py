@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any, Final
 
 from bftrain.errors import BadInput, suggestion
@@ -320,8 +321,6 @@ def _by_difference(
     cells: Sequence[Any], uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
 ) -> tuple[str, str]:
     """Return the unit in which a duration equals end minus start."""
-    from statistics import median  # noqa: PLC0415 - few commands read tables, and this takes 1 ms
-
     ends = []
     for meaning in ("start", "end"):
         column = sample.get(uses[meaning].column, ())
@@ -340,8 +339,6 @@ def _by_difference(
 
 
 def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]], units: set[str]) -> bool:
-    from statistics import median  # noqa: PLC0415 - as above
-
     if units == {cell_values.ISO}:
         return False
     found: list[float] = []

@@ -19,13 +19,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bftrain_datasets.scheduling.jobs import JobTable
+if TYPE_CHECKING:  # or each replay would load the readers of records
+    from bftrain_datasets.scheduling.jobs import JobTable
 
 U = TypeVar("U", int, str)
 
