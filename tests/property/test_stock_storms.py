@@ -150,9 +150,9 @@ SETTINGS = st.builds(
     st.lists(EVENTS, max_size=30),
 )
 def test_it_keeps_to_every_bound_and_fills_what_is_idle(
-    rules: PilotPolicySettings, nodes: int, most_jobs: int, together: str, events: list[tuple[str, object]]
+    rules: PilotPolicySettings, nodes: int, most_jobs: int, a_command: str, events: list[tuple[str, object]]
 ) -> None:
-    world = World(nodes, rules, most_jobs, together=together == "True")
+    world = World(nodes, rules, most_jobs, together=a_command == "many")
     for event in events:
         world.happen(*event)
         world.step(event[1] if isinstance(event[1], Trouble) else None)

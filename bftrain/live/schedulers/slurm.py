@@ -236,10 +236,10 @@ class Slurm(PilotBackend):
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Return from when on Slurm has planned jobs on nodes, or reserves them."""
         jobs = read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
-        reserved: Mapping[str, float] = {}
+        reserved: dict[str, float] = {}
         with suppress(CommandFailed):  # planned jobs count all the same
             reserved = read_reservations(await run(Command(argv=("scontrol", "show", "reservation", "--oneliner"))))
-        return {**reserved} | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
+        return reserved | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
 
     async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:
         """Return those of the nodes that administrators drain or reboot, with state and reason."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute
 
 from bftrain.errors import BadInput
 from bftrain.node_units import NODE
@@ -368,8 +370,6 @@ class _Ranges:
     @classmethod
     def of(cls, texts: Sequence[str], stems: dict[tuple[str, int], int]) -> _Ranges:
         """Parse node sets; new stems are added with their number of digits, and numbered."""
-        import pyarrow as pa  # noqa: PLC0415 - takes a moment
-        from pyarrow import compute  # noqa: PLC0415
 
         def texts_of(found: Any, place: int) -> Any:  # noqa: ANN401 - of Arrow
             return compute.fill_null(compute.struct_field(found, [place]), "")

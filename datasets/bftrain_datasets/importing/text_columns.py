@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute, csv
 
 from bftrain_datasets.importing.job_columns import Texts
 from bftrain_datasets.importing.text_cells import NO_TIME
@@ -31,9 +33,6 @@ def columns_of(
     None if the block is not plain UTF-8, if a quoted cell may extend over several lines, or if there are quotes
     between commas without ``quotes``, which removes them.
     """
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-    from pyarrow import csv  # noqa: PLC0415
-
     if (b"\r" in block and (block + b"\n").count(b"\r\n") != block.count(b"\r")) or (
         _splits_lines(block) if quotes else separator == "," and b'"' in block
     ):
@@ -93,15 +92,11 @@ def _splits_lines(block: bytes) -> bool:
 
 def chosen(column: Column, rows: NDArray[np.bool_]) -> Column:
     """Return some of the cells."""
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-
     return column.filter(pa.array(rows))
 
 
 def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDArray[np.int64]) -> list[Column]:
     """Return columns with further rows, in this order."""
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-
     further = [pa.array(cells, pa.string()) for cells in zip(*more, strict=True)]
     whole = [pa.concat_arrays(pair) for pair in zip(columns, further, strict=True)] if columns else further
     return [column.take(pa.array(order)) for column in whole]
@@ -109,25 +104,18 @@ def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDAr
 
 def listed(column: Column, nothing: frozenset[str]) -> Texts:
     """Return a column of texts that hardly repeat; those in ``nothing``, in any case, count as none."""
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-    from pyarrow import compute  # noqa: PLC0415
-
     none = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(nothing))).to_numpy(zero_copy_only=False)
     return Texts(np.where(none, -1, np.arange(none.size)).astype(np.int32), column.to_pylist())
 
 
 def contains(column: Column, text: str) -> NDArray[np.bool_]:
     """Return which cells contain a text."""
-    from pyarrow import compute  # noqa: PLC0415 - takes a moment
-
     found: NDArray[np.bool_] = compute.match_substring(column, text).to_numpy(zero_copy_only=False)
     return found
 
 
 def lengths_of(column: Column) -> NDArray[np.int32]:
     """Return the number of bytes of each cell."""
-    from pyarrow import compute  # noqa: PLC0415 - takes a moment
-
     found: NDArray[np.int32] = compute.binary_length(column).to_numpy(zero_copy_only=False)
     return found
 
@@ -155,9 +143,6 @@ def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], N
     Words such as ``Unknown`` are NaN. Parses epochs of up to ten digits and local times such as
     ``2020-09-13T12:26:40``, but no local time in an hour in which the clock changes. Local times are not counted yet.
     """
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-    from pyarrow import compute  # noqa: PLC0415
-
     letters = lengths_of(column)
     times = np.full(letters.size, np.nan)
     nothing = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(NO_TIME)))

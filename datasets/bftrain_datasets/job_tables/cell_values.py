@@ -14,7 +14,9 @@ from statistics import median
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute
 
 from bftrain.nodesets import MOST_NODES, expand
 from bftrain_datasets.importing.job_columns import BAD_TIME, Texts
@@ -55,8 +57,6 @@ def cell_text(cell: object) -> str:
 
 def column_of(cells: Sequence[object]) -> Column:
     """Return a column of texts."""
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-
     kinds = set(map(type, cells)) - {type(None)}
     with suppress(OverflowError, pa.ArrowException):  # whole numbers of more than 64 bits
         if kinds <= {str} or kinds == {int}:
@@ -118,9 +118,6 @@ def node_form(cells: Iterable[object]) -> str | None:
 
 def _as_numbers(cells: Cells) -> NDArray[np.float64] | None:
     """Return a column of numbers, NaN for cells without a value; None if a cell is anything else."""
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-    from pyarrow import compute  # noqa: PLC0415
-
     if isinstance(cells, np.ndarray):
         return cells.astype(np.float64)
     nothing = compute.is_in(compute.utf8_lower(cells), value_set=pa.array(sorted(NOTHING)))
@@ -229,9 +226,6 @@ def read_texts(cells: Cells) -> Texts:
 
 def read_nodes(cells: Cells) -> Texts:
     """Return node sets as written, one name per line if the cell is a list."""
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-    from pyarrow import compute  # noqa: PLC0415
-
     encoded = (column_of(read_names(cells)) if isinstance(cells, np.ndarray) else cells).dictionary_encode()
     trimmed = compute.utf8_trim_whitespace(encoded.dictionary)
     texts: list[str] = trimmed.to_pylist()

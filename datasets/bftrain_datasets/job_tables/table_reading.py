@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
@@ -61,8 +62,6 @@ class JobTableReader:
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobTable]]:
         """Yield all rows, unchanged and as jobs."""
-        import pyarrow as pa  # noqa: PLC0415 - takes a moment
-
         for batch in self.rows.batches(self.map.columns, self._shared_list()):
             yield batch, self.jobs(batch)
         pa.default_memory_pool().release_unused()  # else tens of megabytes remain

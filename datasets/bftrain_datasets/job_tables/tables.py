@@ -10,7 +10,9 @@ from operator import itemgetter
 from typing import IO, Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import ArrowException, compute, parquet
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import FindingsTally
@@ -222,8 +224,6 @@ class ParquetTable:
     """A Parquet file. Times are returned as seconds UTC, those without a zone as texts."""
 
     def __init__(self, file: RawFile) -> None:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - takes a moment
-
         self._where = file.where
         self._broken = (ArrowException, OSError, ValueError)
         stream: IO[bytes] = file.seekable()
@@ -259,16 +259,11 @@ class ParquetTable:
 
 
 def _python_cells(column: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow has no types
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-
     cells = column if pa.types.is_nested(column.type) else _cells(column)
     return list(cells) if isinstance(cells, np.ndarray) else cells.to_pylist()
 
 
 def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
-    import pyarrow as pa  # noqa: PLC0415 - takes a moment
-    from pyarrow import compute  # noqa: PLC0415 - takes a moment
-
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # texts, as older programs write them

@@ -37,7 +37,9 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
         except (KeyError, ValueError):
             self.fail(f"{value!r} does not give numbers for both; write idle=150,busy=500", param, ctx)
         if not 0.0 <= found.get("off_watts", 0.0) <= idle <= busy < math.inf:
-            self.fail(f"{value!r}: off, idle and busy in this order draw no less, as idle=150,busy=500", param, ctx)
+            self.fail(
+                f"{value!r}: power must not fall from off to idle to busy, as in idle=150,busy=500,off=5", param, ctx
+            )
         return found
 
 
