@@ -146,13 +146,13 @@ SETTINGS = st.builds(
     SETTINGS,
     st.integers(1, 30),
     st.integers(1, 60),
-    st.sampled_from(["together", "alone"]),
+    st.sampled_from(["one pilot", "many pilots"]),
     st.lists(EVENTS, max_size=30),
 )
 def test_it_keeps_to_every_bound_and_fills_what_is_idle(
     rules: PilotPolicySettings, nodes: int, most_jobs: int, a_command: str, events: list[tuple[str, object]]
 ) -> None:
-    world = World(nodes, rules, most_jobs, together=a_command == "many")
+    world = World(nodes, rules, most_jobs, together=a_command == "many pilots")
     for event in events:
         world.happen(*event)
         world.step(event[1] if isinstance(event[1], Trouble) else None)
