@@ -288,14 +288,14 @@ class PilotJobs(Scheduler):
     async def _submit_length(self, order: PilotOrder, count: int, *, at_once: int) -> tuple[int, CommandFailed | None]:
         """Submit pilots of one length; return how many, and the error if not even one more is accepted."""
         done = 0
-        while done < count:
+        while done < count and self._stock.may_submit:
             some = min(count - done, at_once)
             try:
                 more = await self._batch.submit(self._run, order, some)
             except CommandFailed as error:
+                self._stock.submitted(0)
                 if self._batch.trouble(error) is not Trouble.LIMIT:
                     raise
-                self._stock.submitted(0)
                 if some == 1:
                     return done, error
                 at_once = some // 2  # fewer may still be allowed

@@ -119,6 +119,11 @@ class PilotPolicy:
         if count:
             self._troubles = 0
 
+    @property
+    def may_submit(self) -> bool:
+        """Whether the rate allows one more command now."""
+        return len(self._sent) < self._most
+
     def failed(self, now_s: float, trouble: Trouble, alive: int) -> None:
         """Record that submitting failed while ``alive`` pilots were in the queue."""
         until = now_s + _doubled(*TROUBLE_WAITS_S[trouble], self._troubles)
@@ -298,7 +303,7 @@ class PilotPolicy:
         until = max(self._resume_at, self._ceiling_until)
         if lacking and now_s < until:
             return max(until - now_s, _SOONEST_S)
-        if lacking and len(self._sent) >= self._most:
+        if lacking and not self.may_submit:
             return max(self._sent[0] + self._window_s - now_s, _SOONEST_S)
         return _SOON_S if self._cancelled else LATER
 

@@ -497,3 +497,14 @@ def test_a_backend_with_a_mistake_is_rejected_before_the_first_pilot(
 def test_a_backend_may_define_a_command_that_submits_or_do_it_itself(tmp_path: Path) -> None:
     for batch in (WithSubmission(), ToyScheduler()):
         assert PilotStage(tmp_path, toy=batch).scheduler.name == batch.name
+
+
+@in_a_loop
+async def test_refused_commands_count_for_the_limit(tmp_path: Path) -> None:
+    toy = ToyScheduler()
+    toy.together, toy.most = True, 0
+    async with PilotStage(tmp_path, toy=toy, pending=64, submits_per_min=4.0) as stage:
+        await stage.until(lambda: len(toy.orders) >= 4, "it halves the number that is refused")
+        asked = toy.asked
+        await stage.until(lambda: toy.asked >= asked + 5, "it looks on")
+        assert len(toy.orders) == 4
