@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import lt
 from typing import Final
 
 import msgspec
@@ -124,6 +125,11 @@ class PilotPolicy:
         """Whether the rate allows one more command now."""
         return len(self._sent) < self._most
 
+    @property
+    def _may_follow(self) -> bool:
+        """Whether a pilot could be submitted now in place of another one."""
+        return self.may_submit and self._now_s >= self._resume_at
+
     def failed(self, now_s: float, trouble: Trouble, alive: int) -> None:
         """Record that submitting failed while ``alive`` pilots were in the queue."""
         until = now_s + _doubled(*TROUBLE_WAITS_S[trouble], self._troubles)
@@ -159,6 +165,9 @@ class PilotPolicy:
         ``idle`` is the number of idle nodes, if it is known. ``others`` are the nodes for which others' jobs wait, the
         next job first, where the scheduler does not preempt pilots itself.
         """
+        self._now_s = now_s
+        while self._sent and self._sent[0] <= now_s - self._window_s:
+            self._sent.popleft()
         self._learn(now_s, wall_s, pilots)
         seen = self._sorted_out(now_s, pilots, marks)
         self._adapt(now_s, seen)
@@ -166,7 +175,9 @@ class PilotPolicy:
         budget = self._budget(seen, idle, spare)
         if not budget:  # no turn passes while no pilot is needed: the next one that is begins with the longest
             self._turn, self._turned_s = 0, None
-        targets = self._shared_out(budget, marks)
+        # Without a command left, no pilot makes room for one of another length
+        kept = [0 if self._may_follow else len(seen.waiting[mark]) for mark in marks]
+        targets = self._shared_out(budget, marks, kept)
         submit = self._submits(now_s, seen, budget, targets)
         let_go = seen.stale + seen.stopped
         for mark, target in zip(marks, targets, strict=True):  # some too many are better than submitting them again
@@ -238,7 +249,7 @@ class PilotPolicy:
             started = {pilot.mark for pilot in seen.holding if pilot.id not in self._held}
         self._held = frozenset(pilot.id for pilot in seen.holding)
         turn_s = _doubled(_TURN_S, _LONGEST_TURN_S, self._turn // len(seen.waiting))
-        if started or self._turned_s is None or now_s - self._turned_s >= turn_s:
+        if started or self._turned_s is None or (now_s - self._turned_s >= turn_s and self._may_follow):
             self._turn = 0 if started or self._turned_s is None else self._turn + 1
             self._turned_s = now_s
         least = self._settings.pending
@@ -264,8 +275,8 @@ class PilotPolicy:
             budget = min(budget, max(0, (idle or 0) - spare))
         return budget
 
-    def _shared_out(self, budget: int, marks: Sequence[str]) -> tuple[int, ...]:
-        """Return how many pilots of each length should wait: the aim of each if the budget allows it.
+    def _shared_out(self, budget: int, marks: Sequence[str], kept: Sequence[int]) -> tuple[int, ...]:
+        """Return how many pilots of each length should wait: the aim of each if the budget allows it; ``kept`` first.
 
         A small budget rotates: if no node is idle long enough for one length, another gets its turn. On a full cluster
         none would help, so turns get longer: each one cancels a job and submits another.
@@ -274,19 +285,18 @@ class PilotPolicy:
         targets = [0] * len(aims)
         shift = self._turn if budget < len(aims) else 0
         self.takes_turns = 0 < budget < len(aims) <= self._turn
-        while budget > 0 and targets != aims:
-            for place in range(len(aims)):
-                rank = (place + shift) % len(aims)
-                if budget > 0 and targets[rank] < aims[rank]:
-                    targets[rank] += 1
-                    budget -= 1
+        for goals in (list(map(min, aims, kept)), aims):
+            while budget > 0 and any(map(lt, targets, goals)):
+                for place in range(len(aims)):
+                    rank = (place + shift) % len(aims)
+                    if budget > 0 and targets[rank] < goals[rank]:
+                        targets[rank] += 1
+                        budget -= 1
         return tuple(targets)
 
     def _submits(self, now_s: float, seen: _SeenPilot, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
         waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
-        while self._sent and self._sent[0] <= now_s - self._window_s:
-            self._sent.popleft()
-        commands, self._now_s = max(0, self._most - len(self._sent)), now_s
+        commands = max(0, self._most - len(self._sent))
         left = min(_whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
         if now_s < self._resume_at or (now_s < self._ceiling_until and seen.alive >= self._ceiling):
             left = 0

@@ -186,6 +186,26 @@ def test_a_rate_below_one_is_a_longer_wait() -> None:
     assert look(stock, [], 120.0, marks=(LONG,)).submit == (1,)
 
 
+def test_no_waiting_pilot_makes_room_for_one_that_may_not_be_submitted_yet() -> None:
+    stock = PilotPolicy(PilotPolicySettings(pending=1, submits_per_min=0.5))
+    stock.want(1)
+    pilots: list[Pilot] = []
+    submitted: list[tuple[int, str]] = []
+    for at in range(0, 1200, 2):
+        moves = look(stock, pilots, at)
+        pilots = [one for one in pilots if one.id not in moves.cancel]
+        for mark, count in zip(BOTH, moves.submit, strict=True):
+            pilots += [pilot(f"{at}{mark}", mark=mark)] * count
+            submitted += [(at, mark)] * count
+            for _ in range(count):
+                stock.submitted(1)
+        assert pilots or at - submitted[-1][0] <= 122, "the other length follows"
+        assert pilots or moves.cancel, "an idle node finds a pilot at any time, but between two looks"
+    assert {mark for _, mark in submitted} == {LONG, SHORT}
+    stock.want(3)
+    assert len(look(stock, [*waiting(1), *waiting(1, SHORT), *running(2)], 1200).cancel) == 1, "but no more wait than may"
+
+
 def test_a_command_that_submits_many_counts_once_and_a_refused_one_too() -> None:
     stock = PilotPolicy(PilotPolicySettings(pending=64, submits_per_min=2), together=True)
     assert look(stock, [], 0.0).submit == (64, 64)
