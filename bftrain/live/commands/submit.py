@@ -5,6 +5,7 @@ A replay reads the same task files: docs/formats.md lists the keys.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -121,7 +122,13 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="In front of the command, such as 'apptainer exec --nv torch.sif'.",
 )
 @click.option("--python", metavar="PATH", help="The Python that runs the script, such as that of a venv.")
-@heading("Other tasks")
+@heading("Several tasks")
+@click.option(
+    "--grid",
+    multiple=True,
+    metavar="NAME=V,V",
+    help="Submit a task for each combination: a value replaces {NAME} in ARGS, or is added as --NAME V.",
+)
 @click.option(
     "--after",
     multiple=True,
@@ -173,12 +180,12 @@ def command(
     **given: Any,  # noqa: ANN401 - the other options
 ) -> None:
     """Hand WHAT to a live run, which trains it on idle nodes."""
-    wait = given.pop("wait")
+    wait, grid = given.pop("wait"), _grid(given.pop("grid"))
     options = _read_curves(given.pop("speeds"))
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
     options |= {"env": _environment(env)} if env else {}
-    tasks = _submit_all(_submissions(what, words, options, _learned(profiles)), client, out)
+    tasks = _submit_all(_submissions(what, words, options, grid, _learned(profiles)), client, out)
     if not wait:
         out.result(tasks, lambda: "\n".join(map(_submitted, tasks)))
         return
@@ -237,7 +244,11 @@ def _learned(path: Path | None) -> Mapping[str, Profile]:
 
 
 def _submissions(
-    what: str, words: tuple[str, ...], options: dict[str, Any], learned: Mapping[str, Profile]
+    what: str,
+    words: tuple[str, ...],
+    options: dict[str, Any],
+    grid: Sequence[Mapping[str, str]],
+    learned: Mapping[str, Profile],
 ) -> list[Submission]:
     if what.endswith(".toml"):
         records = records_of(Path(what))
@@ -249,11 +260,36 @@ def _submissions(
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
         base = Path(what).absolute().parent
-        return [submission_of(record, where, base, learned) for where, record in records]
+        return [submission_of(_varied(one, at), where, base, learned) for where, one in records for at in grid]
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)
-    return [submission_of(record, "bftrain submit", Path.cwd(), learned)]
+    return [submission_of(_varied(record, at), "bftrain submit", Path.cwd(), learned) for at in grid]
+
+
+def _grid(given: Sequence[str]) -> list[dict[str, str]]:
+    """Return the parameters of each task: all combinations, the last one changes fastest."""
+    axes: dict[str, list[str]] = {}
+    for text in given:
+        name, _, values = text.partition("=")
+        axes[name] = values.split(",")
+        if not re.fullmatch(r"[A-Za-z_][\w.-]*", name) or not all(axes[name]):
+            raise UsageError(f"'{text}' is not NAME=VALUE,VALUE", where="--grid", fix="such as lr=0.1,0.01")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _varied(record: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the record of one task of a grid; its name and its part of a given folder end with the parameters."""
+    if not parameters:
+        return record
+    base = str(record.get("name") or Path(str(record.get("script") or record.get("command"))).stem)
+    name = re.sub(r"[^\w.-]", "-", "-".join((base, *map("".join, parameters.items()))), flags=re.ASCII)[:100]
+    args = list(record["args"])
+    for key, value in parameters.items():
+        filled = [word.replace(f"{{{key}}}", value) for word in args]
+        args = filled if filled != args else [*args, f"--{key}", value]
+    folder = {"folder": f"{record['folder']}/{name}"} if "folder" in record else {}
+    return {"campaign": base, **record, "name": name, "args": args, **folder}
 
 
 _OF_THE_RUN: Final = tuple(field.name for field in fields(Run))

@@ -67,6 +67,18 @@ def test_how_a_program_says_that_it_is_finished_reaches_its_launcher(
     assert (kept(run, "make").run.stall_limit_s, kept(run, "three").run.stall_limit_s) == (60.0, None)
 
 
+def test_a_grid_is_a_task_for_each_combination(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
+    grid = ("--grid", "lr=0.1,1e-3", "--grid", "net=a/b")
+    ended = bftrain("submit", "train.py", "--nodes", "1", "--folder", "own", *grid, "--", "--out", "run-{lr}")
+    assert ended.out == "train-lr0.1-neta-b: submitted as #1\ntrain-lr1e-3-neta-b: submitted as #2\n", ended.err
+    task = kept(run, "#2")
+    assert task.run.argv[1:] == ("--out", "run-1e-3", "--net", "a/b")
+    assert (task.run.folder, task.spec.campaign) == (str(tmp_path / "own" / task.name), "train")
+    for odd in ("lr", "lr=1,", "-x=1"):
+        ended = bftrain("submit", "train.py", "--nodes", "1", "--grid", odd)
+        assert (ended.code, f"'{odd}' is not NAME=VALUE,VALUE" in ended.err) == (2, True)
+
+
 def test_a_file_of_tasks_is_handed_in(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "a.py").write_text("")
