@@ -47,7 +47,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
     """Settings of decisions. The same settings and events always lead to the same decisions.
 
     ``entities`` are the users with a weight or a quota; other users have weight 1 and no quota.
-    ``prices`` are node prices by kind, 1 by default. A shares file holds both (docs/objectives.md). ``racks``
+    ``prices`` are node prices by kind, 1 by default. A shares file holds both (docs/reference/objectives.md). ``racks``
     are the node sets of racks; ``*`` has the number of last numbers in node names that do not belong to the rack.
     """
 

@@ -127,7 +127,7 @@ def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> 
 
 def resolve_sharing(name: str) -> SharingPolicy:
     """Return the sharing policy called ``name``, or the one from the file in it."""
-    fix = "define a class with name and share(problem), which docs/policies.md describes"
+    fix = "define a class with name and share(problem), which docs/reference/policies.md describes"
     found: SharingPolicy = policy_of(load_part("sharing", name), SharingPolicy, f"policy '{name}'", fix)
     return found
 
@@ -236,7 +236,7 @@ def _create_admission(
     if isinstance(made, (ChoosingAdmission, Admission)) and not isinstance(made, type):
         return made
     what = "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"
-    raise BrokenPlugin(what, where=where, fix="docs/adding/admission.md has an example")
+    raise BrokenPlugin(what, where=where, fix="docs/how-to/admission.md has an example")
 
 
 def absolute_admission(said: str, folder: Path | None = None) -> str:
@@ -297,7 +297,7 @@ def resolve_metric(name: str, given: object = None) -> Metric:
     if callable(given):
         return FunctionMetric(split_name(name)[1], given)
     what = "does not implement bftrain.ports: needs name, figures and measure(run), or to be a function of a run"
-    raise BrokenPlugin(what, where=where, fix="docs/adding/admission.md has an example")
+    raise BrokenPlugin(what, where=where, fix="docs/how-to/admission.md has an example")
 
 
 def measured(metric: Metric, run: object) -> dict[str, float | None]:

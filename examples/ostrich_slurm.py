@@ -1,4 +1,4 @@
-"""Give pending Slurm jobs the priorities of OStrich's order. Run it as an operator every minute: docs/schedule.md.
+"""Give pending Slurm jobs the priorities of OStrich's order. Operators run it every minute: docs/how-to/schedule.md.
 
 python ostrich_slurm.py STATE.json          # reads squeue, calls scontrol
 python ostrich_slurm.py STATE.json --print  # shows the order instead

@@ -17,7 +17,7 @@ from bftrain.cli.command_help import DURATION, DocumentedCommand
 from bftrain.cli.main import COMMANDS, main
 from bftrain.durations import FORMS
 
-FOLDER: Final = "commands"
+FOLDER: Final = "reference/commands"
 
 _DEFAULT: Final = re.compile(r"^(?P<words>.*) \[(?P<default>[^][]+)\]\.$", re.DOTALL)
 _EXTRA: Final = re.compile(r"^(?P<words>.*?) *\[(?P<extra>(?:default|required|env var|x|\d)[^][]*)\]$", re.DOTALL)
@@ -134,4 +134,4 @@ def _marked(text: str) -> str:
     """Give plain words as Markdown: options as code, pages as links to them, signs as signs."""
     text = re.sub(r"([*_<\[{#|])", r"\\\1", text)
     text = re.sub(r"(?<!\S)(--[a-z][a-z-]*)", r"`\1`", text)
-    return re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", text)
+    return re.sub(r"docs/([\w/-]+)\.md", r"[\1](../../\1.md)", text)

@@ -1,7 +1,8 @@
-"""The page on the glossary, from the one that the program shows: tools/glossary_page.py > docs/glossary.md."""
+"""Print the glossary page, from the entries of `explain`: tools/glossary_page.py > docs/reference/glossary.md."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from bftrain_replay.results.glossary import GLOSSARY, GlossaryEntry, GlossaryTopic, entry_of
@@ -11,7 +12,8 @@ _FIRST_WORDS = """\
 # Glossary
 
 The meaning of every figure. `bftrain explain FIGURE` prints the same, and with `--of DIR` the value in that replay. On
-pages, point at a figure. For terms such as *pilot* or *rescale* see [the architecture](architecture.md#words).
+pages, point at a figure. For terms such as *pilot* or *rescale* see
+[the architecture](../explanation/architecture.md#words).
 """
 
 
@@ -24,7 +26,8 @@ def _section(topic: GlossaryTopic) -> Iterator[str]:
     yield from (f"## {topic}", "", "| in files | on pages | meaning |", "|---|---|---|")
     yield from (_row(entry) for entry in GLOSSARY if entry.topic is topic)
     page = next(entry.page for entry in GLOSSARY if entry.topic is topic).removeprefix("docs/")
-    yield from ("", f"See [{page.partition('.')[0]}]({page}).", "")
+    name = page.partition(".")[0].rpartition("/")[2]
+    yield from ("", f"See [{name}]({os.path.relpath(page, 'reference')}).", "")
 
 
 def _row(entry: GlossaryEntry) -> str:

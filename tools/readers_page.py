@@ -1,4 +1,4 @@
-"""Writes the generated part of docs/readers.md: all findings, each reader's columns from its docstring, public sets.
+"""Write the generated part of docs/reference/readers.md: findings, columns of each reader, public sets.
 
 ``python tools/readers_page.py`` writes it again; a test compares the page with the code.
 """
@@ -16,7 +16,7 @@ from bftrain.registry import BUILT_IN
 from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "readers.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "readers.md"
 FIRST_HEADING: Final = "## Findings"
 _ABOUT_FINDINGS: Final = """\
 Each row is used or skipped for a reason: *rows read = used + skipped*, always. `--strict` rejects records with findings

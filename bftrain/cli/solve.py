@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _SOLVER = "exact"
 _NO_TASKS = "there are no tasks: all nodes stay idle"
 _SIDE_BY_SIDE = 4  # solvers shown side by side on a usual screen
-_DESCRIBED = "docs/formats.md describes the problem file"
+_DESCRIBED = "docs/reference/formats.md describes the problem file"
 
 
 @click.command(
     cls=DocumentedCommand,
     example="bftrain solve problem.json --solver all\nbftrain solve problem.json --solver highs --deadline 30s",
-    epilog="docs/objectives.md lists the objectives and how to write your own; docs/formats.md describes the "
-    "problem file. Examples are in examples/problems.",
+    epilog="docs/reference/objectives.md lists the objectives and how to write your own; "
+    "docs/reference/formats.md describes the problem file. Examples are in examples/problems.",
 )
 @click.argument("problem_file", metavar="PROBLEM.json", type=click.File("rb", lazy=True))
 @heading("Problem")

@@ -1,4 +1,4 @@
-"""Admission: which tasks compete, by rules without state. docs/objectives.md compares them."""
+"""Admission: which tasks compete, by rules without state. docs/reference/objectives.md compares them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A new size must repay its cost while it lasts. If rescaling costs ``c`` seconds 
 speed over a horizon of ``sqrt(c * T)`` seconds minimises the total loss from unprofitable and from missed changes
 (the rule of the economic order quantity). So each cost has its own best horizon; instead of the horizon the costs
 are fitted: over one fixed horizon a fitted cost counts as much as the true cost does over its own. The cost of a start
-is fitted to the time that the nodes stay after it. docs/objectives.md has the formulas and their measured
+is fitted to the time that the nodes stay after it. docs/reference/objectives.md has the formulas and their measured
 effects.
 """
 

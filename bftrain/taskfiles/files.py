@@ -74,7 +74,7 @@ def is_own_tasks(path: Path) -> bool:
 
 def toml_records(path: Path) -> Iterator[tuple[str, Record]]:
     """Yield the tasks of a file, each with its place: several as ``[[task]]``, or one at the top level."""
-    document = toml_io.parse(whole_text(path, KIND), str(path), fix="see docs/formats.md for an example")
+    document = toml_io.parse(whole_text(path, KIND), str(path), fix="see docs/reference/formats.md for an example")
     if document and "task" not in document and not any(map(_is_tables, document.values())):
         yield str(path), document
         return

@@ -112,8 +112,10 @@ CURVES_REMEDY: Final = (
 )
 
 BATCH_REMEDY: Final = "write batch = { initial = 128, largest = 4096, noise_scale = 2000 }"
-RESOURCES_REMEDY: Final = "write resources = { cpus = [1, 3, 6], speed = [0.4, 0.9, 1.0] }, or see docs/formats.md"
-SPREAD_REMEDY: Final = "write spread = 0.8, the part of its speed on two hosts or more, or see docs/formats.md"
+RESOURCES_REMEDY: Final = (
+    "write resources = { cpus = [1, 3, 6], speed = [0.4, 0.9, 1.0] }, or see docs/reference/formats.md"
+)
+SPREAD_REMEDY: Final = "write spread = 0.8, the part of its speed on two hosts or more, see docs/reference/formats.md"
 
 
 def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
@@ -307,5 +309,5 @@ def tasks_of(records: Iterable[tuple[str, Mapping[str, Any]]], where: str) -> tu
         places[task.name] = place
         tasks.append(task)
     if not tasks:
-        raise BadInput("holds no task", where=where, fix="see docs/formats.md for the format")
+        raise BadInput("holds no task", where=where, fix="see docs/reference/formats.md for the format")
     return tuple(tasks)

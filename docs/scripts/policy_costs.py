@@ -2,7 +2,7 @@
 
 Objectives and allocators come first, then policies of rounds and sharing policies, in rounds of 300 s with a node a
 task. The log and the tasks are those of ``bftrain demo``; each task belongs to a user named after its model.
-docs/policies.md shows what comes of it. The tasks say no batches, so for ``goodput`` samples are progress.
+docs/reference/policies.md shows what comes of it. The tasks say no batches, so for ``goodput`` samples are progress.
 """  # noqa: INP001 - a script, which belongs to no package
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long policies think, against the number of tasks: python docs/scripts/policy_times.py [--svg FILE].
 
 Every sharing policy, objective and solver of the registry decides on the same problems, of 32 to 2,048 tasks that have
-a past. Prints tables, and draws the picture of docs/performance.md. Parts that are not installed are left out, and
-one that takes longer than a few seconds is not asked about more tasks.
+a past. Prints tables, and draws the picture of docs/explanation/performance.md. Parts that are not installed
+are left out, and a part that takes more than a few seconds gets no larger problem.
 """  # noqa: INP001 - a script, which belongs to no package
 
 from __future__ import annotations

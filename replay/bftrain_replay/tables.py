@@ -1,4 +1,4 @@
-"""The rows and columns of a replay's tables. docs/results.md explains each column."""
+"""The rows and columns of a replay's tables. docs/reference/results.md explains each column."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
 
 
 def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -> None:
-    (diff,) = [block.text for block in page(ROOT / "docs" / "elastic.md").blocks if block.kind == "diff"]
+    (diff,) = [block.text for block in page(ROOT / "docs" / "how-to" / "elastic.md").blocks if block.kind == "diff"]
     versions = {"ddp.py": " -", "elastic.py": " +"}
     for name, signs in versions.items():
         lines = [line[1:] for line in diff.splitlines() if line[:1] in signs]
@@ -76,7 +76,7 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
     done = bftrain("elastic", "check", tmp_path / "ddp.py")
     assert done.code == 3
     assert "it forms a process group of its own" in done.out
-    assert "'From a DDP script' in docs/elastic.md" in " ".join(done.out.split())
+    assert "'From a DDP script' in docs/how-to/elastic.md" in " ".join(done.out.split())
     assert "its last words" not in done.err
     assert max(map(len, (done.out + done.err).splitlines())) <= 100
     done = bftrain("elastic", "check", tmp_path / "elastic.py", "--json")

@@ -22,7 +22,7 @@ from tests.helpers.program import PROGRAM, environment
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
 
-TUTORIALS: Final = ROOT / "docs" / "tutorials"
+GUIDES: Final = ROOT / "docs" / "how-to"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh
@@ -145,7 +145,7 @@ def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest
         try:
             with machines:
                 try:
-                    Reader(typed(page(TUTORIALS / "hooks.md"), moved), tmp_path, cluster.home / "state").read()
+                    Reader(typed(page(GUIDES / "hooks.md"), moved), tmp_path, cluster.home / "state").read()
                 except AssertionError as error:
                     error.add_note(cluster.logs())
                     raise
@@ -176,7 +176,7 @@ def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch:
         try:
             with machines:
                 try:
-                    Reader(typed(page(TUTORIALS / "hooks-pbs.md"), moved), tmp_path, home / "state").read()
+                    Reader(typed(page(GUIDES / "hooks-pbs.md"), moved), tmp_path, home / "state").read()
                 except AssertionError as error:
                     error.add_note(logs())
                     raise

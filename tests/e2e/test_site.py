@@ -32,7 +32,7 @@ def pages(site: Path) -> dict[str, Built]:
 def test_every_page_is_there(pages: dict[str, Built]) -> None:
     written = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in PAGES if ROOT / "docs" in path.parents}
     written |= {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*.ipynb")}
-    made = {"commands/index", *(f"commands/{name}" for name in COMMANDS), *ABOVE.values()}
+    made = {"reference/commands/index", *(f"reference/commands/{name}" for name in COMMANDS), *ABOVE.values()}
     assert {name.removesuffix(".html") for name in pages} == written | made
 
 

@@ -18,10 +18,10 @@ WIDTHS = {"telephone": 360, "laptop": 1280, "screen": 1800}
 LOOKED_AT = (
     "index.html",
     "tutorials/from-sacct-to-report.html",
-    "commands/replay.html",
-    "readers.html",
-    "architecture.html",
-    "adding/index.html",
+    "reference/commands/replay.html",
+    "reference/readers.html",
+    "explanation/architecture.html",
+    "how-to/parts.html",
 )
 # The first page at every width, each other page at one
 LOOKS = [(LOOKED_AT[0], width) for width in WIDTHS] + list(zip(LOOKED_AT[1:], cycle(WIDTHS), strict=False))
@@ -99,9 +99,9 @@ def test_a_page_is_quiet_fits_and_can_be_read(name: str, width: str, browser: Ch
 @pytest.mark.parametrize(
     ("begin", "words", "page"),
     [
-        ("index.html", "preemptible", "commands/import.html"),
-        ("commands/replay.html", "horizon", "formats.html"),
-        ("index.html", "energy", "assess.html"),
+        ("index.html", "preemptible", "reference/commands/import.html"),
+        ("reference/commands/replay.html", "horizon", "reference/formats.html"),
+        ("index.html", "energy", "how-to/assess.html"),
     ],
 )
 def test_the_search_finds_without_a_server(begin: str, words: str, page: str, browser: Chromium, site: Path) -> None:

@@ -1,4 +1,4 @@
-"""What docs/sysadmin.md tells administrators, on a real Slurm."""
+"""What docs/how-to/sysadmin.md tells administrators, on a real Slurm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.slurm import Slurm
 
-PAGE = Path(__file__).parents[2] / "docs" / "sysadmin.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sysadmin.md"
 
 
 @pytest.mark.slurm

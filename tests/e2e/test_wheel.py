@@ -17,7 +17,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = (
-    (ROOT / "docs" / "dependencies.md").read_text().partition("## A wheel for compute nodes")[2].partition("\n## ")[0]
+    (ROOT / "docs" / "how-to" / "install.md")
+    .read_text()
+    .partition("## A wheel for compute nodes")[2]
+    .partition("\n## ")[0]
 )
 BUILD, INSTALL = re.findall(r"```sh\n(.*)\n```", HOW_TO)
 PACKAGES = ("bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", "bftrain_elastic")

@@ -27,7 +27,7 @@ _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
 @click.group(
     cls=DocumentedGroup,
     example="bftrain live --example slurm > site.toml\nbftrain live --config site.toml",
-    epilog="docs/live.md shows how to begin. Ctrl-C or SIGTERM end it in order: "
+    epilog="docs/how-to/live.md shows how to begin. Ctrl-C or SIGTERM end it in order: "
     "tasks save where they are. A second one ends it at once. After any end it goes on where it was.",
 )
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The site's settings.")
@@ -119,7 +119,7 @@ def resume(client: Client, out: Output) -> None:
 @click.command(
     cls=DocumentedCommand,
     example="bftrain api --alerts > bftrain.rules.yml",
-    epilog="docs/api.md shows how to ask. A live run tells its own description at /v1/openapi.json.",
+    epilog="docs/reference/api.md shows how to ask. A live run tells its own description at /v1/openapi.json.",
 )
 @click.option("--openapi", is_flag=True, help="Print the description for programs: OpenAPI 3.1.")
 @click.option("--grafana", is_flag=True, help="Print a dashboard for Grafana, over what /metrics tells Prometheus.")

@@ -1,6 +1,6 @@
 """``bftrain submit``: hand a task to a live run.
 
-A replay reads the same task files: docs/formats.md lists the keys.
+A replay reads the same task files: docs/reference/formats.md lists the keys.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 @click.command(
     cls=DocumentedCommand,
     example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90",
-    epilog="WHAT is a task file (.toml, see docs/live.md), a script that ends in .py, or for --launcher process any "
-    "command. What follows -- goes to the script.",
+    epilog="WHAT is a task file (.toml, see docs/how-to/live.md), a script that ends in .py, or for --launcher process "
+    "any command. What follows -- goes to the script.",
 )
 @click.argument("what", metavar="WHAT")
 @click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
@@ -300,7 +300,7 @@ def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """Read the tasks of a file, each with its place in the file for error messages."""
     records = list(toml_records(path))
     if not records:
-        raise BadInput("holds no task", where=str(path), fix="describe tasks as docs/formats.md shows")
+        raise BadInput("holds no task", where=str(path), fix="describe tasks as docs/reference/formats.md shows")
     return records
 
 

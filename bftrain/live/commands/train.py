@@ -397,7 +397,7 @@ def check(
     out.result([asdict(one) for one in found], lambda: "\n".join(map(_finding_lines, found)))
     if failed_count := sum(not one.ok for one in found):
         what = f"not ready to be resized: {failed_count} of {len(found)} checks failed"
-        raise BadInput(what, where=script.name, fix="docs/elastic.md shows how")
+        raise BadInput(what, where=script.name, fix="docs/how-to/elastic.md shows how")
 
 
 def _finding_lines(finding: ReadinessFinding) -> str:

@@ -57,7 +57,9 @@ def ourselves() -> Caller:
 def require_operator(caller: Caller) -> None:
     """Raise unless the caller is an operator."""
     if not caller.operator:
-        raise NotAllowed(f"'{caller.user}' is no operator", fix="ask the user who runs it, or see docs/security.md")
+        raise NotAllowed(
+            f"'{caller.user}' is no operator", fix="ask the user who runs it, or see docs/explanation/security.md"
+        )
 
 
 def check_weight(caller: Caller, weight: float, most: float) -> None:

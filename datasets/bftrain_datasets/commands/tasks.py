@@ -49,7 +49,7 @@ def command() -> None:
     example="bftrain tasks generate -o tasks.toml --kind mix --count 50\n"
     "bftrain tasks generate -o tasks.toml --kind trials --profile vgg16",
     epilog="The jobs of a cluster have Gavel's distributions, set by the options from --gangs on. Each property "
-    "has a random stream of its own: changing one option leaves the rest unchanged. See docs/workloads.md.",
+    "has a random stream of its own: changing one option leaves the rest unchanged. See docs/how-to/workloads.md.",
 )
 @heading("Tasks")
 @task_output

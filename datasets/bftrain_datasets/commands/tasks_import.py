@@ -43,7 +43,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @click.command(
     cls=DocumentedCommand,
     example="bftrain tasks import gavel.trace --speeds table.json -o tasks.toml",
-    epilog="docs/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
+    epilog="docs/how-to/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
 )
 @click.argument(
@@ -231,7 +231,9 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bo
         "sources": found.sources,
     }
     if found.objective is None:
-        out.warn("Os is neither samples/s nor speedup: the task file has no place for it, see docs/objectives.md")
+        out.warn(
+            "Os is neither samples/s nor speedup: the task file has no place for it, see docs/reference/objectives.md"
+        )
     if found.unused:
         out.warn(f"not used: {', '.join(found.unused)}")
     if min(moments) < 0:

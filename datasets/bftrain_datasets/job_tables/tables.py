@@ -201,7 +201,9 @@ class JsonTable:
         if any(isinstance(value, dict) and "0" in value for _, record in self._first[:1] for value in record.values()):
             raise BadInput("JSON by columns", where=file.where, fix="write one object a row: orient='records'")
         if not names:
-            raise BadInput("JSON without records of jobs", where=file.where, fix="see docs/readers.md, tables of jobs")
+            raise BadInput(
+                "JSON without records of jobs", where=file.where, fix="see docs/reference/readers.md, tables of jobs"
+            )
 
     def sample(self) -> Mapping[str, Sequence[Any]]:
         """Return the first rows, column by column."""

@@ -28,7 +28,7 @@ from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 
 COLUMNS: Final = ("time", "node", "state")
 KIND_COLUMN: Final = "kind"  # an optional fourth column
-REMEDY: Final = "the columns are time, node and state, and kind where nodes differ; docs/formats.md describes them"
+REMEDY: Final = "the columns are time, node, state and, where nodes differ, kind: see docs/reference/formats.md"
 TIME_REMEDY: Final = "times are seconds since 1970-01-01 UTC, such as 1612915732.0"
 _STATES: Final = {word: NodeState(number) for number, word in enumerate(STATE_WORDS)}
 

@@ -60,7 +60,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"incomplete JSON: {error}", where=file.name, fix="fetch the file again") from error
     if not isinstance(document, dict):
-        raise BadInput("not written by OAR: no object with jobs", where=file.name, fix="see docs/readers.md")
+        raise BadInput("not written by OAR: no object with jobs", where=file.name, fix="see docs/reference/readers.md")
     # Record the machine's nodes, if the Gantt chart lists them, and the node of each resource
     hosts_of: dict[str, str] = {}
     resources = document.get(RESOURCES)

@@ -46,7 +46,7 @@ class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures that ``bftrain schedule`` prints; docs/schedule.md explains each."""
+    """The figures that ``bftrain schedule`` prints; docs/how-to/schedule.md explains each."""
 
     policy: str
     estimates: str
@@ -232,8 +232,8 @@ class CampaignFigures:
 def figures(schedule: JobSchedule) -> CampaignFigures:
     """Return the figures of the campaigns. Refused jobs belong to no campaign.
 
-    The bound is that of OStrich (docs/schedule.md has the proof): a campaign waits for the remaining work of its user
-    and for its own, each as often as there are rivals; for one running job; and for its own longest job.
+    The bound is that of OStrich (docs/how-to/schedule.md has the proof): a campaign waits for the remaining work
+    of its user and for its own, each as often as there are rivals; for one running job; and for its own longest job.
     """
     campaigns, count = schedule.campaigns, len(schedule.campaigns)
     taken = np.isfinite(schedule.first_planned_s)  # submitted jobs, without refused ones

@@ -1,4 +1,4 @@
-"""Outputs: a schedule as tables and files in one folder. docs/schedule.md describes each column.
+"""Outputs: a schedule as tables and files in one folder. docs/how-to/schedule.md describes each column.
 
 The same inputs lead to the same bytes, except for measured times (:data:`MEASURED`) in ``summary.json``, which its
 ``figures_sha256`` excludes.

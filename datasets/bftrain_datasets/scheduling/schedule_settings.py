@@ -1,4 +1,4 @@
-"""Settings of a simulated main scheduler. The same settings and log lead to the same figures (docs/schedule.md)."""
+"""Settings of a simulated main scheduler (docs/how-to/schedule.md). The same settings and log give the same figures."""
 
 from __future__ import annotations
 

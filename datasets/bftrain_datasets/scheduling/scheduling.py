@@ -95,7 +95,7 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     except Exception as error:
         raise BadInput(f"cannot be created: {described(error)}", where=where) from error
     if not isinstance(made, QueuePolicy):
-        fix = "define a class with name and starts(cluster), which docs/schedule.md describes"
+        fix = "define a class with name and starts(cluster), which docs/how-to/schedule.md describes"
         raise BadInput(f"returned a {type(made).__name__}, not a policy", where=where, fix=fix)
     return made
 

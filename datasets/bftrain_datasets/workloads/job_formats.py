@@ -173,7 +173,7 @@ _COLUMNS: Final = {
     "gpus": ("gpus", "num_gpus", "num_gpu", "gpu_num"),
 }
 _BLOX_HEADER: Final = ("job_id", "arrival_s", "duration_s", "gpus")
-_REMEDY: Final = "use a header such as job_id,arrival_s,duration_s,gpus; docs/workloads.md lists the known names"
+_REMEDY: Final = "use a header such as job_id,arrival_s,duration_s,gpus; docs/how-to/workloads.md lists the known names"
 _OPTIONAL: Final = {
     "id": ("job_id", "jobid", "id"),
     # Some tables have only a virtual cluster as the owner of a job

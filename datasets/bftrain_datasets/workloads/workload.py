@@ -100,7 +100,7 @@ def import_workload(
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
         first = f"; first at {tally.refused[0].where}: {tally.refused[0].what}" if tally.refused else ""
         raise BadInput(
-            f"no row becomes a task: {reasons}{first}", where=source.name, fix="docs/workloads.md explains each reason"
+            f"no row becomes a task: {reasons}{first}", where=source.name, fix="see docs/how-to/workloads.md"
         )
     begin_s = _begin(tasks, options.begin_s, source.name)
     tasks = _in_order(tasks, begin_s, tally)

@@ -30,7 +30,7 @@ _FALLING: Final = 0.02  # relative: what a loss may rise by chance
 _POLL_S: Final = 0.02
 _COMPARED: Final = 3  # steps that must be compared before workers are said to do the same
 
-RUN: Final = "put the training into run(state, train), as docs/elastic.md shows"
+RUN: Final = "put the training into run(state, train), as docs/how-to/elastic.md shows"
 REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_elastic import report"
 COMMIT: Final = "call state.commit() where it is safe to stop, best after each step"
 GO_ON: Final = "start train() at the position in the state, not at 0: while state.position < STEPS"
@@ -53,7 +53,7 @@ TOGETHER: Final = {  # what exchanges the gradients and divides the data, by the
 }
 OWN_GROUP: Final = "it forms a process group of its own, but with this launcher bftrain forms the groups"
 OWN_GROUP_FIX: Final = (
-    "change it as 'From a DDP script' in docs/elastic.md shows, or run it unchanged with --backend torchrun"
+    "change it as 'From a DDP script' in docs/how-to/elastic.md shows, or run it unchanged with --backend torchrun"
 )
 _OWN_GROUP_SIGNS: Final = (
     *("never called", "process group twice", "using env:// rendezvous: environment variable"),

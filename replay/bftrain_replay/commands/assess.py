@@ -47,7 +47,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     cls=DocumentedCommand,
     example="bftrain assess sacct.txt events.txt --nodes n[001-064] --handback-delay 30s\n"
     "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
-    epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/assess.md explains the figures.",
+    epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/how-to/assess.md explains the figures.",
 )
 @click.argument("files", nargs=-1, required=True, type=InputFile())
 @heading("What it is worth")

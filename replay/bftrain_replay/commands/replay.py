@@ -82,7 +82,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "bftrain replay log.npz --tasks tasks.toml --window last-2w -o fortnight",
     epilog="Without --tasks LOG is replayed against identical trials, more than its idle nodes can do. "
     "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
-    "docs/results.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
+    "docs/reference/results.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
 )
 @click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
 @heading("Needed first")

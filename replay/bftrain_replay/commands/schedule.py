@@ -67,7 +67,8 @@ MOST_NAMED: Final = 5  # refused jobs that are named one by one
     example="bftrain schedule archive.swf -o schedule\n"
     "bftrain schedule archive.swf --policy easy --window 0..604800 -o week",
     epilog="DIR gets idle.npz (the derived log), schedule.swf, summary.json, config.toml and the tables jobs, "
-    "campaigns, users and utilisation; docs/schedule.md explains them. Ctrl-C ends it early and keeps what is done.",
+    "campaigns, users and utilisation; docs/how-to/schedule.md explains them. Ctrl-C stops early and "
+    "keeps the results.",
 )
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @heading("Result")
@@ -134,7 +135,7 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
     aside = result.workload.rows.aside
     if aside:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(aside.items()))
-        yield f"rows set aside: {counts}; docs/readers.md explains each"
+        yield f"rows set aside: {counts}; docs/reference/readers.md explains each"
     if any(each.name == "missing_field" for each in result.workload.findings):
         yield "no job names its user: shares, campaigns and estimates take all for one user's"
     unknown = result.workload.unknown_shares

@@ -149,7 +149,7 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
     cls=DocumentedCommand,
     example="bftrain sweep sweep.toml --dry-run -o sweep\nbftrain sweep sweep.toml -o sweep --jobs 8",
     epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl, which holds what is done. "
-    "docs/sweeps.md describes SPEC.toml. Ctrl-C keeps what is done; the same command goes on.",
+    "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps what is done; the same command goes on.",
 )
 @click.argument("spec", metavar="SPEC.toml", type=_spec, shell_complete=TOML_FILES)
 @heading("Result")

@@ -43,7 +43,7 @@ class Comparison(ShortRepr, ComparedReplays):
         return f"comparison of {' | '.join(self.labels)}", {**first, "figures": f"{len(self.figures):,}"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything for programs (docs/programs.md)."""
+        """Return everything for programs (docs/reference/programs.md)."""
         return {
             "replays": [
                 {

@@ -1,4 +1,4 @@
-"""Figures of a run by task and by kind of nodes, in few numbers. docs/results.md explains each."""
+"""Figures of a run by task and by kind of nodes, in few numbers. docs/reference/results.md explains each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The vocabulary of published experiments: figures, their points, and published values.
 
 An experiment writes its input files and returns figures. A point of a figure is a point of a sweep: a set of options
-as in a sweep file (docs/sweeps.md). :mod:`running` runs all points as one sweep, so finished points are never repeated.
+as in a sweep file (docs/how-to/sweeps.md). :mod:`running` runs all points as one sweep and repeats none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Stretch of campaigns in a run under any admission, and a bound by the virtual schedule.
 
-A campaign is a set of tasks that a user submits together (docs/objectives.md). In the virtual schedule, the node-time
-that tasks really held is shared among all users whose campaigns had not got theirs yet. Everything is computed from the
-tables of a run, so runs with different admissions can be compared. docs/results.md explains each figure.
+A campaign is a set of tasks that a user submits together (docs/reference/objectives.md). In the virtual schedule, the
+node-time that tasks really had is shared among all users with unserved campaigns. Everything is
+computed from the tables of a run, so runs with different admissions can be compared.
+docs/reference/results.md explains each figure.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ import msgspec
 
 from bftrain.errors import UnknownName, fold, near
 
-_RESULTS: Final = "docs/results.md"
-_FAIR: Final = "docs/results.md#how-long-and-how-fair"
-_YARDSTICKS: Final = "docs/semantics.md#yardsticks"
-_NODE_TIME: Final = "docs/semantics.md#node-time"
-_ROUNDS: Final = "docs/rounds.md"
-_ASSESS: Final = "docs/assess.md"
+_RESULTS: Final = "docs/reference/results.md"
+_FAIR: Final = "docs/reference/results.md#how-long-and-how-fair"
+_YARDSTICKS: Final = "docs/explanation/semantics.md#yardsticks"
+_NODE_TIME: Final = "docs/explanation/semantics.md#node-time"
+_ROUNDS: Final = "docs/how-to/rounds.md"
+_ASSESS: Final = "docs/how-to/assess.md"
 
 
 class GlossaryTopic(StrEnum):

@@ -30,7 +30,7 @@ RESAMPLES: Final = 2000
 SEED: Final = 0
 PERCENTILES: Final = (5.0, 50.0, 95.0)
 _WEEKS_AT_LEAST: Final = 4
-FEW: Final = 10  # blocks or seeds: with fewer an interval is too narrow, docs/sweeps.md says by how much
+FEW: Final = 10  # blocks or seeds: with fewer an interval is too narrow, docs/how-to/sweeps.md says by how much
 _LEAST_BLOCK: Final = 0.5  # of a block; a shorter rest at the end joins the block before
 
 

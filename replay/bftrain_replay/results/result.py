@@ -232,7 +232,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def decisions_frame(self) -> DataFrame:
-        """Return the table of decisions as a DataFrame (docs/results.md explains its columns)."""
+        """Return the table of decisions as a DataFrame (docs/reference/results.md explains its columns)."""
         return self._frame("decisions")
 
     def tasks_frame(self) -> DataFrame:

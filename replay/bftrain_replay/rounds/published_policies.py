@@ -31,7 +31,7 @@ def setting(name: str, given: float | str, *, at_most: float = math.inf, above: 
     """Return a number that is set in a policy; raise unless it is at least 0 and in these bounds."""
     if isinstance(given, str) or not (0.0 <= given <= at_most and given > above):
         limit = "above 0" if above == 0.0 else f"from 0 to {at_most:g}" if at_most < math.inf else "of at least 0"
-        raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/rounds.md")
+        raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/how-to/rounds.md")
     return given
 
 

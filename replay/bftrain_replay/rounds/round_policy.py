@@ -549,7 +549,7 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     where = f"policy '{name}'"
     file, attribute = parts.split_name(name)
     found = _registered(name) if file is None else parts.load_from_file(file, attribute, where)
-    fix = "define a class with name and priorities(contenders), which docs/rounds.md describes"
+    fix = "define a class with name and priorities(contenders), which docs/how-to/rounds.md describes"
     found = parts.with_settings(found, settings.policy, where)
     found = parts.policy_of(found, RoundPolicy | SharingPolicy, where, fix)
     if isinstance(found, SharingPolicy):

@@ -1,4 +1,4 @@
-"""Result of a run in rounds: figures and tables. docs/rounds.md explains each."""
+"""Result of a run in rounds: figures and tables. docs/how-to/rounds.md explains each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of rounds. With these and the same cluster and tasks, every figure repeats (docs/rounds.md)."""
+"""Settings of rounds. With these and the same cluster and tasks, every figure repeats (docs/how-to/rounds.md)."""
 
 from __future__ import annotations
 

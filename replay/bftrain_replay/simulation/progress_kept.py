@@ -1,6 +1,6 @@
 """The ways to keep a task's progress: by the task's own settings, in memory, or in checkpoints on disk.
 
-docs/semantics.md has the rules with their formulas ("How progress is kept").
+docs/explanation/semantics.md has the rules with their formulas ("How progress is kept").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEMORY: Final = "memory"
 DISK: Final = "disk"
 TASK: Final = "task"
 FORMS: Final = "memory, memory:SECONDS, disk:SECONDS or task"
-SAVE_PERIOD_S: Final = 60.0  # between saves on disk, of elastic training; docs/semantics.md says where it comes from
+SAVE_PERIOD_S: Final = 60.0  # between saves on disk in elastic training: docs/explanation/semantics.md
 
 
 @dataclass(frozen=True, slots=True)

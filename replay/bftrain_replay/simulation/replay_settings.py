@@ -35,7 +35,7 @@ _LARGEST_ERROR: Final = 10.0  # speeds stay finite
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a replay. With these and the same log and tasks, every figure repeats (docs/semantics.md).
+    """Settings of a replay. With these and the same log and tasks, figures repeat (docs/explanation/semantics.md).
 
     ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
     machine to machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override those of every task, and

@@ -1,8 +1,8 @@
 """Rules of a simulation: how time passes, how tasks advance, and when decisions take effect.
 
-The published rules are implemented to the letter, so that old results can be compared with new ones; docs/semantics.md
-has their formulas. Between events nothing is noticed: a task that completes keeps its nodes until the next event, and
-its work meanwhile is lost.
+The published rules are implemented to the letter, so that old results can be compared with new ones.
+docs/explanation/semantics.md has their formulas. Between events nothing is noticed:
+a task that completes keeps its nodes until the next event, and its work meanwhile is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress of a task between decisions, and the costs of rescaling and preemption.
 
-docs/semantics.md has the rules with their formulas. A task is updated only when its size changes, when it finishes and
-at the end, so its cost does not depend on the number of other events.
+docs/explanation/semantics.md has the rules with their formulas. A task is updated only when its size changes,
+when it finishes and at the end, so its cost does not depend on the number of other events.
 """
 
 from __future__ import annotations

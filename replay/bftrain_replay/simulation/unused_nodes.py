@@ -1,4 +1,4 @@
-"""Unused nodes: why nodes that a decision left over do not work (docs/semantics.md), by kind if nodes have kinds."""
+"""Unused nodes: why they do not work (docs/explanation/semantics.md), by kind if nodes have kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of a sweep file, described in docs/sweeps.md.
+"""The content of a sweep file, described in docs/how-to/sweeps.md.
 
 The file is checked as a whole before any work is done: every error names the line and the key.
 """

@@ -1,7 +1,7 @@
 """The table of a sweep: one row for each point: swept options, then all figures, then times of a clock.
 
-The columns before the times have the same bytes in any place and order of the passes. docs/sweeps.md explains each
-column.
+The columns before the times have the same bytes in any place and order of the passes. docs/how-to/sweeps.md explains
+each column.
 """
 
 from __future__ import annotations

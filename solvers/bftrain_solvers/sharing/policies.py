@@ -1,4 +1,4 @@
-"""Sharing policies, each with its objective. docs/policies.md has the formulas."""
+"""Sharing policies, each with its objective. docs/reference/policies.md has the formulas."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.unit.core import plugins
 
 DAY = 1_700_000_000
 HEADER = "JobID|Start|End|NodeList|State|Partition\n"
-ROWS = Path(__file__).parents[2] / "data" / "public_jobs"  # as published; docs/readers.md names the sources
+ROWS = Path(__file__).parents[2] / "data" / "public_jobs"  # as published; docs/reference/readers.md names the sources
 
 
 def job(number: int, start: int, end: int, nodes: str) -> str:

@@ -26,7 +26,7 @@ NAMES = {"solver": "first-served", "reader": "tiny", "scheduler": "oar"}
 def _installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Install the examples, with the entry points that their pages show."""
     for port, name in NAMES.items():
-        page = (ROOT / "docs" / "adding" / f"{port}.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "how-to" / f"{port}.md").read_text(encoding="utf-8")
         code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
         (attribute,) = re.findall(rf"bftrain\.{port}\"\]\n{name} = \"my_package\.\w+:?(\w*)\"$", page, re.MULTILINE)
         plugins.install(monkeypatch, tmp_path, f"example_of_a_{port}", code, {f"{port}.{name}": attribute})

@@ -56,8 +56,8 @@ def test_links_lead_somewhere_and_pictures_have_words(path: Path) -> None:
     [
         ("LICENSE", False),
         ("docs", True),
-        ("docs/events.md#actions", False),
-        ("docs/events.md#nothing", True),
+        ("docs/reference/events.md#actions", False),
+        ("docs/reference/events.md#nothing", True),
         ("../..", True),
         ("https://example.org/a?b#c", False),
         ("http://example.org", True),
@@ -90,7 +90,7 @@ def test_the_guide_lists_all_comments_for_pages() -> None:
 
 
 def test_every_file_that_the_architecture_names_exists() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     rooms = [ROOT, ROOT / "bftrain", *(ROOT.glob("*/bftrain_*"))]
     named = set(re.findall(r"`([\w/]+/\w+\.py)`", text))
     assert named

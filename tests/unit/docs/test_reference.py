@@ -28,9 +28,10 @@ from tools import readers_page
 from tools.command_pages import command_pages
 
 DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
 COMMAND_PAGES = command_pages()
-PROGRAMS = (DOCS / "programs.md").read_text(encoding="utf-8")
-API = (DOCS / "api.md").read_text(encoding="utf-8")
+PROGRAMS = (REFERENCE / "programs.md").read_text(encoding="utf-8")
+API = (REFERENCE / "api.md").read_text(encoding="utf-8")
 
 
 def names_in(page: str) -> set[str]:
@@ -39,7 +40,7 @@ def names_in(page: str) -> set[str]:
 
 
 def plain(text: str) -> str:
-    return re.sub(r"\\(.)|`", r"\1", re.sub(r"\[(.*?)\]\(\.\./\1\.md\)", r"docs/\1.md", text))
+    return re.sub(r"\\(.)|`", r"\1", re.sub(r"\[(.*?)\]\(\.\./\.\./\1\.md\)", r"docs/\1.md", text))
 
 
 @pytest.mark.parametrize("path", [path for path, command in every_command() if not only_a_group(command)], ids=" ".join)
@@ -126,14 +127,14 @@ def test_every_reader_lists_its_columns_and_reads_them(name: str) -> None:
 @pytest.mark.parametrize(
     ("port", "page"),
     [
-        ("objective", "policies.md"),
-        ("objective", "objectives.md"),
-        ("solver", "objectives.md"),
-        ("rounds", "policies.md"),
-        ("rounds", "rounds.md"),
-        ("sharing", "policies.md"),
-        ("queue_policy", "schedule.md"),
-        ("launcher", "adding/launcher.md"),
+        ("objective", "reference/policies.md"),
+        ("objective", "reference/objectives.md"),
+        ("solver", "reference/objectives.md"),
+        ("rounds", "reference/policies.md"),
+        ("rounds", "how-to/rounds.md"),
+        ("sharing", "reference/policies.md"),
+        ("queue_policy", "how-to/schedule.md"),
+        ("launcher", "how-to/launcher.md"),
     ],
 )
 def test_every_part_is_on_its_page(port: str, page: str) -> None:
@@ -152,7 +153,7 @@ def test_every_column_of_the_tables_is_documented(
     for name in ("rounds", "schedule"):
         tables = {path: next(csv.reader(path.read_text().splitlines())) for path in Path(name).glob("*.csv")}
         assert len(tables) > 1
-        assert {path.name: set(columns) - names_in(f"{name}.md") for path, columns in tables.items()} == {
+        assert {path.name: set(columns) - names_in(f"how-to/{name}.md") for path, columns in tables.items()} == {
             path.name: set() for path in tables
         }
 
@@ -179,7 +180,7 @@ async def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "kind"), [("event", Event), ("action", Action)])
 def test_every_example_line_of_events_is_read_and_every_type_has_one(key: str, kind: type) -> None:
-    text = (DOCS / "events.md").read_text(encoding="utf-8")
+    text = (REFERENCE / "events.md").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.startswith(f'{{"{key}"')]
     assert {type(wire.decode(line, kind, where=line)) for line in lines} == set(get_args(kind))
     assert [cause for cause in Cause if f"`{cause}`" not in text] == []
@@ -190,7 +191,7 @@ def test_every_example_line_of_events_is_read_and_every_type_has_one(key: str, k
 
 def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
     script = runpy.run_path(str(DOCS / "scripts" / "policy_costs.py"))
-    page = (DOCS / "policies.md").read_text(encoding="utf-8")
+    page = (REFERENCE / "policies.md").read_text(encoding="utf-8")
     result = script["replayed"]("throughput")
     for row in (
         script["row"]("throughput", result, result.harvested_samples),
@@ -203,7 +204,7 @@ def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
 def test_the_errors_of_the_model_of_batches_are_those_on_the_page() -> None:
     model = runpy.run_path(str(DOCS / "scripts" / "batch_model.py"))
     row = model["row"](site_data("profiles") / "adaptdl_bert_scalability.csv")
-    assert f"| {' | '.join(row)} |\n" in (DOCS / "policies.md").read_text(encoding="utf-8")
+    assert f"| {' | '.join(row)} |\n" in (REFERENCE / "policies.md").read_text(encoding="utf-8")
 
 
 def test_the_citation_names_this_version_in_its_format() -> None:
@@ -215,7 +216,7 @@ def test_the_citation_names_this_version_in_its_format() -> None:
 def test_every_dependency_and_extra_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    explained = (DOCS / "dependencies.md").read_text(encoding="utf-8")
+    explained = (DOCS / "how-to" / "install.md").read_text(encoding="utf-8")
     wanted = [requirement for extra in (project["dependencies"], *extras.values()) for requirement in extra]
     packages = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in wanted} - {"bftrain"}
     assert [name for name in packages if not re.search(rf"\b{re.escape(name)}\b", explained)] == []

@@ -13,7 +13,7 @@ import pytest
 
 from bftrain_elastic import Reporter, finish
 
-REPORT_FILE, SIZE = "BFTRAIN_REPORT_FILE", "BFTRAIN_SIZE"  # as docs/elastic.md has them
+REPORT_FILE, SIZE = "BFTRAIN_REPORT_FILE", "BFTRAIN_SIZE"  # as docs/how-to/elastic.md has them
 SCRIPT = "from bftrain_elastic import report; [report(samples=32, loss=1 / step) for step in range(1, 4)]"
 
 

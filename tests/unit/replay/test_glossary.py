@@ -7,4 +7,4 @@ from tools.glossary_page import glossary_page
 
 
 def test_the_page_of_the_documents_is_made_from_it() -> None:
-    assert (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8") == glossary_page()
+    assert (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8") == glossary_page()

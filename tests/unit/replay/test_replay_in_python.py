@@ -15,7 +15,7 @@ from bftrain import BadInput, CompetingTask, UsageError, generate_log, generate_
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, task
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "results.md").read_text(encoding="utf-8")
 LOG = log_of((0.0, "abcd", ""), (100.0, "", "b"), (120.0, "e", "c"), end_s=300.0)
 TASKS = [task("x", work_samples=2500.0, start_cost_s=7.0), task("y", rate=(5.0, 9.0, 12.0), submit_s=50.0)]
 
@@ -132,7 +132,7 @@ def test_a_page_and_pictures_are_those_of_the_command(tmp_path: Path) -> None:
 def test_the_example_in_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT, flags=re.DOTALL)
     names: dict[str, object] = {}
-    exec(compile(code, "docs/results.md", "exec"), names)  # noqa: S102 - the example is ours
+    exec(compile(code, "docs/reference/results.md", "exec"), names)  # noqa: S102 - the example is ours
     said = capsys.readouterr().out
     assert "with equal shares" in said
     assert "seconds, until a node changes hands" in said

@@ -1,4 +1,4 @@
-"""Each rule of docs/semantics.md with numbers that can be checked by hand."""
+"""Each rule of docs/explanation/semantics.md with numbers that can be checked by hand."""
 
 from __future__ import annotations
 
