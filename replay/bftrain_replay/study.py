@@ -68,7 +68,8 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
         if self.fixed is not None:
             return None
         assumed = progress_kept.in_short(ReplaySettings.progress_in(self.result.settings))
-        found = headline_of(self.result.summary(), self.doubts, assumed)
+        cap = self.result.settings.max_tasks
+        found = headline_of(self.result.summary(), self.doubts, assumed, capped=len(self.tasks) > cap)
         how_far = headline.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
         return replace(found, sentence=f"{how_far}{found.sentence}")
 
@@ -120,16 +121,18 @@ def study(
     objective: Objective | None = None,
     watch: Watch | None = None,
     calls: StudyCalls | None = None,
+    quick: bool = False,
 ) -> ReplayStudy:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as references.
 
     ``baseline`` names a second solver to replay with; ``objective`` replaces that of the settings. Parts that were
     checked already replace all three. Once ``watch`` returns false, the present replay ends and the others are left
-    out. Passes on a long log run side by side in processes of their own if there is more than one processor, so that
+    out. ``quick`` leaves out the proven bound of tasks that differ. Passes on a long log run side by side in processes
+    of their own if there is more than one processor, so that
     ``watch`` is called for each in turn.
     """
     parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
-    passes = StudyPasses(log, tasks, parts, watch)
+    passes = StudyPasses(log, tasks, parts, watch, quick=quick)
     check_kinds(log, tasks)
     if calls is not None:
         for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):

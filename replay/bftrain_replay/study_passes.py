@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import asdict
 from msgspec.structs import replace as changed
 
 from bftrain.assembly import build_harvester
@@ -19,6 +20,7 @@ from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
 from bftrain_replay.reference.fluid_shares import FluidShares
+from bftrain_replay.reference.harvest_bound import harvest_bound
 from bftrain_replay.reference.ideal_cluster import IdealCluster, ideal
 from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
@@ -34,6 +36,7 @@ Watch = Callable[[str, float, int], bool]
 IDEAL: Final = "ideal"
 DEDICATED: Final = "dedicated pool"
 BASELINE: Final = "baseline"
+_CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
 MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
 
 
@@ -48,8 +51,10 @@ class StudyPasses:
         watch: Watch | None = None,
         *,
         gauges: Callable[[], QueueWatcher] | None = None,
+        quick: bool = False,
     ) -> None:
         self.log = log
+        self._quick = quick
         self._gauges = gauges
         self.tasks = tuple(tasks)
         self._chosen = select(log, parts.settings)
@@ -165,7 +170,15 @@ class StudyPasses:
             dedicated_nodes=dedicated_nodes(self.part),
             dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
             ceiling_samples=ceiling.harvested_samples,
+            **self._bound(),
         )
+
+    def _bound(self) -> dict[str, float | None]:
+        """Return the proven bound for the tasks that may compete."""
+        capped = self._settings.admission.partition(",")[0] in _CAPPED
+        most = self._settings.max_tasks if capped else len(self.tasks)
+        found = harvest_bound(self.part, self.tasks, most, mixed=not self._quick)
+        return asdict(found) if found is not None else {}
 
     def _pass(
         self,

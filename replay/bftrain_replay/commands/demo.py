@@ -71,7 +71,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
         wanted, cached = not quick, not no_cache
         table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=wanted, cached=cached)
         early = EarlyWriter(result, source, replay_folder.CSV)
-        study = table.added_to(replay(log, tasks, settings, _BASELINE, out, main_done=early.write))
+        study = table.added_to(replay(log, tasks, settings, _BASELINE, out, main_done=early.write, quick=quick))
         from bftrain_replay.drawing import vega  # only now: the replays run without what draws
 
         lacking = vega.lacking()

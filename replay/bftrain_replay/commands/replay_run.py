@@ -90,6 +90,8 @@ def replay(
     baseline: str,
     out: Output,
     main_done: Callable[[ReplayStudy], None] = lambda _: None,
+    *,
+    quick: bool = False,
 ) -> ReplayStudy:
     """Replay a log with progress; print warnings at once, and call ``main_done`` as ``study`` does."""
     from bftrain_replay.study import StudyCalls, study
@@ -102,7 +104,7 @@ def replay(
 
     with watched(out, log.span_s) as watch:
         calls = StudyCalls(warn=warn, main_done=main_done)
-        done = study(log, tasks, settings, baseline=baseline, watch=watch, calls=calls)
+        done = study(log, tasks, settings, baseline=baseline, watch=watch, calls=calls, quick=quick)
     print_warnings(done.result, out, shown)
     return done
 

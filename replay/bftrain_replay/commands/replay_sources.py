@@ -64,7 +64,9 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     study, written = replay_run.run_into(
         folder,
         source,
-        lambda main_done: table.added_to(replay_run.replay(events, specs, parts, baseline, out, main_done)),
+        lambda main_done: table.added_to(
+            replay_run.replay(events, specs, parts, baseline, out, main_done, quick=asked.quick)
+        ),
         asked,
     )
     if workload is not None and workload_ran_dry(study):

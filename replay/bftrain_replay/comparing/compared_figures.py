@@ -206,7 +206,7 @@ def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, Compa
     # Shares of what the same tasks do elsewhere, which depends on the objective, and is little where tasks run out
     lacking = [ran_out(each) for each in summaries]
     ranked = not any(lacking) and len({each.objective for each in summaries}) == 1
-    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling"):
+    for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling", "harvested_of_bound"):
         row = _read(FIGURE_OF[name], summaries)
         if row is not None:
             marks = [mark_of(each, tasks_ran_out=short) for each, short in zip(row.amounts, lacking, strict=True)]

@@ -69,7 +69,7 @@ class ConcaveSpeeds:
         self._curve, self._smallest, self._largest = curve, smallest, largest
         self._by_count: dict[int, ConcaveSpeed | None] = {}  # where it is not the whole
         points = self._points(largest)
-        self._whole = _hull(points)
+        self._whole = concave_hull(points)
         #: Numbers of nodes between which a size counts that does not where there are more
         self._bends = () if self._whole is None else tuple(_bends(points, self._whole))
         self.possible = most >= smallest and self.within(most) is not None
@@ -87,7 +87,7 @@ class ConcaveSpeeds:
         if count not in self._by_count:
             if len(self._by_count) == _KEPT:
                 self._by_count.clear()
-            self._by_count[count] = _hull(self._points(min(self._largest, count)))
+            self._by_count[count] = concave_hull(self._points(min(self._largest, count)))
         return self._by_count[count]
 
     def speed(self, part: float, count: int) -> float:
@@ -132,7 +132,7 @@ class ConcaveSpeeds:
         return [(float(size), self._curve.speed(size)) for size in sorted({self._smallest, largest, *between})]
 
 
-def _hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
+def concave_hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
     """Return the concave hull; drop sizes below a line between two others, and those no faster than a smaller one."""
     kept: list[_Point] = [(0.0, 0.0)]
     for point in points:

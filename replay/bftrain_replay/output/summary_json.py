@@ -24,8 +24,11 @@ from bftrain_replay.study import ReplayStudy
 
 # Measured by a real clock, so different in every run
 MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
-# What is not part of the figures' sum: these, what --quick leaves out, and their descriptions in words
-_NOT_SUMMED: Final = MEASURED | {"sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful"}
+# Not part of the figures' sum: these, figures of the inputs alone or left out by --quick, and descriptions in words
+_NOT_SUMMED: Final = MEASURED | {
+    "sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful",
+    "bound_samples", "one_each_samples",
+}  # fmt: skip
 
 
 def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:

@@ -97,6 +97,22 @@ GLOSSARY: Final = (
         ),
         ("harvested_of_ceiling", "the harvest, as a share of the harvest without costs", "harvested / ceiling_samples"),
         (
+            "harvested_of_bound",
+            (
+                "the harvest, as a share of a proven bound: no scheduler does more samples with at most max_tasks tasks"
+                " at a time, not even one that knows the future"
+            ),
+            "harvested / bound_samples",
+            "proven bound",
+            "bound_samples",
+        ),
+        (
+            "harvested_of_one_each",
+            "the harvest, as a share of that of identical tasks without costs, one on each idle node",
+            "harvested / one_each_samples",
+            "one_each_samples",
+        ),
+        (
             "doubtful_share",
             (
                 "the share of idle node-time that the records do not prove: it may be downtime, or work of jobs "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +39,7 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
 RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
 _SEEN_IN_U: Final = 0.05  # of the nodes that were idle on average: the sentence says what U compares with
+_SEEN_CAP: Final = 0.01  # of the harvest with one task per node: a smaller cost of the cap is not mentioned
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
 ABOVE: Final = "no bound"
 _ABOVE_FROM: Final = 1.0005  # less would be shown as 100.0 %
@@ -74,8 +75,12 @@ class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
     decided: str = ""
 
 
-def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assumed: str = "") -> HarvestHeadline:
+def headline_of(
+    figures: ReplaySummary, doubts: IdleDoubts | None = None, assumed: str = "", *, capped: bool = False
+) -> HarvestHeadline:
     """Return the headline of a replay's figures, with the doubts about the log and the assumption on progress.
+
+    ``capped``: there were more tasks than may compete.
 
     >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
     >>> from bftrain_replay.study import study
@@ -101,11 +106,28 @@ def headline_of(figures: ReplaySummary, doubts: IdleDoubts | None = None, assume
         tasks_ran_out=ran_out(figures),
         assumed=assumed,
         doubtful_share=doubts.share if doubts is not None else None,
-        caveats=(*(doubts.caveats if doubts is not None else ()), *([words(NO_BOUND)] if u_above_100(figures) else [])),
+        caveats=(
+            *(doubts.caveats if doubts is not None else ()),
+            *([words(NO_BOUND)] if u_above_100(figures) else []),
+            *(map(words, _cap_caveats(figures)) if capped else ()),
+        ),
         decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
     sentence = _sentence(found, _rounded_pool(figures))
     return msgspec.structs.replace(found, sentence=words(sentence), assumed=words(assumed))
+
+
+def _cap_caveats(figures: ReplaySummary) -> Iterator[str]:
+    """Yield a sentence if the cap on competing tasks costs more than all overheads."""
+    most, each = figures.bound_samples, figures.one_each_samples
+    if not most or not each or ran_out(figures):
+        return
+    cap, overheads = 1.0 - most / each, (most - figures.harvested) / each
+    if cap > max(overheads, _SEEN_CAP):
+        yield (
+            f"The cap on competing tasks costs {text_formats.percent(cap)} of what one task per node would harvest, "
+            f"and all overheads together {text_formats.percent(overheads)}: raise --max-tasks"
+        )
 
 
 def idle_on_average(summary: object) -> float:

@@ -90,6 +90,8 @@ class ReplaySummary(_RunFigures, frozen=True, kw_only=True):
     fallback_causes: dict[str, int] = msgspec.field(default_factory=dict)
     decided_by: dict[str, int] = msgspec.field(default_factory=dict)
     wasted_starts: int = 0
+    bound_samples: float | None = None
+    one_each_samples: float | None = None
 
 
 class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,11 +105,13 @@ class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The references of a harvest: a dedicated pool without costs, and the same log without costs."""
+    """The references of a harvest: a dedicated pool without costs, the same log without costs, and the proven bound."""
 
     dedicated_nodes: int
     dedicated_samples: float
     ceiling_samples: float
+    bound_samples: float | None = None  # no schedule harvests more
+    one_each_samples: float | None = None  # of identical tasks, one on each idle node
 
 
 class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -327,6 +331,8 @@ def with_references(figures: ReplaySummary, yardsticks: ReferenceFigures) -> Rep
         dedicated_nodes=yardsticks.dedicated_nodes,
         dedicated_samples=dedicated,
         ceiling_samples=yardsticks.ceiling_samples,
+        bound_samples=yardsticks.bound_samples,
+        one_each_samples=yardsticks.one_each_samples,
     )
 
 

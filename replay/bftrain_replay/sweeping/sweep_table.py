@@ -59,7 +59,7 @@ _SPREADS: Final = (TimeSpread, TaskPercentiles)
 # Figures of the log, the tasks and the yardsticks: they are the same for the baseline
 _SHARED: Final = frozenset({
     "objective", "simulated_s", "idle_node_h", "ceiling_efficiency", "dedicated_nodes", "dedicated_samples",
-    "ceiling_samples", "tasks",
+    "ceiling_samples", "bound_samples", "one_each_samples", "tasks",
 })  # fmt: skip
 
 

@@ -1,0 +1,296 @@
+"""Proven bound of a harvest: no scheduler does more samples on these idle nodes, not even one that knows the future.
+
+At any moment at most ``most`` tasks run, on at most the nodes that are idle then. For tasks with one speed curve ``v``
+the speed of all together is at most ``f(n) = max sum v(n_j)`` over at most ``most`` sizes ``n_j`` with a sum of at most
+``n``. The integral of ``f`` over the pool bounds the harvest, and so does the total work.
+
+Different tasks have a linear programme over the seconds that the tasks of a class spend at each size, with the limits
+above for each part of the log with similar pools, and the work of each class. Parts have mean pools, which is a bound
+as well, since the largest speed of a linear programme is concave in the nodes. Costs only lower a harvest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.deciding.goodput import by_progress
+from bftrain.errors import Fault
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.measures import pool_sizes_by_kind
+from bftrain_replay.metrics.fair_time import concave_hull
+from bftrain_solvers.sharing.linear import LinearRows, maximise
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+_Limit = tuple[str, int, float, float]  # a row by its name and number, its bound, and the coefficient of a column
+
+_STRAIGHT: Final = 1e-12  # relative: rounding of speeds between measured sizes
+_MOST_STEPS: Final = 100_000_000  # additions to combine sizes exactly; beyond, sizes may be mixed
+_MOST_COLUMNS: Final = 8_000  # of the linear programme: more parts of the log make it tighter and slower
+_MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
+_MOST_CLASSES: Final = 64
+_CORNERS: Final = 8  # sizes of a task that matter, about
+_MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
+
+
+class HarvestBound(msgspec.Struct, frozen=True, kw_only=True):
+    """The bound in samples.
+
+    ``one_each_samples`` is the harvest of identical tasks if each idle node trained a task of its own, at its smallest
+    size, without costs; ``None`` for different tasks. The rest is the cost of the cap on competing tasks.
+    """
+
+    bound_samples: float
+    one_each_samples: float | None
+
+
+class _TaskClass(msgspec.Struct, frozen=True):
+    """Tasks with the same speeds and sizes, or with the same bound of their speeds: that of the fastest of several."""
+
+    tasks: tuple[TaskSpec, ...]
+    shapes: tuple[TaskSpec, ...]  # one of each speeds and sizes
+
+    @property
+    def most_nodes(self) -> int:
+        """The largest size of any."""
+        return max(spec.max_nodes for spec in self.shapes)
+
+    @property
+    def work_samples(self) -> float:
+        """The work of all together; infinite if one never ends."""
+        works = [spec.work_samples for spec in self.tasks]
+        return math.inf if None in works else math.fsum(work for work in works if work is not None)
+
+    def arrived(self, times_s: Floats) -> Counts:
+        """Return how many of them were submitted by each time."""
+        return np.searchsorted(np.sort([spec.submit_s for spec in self.tasks]), times_s, side="right").astype(np.int64)
+
+    def speeds(self, kind: str, largest: int) -> Floats:
+        """Return the speed at sizes 0, 1, ..., ``largest`` of a kind: 0 where they do not run."""
+        speeds = np.zeros(largest + 1)
+        for spec in self.shapes:
+            curve, sizes = spec.curve_on(kind), slice(spec.min_nodes, min(largest, spec.max_nodes) + 1)
+            if curve is not None and sizes.start < sizes.stop:
+                speeds[sizes] = np.maximum(speeds[sizes], curve.speeds(sizes.stop - 1)[sizes])
+        return speeds
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    """The idle nodes by kind over time: each number holds for its duration. Times are seconds since the log's start."""
+
+    times_s: Floats
+    durations_s: Floats
+    nodes: Mapping[str, Counts]
+
+    @property
+    def span_s(self) -> float:
+        """The length of the log."""
+        return math.fsum(self.durations_s.tolist())
+
+    @classmethod
+    def of(cls, log: EventLog, arrivals_s: Sequence[float]) -> _Pool:
+        """Build it with a time for each arrival within the log."""
+        times_s = log.times - log.start_s
+        inside = [time_s for time_s in arrivals_s if 0.0 < time_s < log.span_s]
+        all_s = np.union1d(times_s, inside)
+        places = np.searchsorted(times_s, all_s, side="right") - 1
+        nodes = {kind: np.where(places < 0, 0, sizes[places]) for kind, sizes in pool_sizes_by_kind(log).items()}
+        return cls(all_s, np.diff(all_s, append=log.span_s), nodes)
+
+
+def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed: bool = True) -> HarvestBound | None:
+    """Return the bound for at most ``most`` competing tasks on the idle nodes of ``log``.
+
+    ``None`` if there is nothing to harvest, or without ``mixed`` if tasks or node kinds differ, which takes half a
+    second.
+
+    >>> from bftrain_datasets.log.log_generator import sample_log
+    >>> from bftrain_datasets.workloads.saturating import SaturatingWorkload
+    >>> log = sample_log()
+    >>> trials = SaturatingWorkload.of(log.idle_node_s, competing=35).tasks
+    >>> found = harvest_bound(log, trials, most=35)
+    >>> round(found.bound_samples / found.one_each_samples, 3)
+    0.972
+    """
+    if not tasks or not len(log) or log.idle_node_s <= 0.0:
+        return None
+    classes = _classes(list(map(by_progress, tasks)))
+    pool = _Pool.of(log, [spec.submit_s for spec in tasks])
+    if len(classes) > 1 or len(pool.nodes) > 1:
+        return HarvestBound(bound_samples=_of_mixed(pool, classes, most), one_each_samples=None) if mixed else None
+    (kind, nodes), task = next(iter(pool.nodes.items())), classes[0]
+    speeds = task.speeds(kind, int(nodes.max()))
+    together = _fastest(speeds, nodes, np.minimum(task.arrived(pool.times_s), most))
+    bound = math.fsum((together * pool.durations_s).tolist())
+    smallest = task.tasks[0].min_nodes
+    each = float(speeds[smallest]) / smallest if smallest < speeds.size else 0.0
+    return HarvestBound(
+        bound_samples=min(bound, task.work_samples), one_each_samples=each * log.idle_node_s if each else None
+    )
+
+
+def _classes(tasks: Sequence[TaskSpec]) -> list[_TaskClass]:
+    alike: dict[object, list[TaskSpec]] = {}
+    for spec in tasks:
+        key = (spec.curve, *spec.curves.items(), spec.min_nodes, spec.max_nodes)
+        alike.setdefault(key, []).append(spec)
+    if len(alike) <= _MOST_CLASSES:
+        return [_TaskClass(tuple(specs), (specs[0],)) for specs in alike.values()]
+    ordered = sorted(alike.values(), key=lambda specs: max(specs[0].curve.rate))
+    step = math.ceil(len(ordered) / _MOST_CLASSES)
+    groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
+    return [_TaskClass(tuple(chain(*group)), tuple(specs[0] for specs in group)) for group in groups]
+
+
+def _fastest(speeds: Floats, nodes: Counts, tasks: Counts) -> Floats:
+    """Return the largest speed of so many identical tasks on so many nodes, for each pair."""
+    best = np.maximum.accumulate(speeds)  # a task may leave nodes idle
+    steps = int(tasks.max(initial=0)) * best.size * min(best.size, int(np.argmax(best)) + 1)
+    if (np.diff(best, n=2) <= _STRAIGHT * best[-1]).all() or steps > _MOST_STEPS:
+        return _even(best, nodes, tasks)
+    found = np.zeros(nodes.size)
+    together = np.zeros_like(best)  # of one task more with each turn
+    for count in range(1, int(tasks.max(initial=0)) + 1):
+        together = _with_one_more(together, best)
+        which = tasks == count
+        found[which] = together[nodes[which]]
+    return found
+
+
+def _even(best: Floats, nodes: Counts, tasks: Counts) -> Floats:
+    """Return the speed of tasks on parts that differ by at most a node, which is the largest on a concave curve."""
+    if (np.diff(best, n=2) > _STRAIGHT * best[-1]).any():
+        hull = concave_hull([(float(size), float(speed)) for size, speed in enumerate(best)][1:])
+        best = np.zeros_like(best) if hull is None else np.interp(np.arange(best.size), hull.nodes, hull.rate)
+    part, more = np.divmod(nodes, np.maximum(tasks, 1))
+    following = np.minimum(part + 1, best.size - 1)
+    return np.where(tasks > 0, (tasks - more) * best[part] + more * best[following], 0.0)
+
+
+def _with_one_more(together: Floats, best: Floats) -> Floats:
+    """Return the largest sums of an entry of each whose places add up to at most 0, 1, ..."""
+    found = together.copy()
+    for size in range(1, int(np.argmax(best)) + 1):  # larger sizes are not faster
+        np.maximum(found[size:], together[: together.size - size] + best[size], out=found[size:])
+    return found
+
+
+class _Cell(msgspec.Struct, frozen=True):
+    """Moments of one epoch with similar pools of one kind, on average and at most so many nodes."""
+
+    epoch: int
+    kind: str
+    share: float  # of the seconds of its epoch
+    seconds: float
+    nodes: float
+    largest: int
+
+
+class _Programme:
+    """A linear programme: columns are tasks of a class at a size in a cell, on average; rows are their limits."""
+
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
+        self._worth: list[float] = []
+        self._rows: dict[tuple[str, int], int] = {}
+        self._limits: list[float] = []
+        self._entries: list[tuple[float, int, int]] = []
+
+    def add(self, samples: float, limits: Iterable[_Limit], work: tuple[int, float]) -> None:
+        """Add a column with its worth, its limits, and the work of all columns of its class."""
+        column, worth = len(self._worth), samples / self._scale
+        self._worth.append(worth)
+        number, work_samples = work
+        finite = [("work", number, work_samples / self._scale, worth)] if work_samples < math.inf else []
+        for name, place, bound, coefficient in (*limits, *finite):
+            row = self._rows.setdefault((name, place), len(self._rows))
+            if row == len(self._limits):
+                self._limits.append(bound)
+            self._entries.append((coefficient, row, column))
+
+    def optimum(self) -> float:
+        """Return the largest sum of samples."""
+        if not self._worth:
+            return 0.0
+        worth = np.array(self._worth)
+        data, row, column = map(np.array, zip(*self._entries, strict=True))
+        rows = LinearRows(data=(data,), row=(row,), column=(column,), limits=np.array(self._limits))
+        found = maximise(worth, rows)
+        if found.columns is None:
+            raise Fault(f"the bound was not found: {found.words}", where="bound")
+        return float(np.dot(worth, found.columns)) * self._scale * (1.0 + _MARGIN)
+
+
+def _of_mixed(pool: _Pool, classes: Sequence[_TaskClass], most: int) -> float:
+    """Return the bound for tasks or node kinds that differ."""
+    starts_s = _epochs(classes)
+    before_s = np.nextafter(np.append(starts_s[1:], np.inf), 0.0)
+    arrived = [task.arrived(before_s).tolist() for task in classes]
+    competing = [min(most, sum(counts)) for counts in zip(*arrived, strict=True)]
+    cells = list(_cells(pool, starts_s, len(classes)))
+    scale = max((float(task.speeds(cell.kind, cell.largest).max()) for cell in cells for task in classes), default=0.0)
+    programme = _Programme(scale * pool.span_s or 1.0)
+    for number, task in enumerate(classes):
+        corners = cache(lambda kind, largest, task=task: _corners(task.speeds(kind, largest)))
+        for place, cell in enumerate(cells):
+            counts = (float(arrived[number][cell.epoch]), float(competing[cell.epoch]))
+            for size, speed in corners(cell.kind, min(cell.largest, task.most_nodes)):
+                limits = [("nodes", place, cell.nodes, size), *_limits_of_tasks(number, place, cell, *counts)]
+                programme.add(speed * cell.seconds, limits, (number, task.work_samples))
+    return programme.optimum()
+
+
+def _limits_of_tasks(number: int, place: int, cell: _Cell, alike: float, competing: float) -> Iterator[_Limit]:
+    """Yield the limits of the competing tasks, and of those of class ``number``, in a cell and on all kinds."""
+    yield "competing", place, competing, 1.0
+    yield "competing on all kinds", cell.epoch, competing, cell.share
+    if alike < competing:
+        yield f"class {number}", place, alike, 1.0
+        yield f"class {number} on all kinds", cell.epoch, alike, cell.share
+
+
+def _epochs(classes: Sequence[_TaskClass]) -> Floats:
+    """Return the starts of epochs: the times at which tasks arrive, or some of them."""
+    times_s = np.unique([max(spec.submit_s, 0.0) for task in classes for spec in task.tasks])
+    places = np.linspace(0, times_s.size - 1, min(times_s.size, _MOST_EPOCHS)).astype(np.int64)
+    return times_s[places]
+
+
+def _in_epochs(pool: _Pool, starts_s: Floats) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Yield each epoch with its moments of the pool; before the first one there is no task."""
+    epoch = np.searchsorted(starts_s, pool.times_s, side="right") - 1
+    return ((number, which) for number in range(starts_s.size) if (which := epoch == number).any())
+
+
+def _cells(pool: _Pool, starts_s: Floats, classes: int) -> Iterator[_Cell]:
+    """Yield the moments of each epoch in order of the idle nodes of a kind, in parts of about equal length."""
+    parts = max(4, _MOST_COLUMNS // (_CORNERS * classes * len(pool.nodes) * starts_s.size))
+    for epoch, moments in _in_epochs(pool, starts_s):
+        for kind, counts in pool.nodes.items():
+            order = np.argsort(counts[moments], kind="stable")
+            nodes, seconds = counts[moments][order], pool.durations_s[moments][order]
+            whole_s = max(float(seconds.sum()), math.ulp(0.0))
+            part = ((np.cumsum(seconds) - seconds) * parts / whole_s).astype(np.int64)
+            for number in np.unique(part):
+                which = part == number
+                length_s = float(seconds[which].sum())
+                if length_s > 0.0 and nodes[which].max():
+                    mean = float(np.dot(nodes[which], seconds[which])) / length_s
+                    yield _Cell(epoch, kind, length_s / whole_s, length_s, mean, int(nodes[which].max()))
+
+
+def _corners(speeds: Floats) -> tuple[tuple[int, float], ...]:
+    """Return the sizes at the corners of the least concave curve over the speeds, with their speeds."""
+    hull = concave_hull([(float(size), float(speed)) for size, speed in enumerate(speeds)][1:])
+    if hull is None:
+        return ()
+    return tuple(zip(hull.nodes[1:].astype(int).tolist(), hull.rate[1:].tolist(), strict=True))
