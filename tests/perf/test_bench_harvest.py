@@ -85,6 +85,16 @@ def test_horizon_auto_beside_the_best_fixed_one(name: str, figures: Figures, req
         assert share >= LEAST
 
 
+def test_share_of_the_proven_bound(figures: Figures, summit: Path) -> None:
+    settings = replace(of_summit(summit, 160.0), window="..2021-02-17T12:21:15", skip_events=1000, max_tasks=35)
+    summary = bftrain.replay(summit, settings=settings).result.summary()
+    assert summary.bound_samples == pytest.approx(126.577e9, rel=1e-4)  # .9737 of the 130 billion without a cap
+    assert summary.one_each_samples == pytest.approx(140.848e9, rel=2e-5)
+    share = summary.harvested / summary.bound_samples
+    figures.add("Summit, 35 compete: share of the proven bound", share)
+    assert 0.96 <= share <= 1.0
+
+
 def test_neighbours_beside_grouped(figures: Figures, summit: Path) -> None:
     basis = replace(of_summit(summit, 160.0), horizon_s=120.0, start_cost_s=0.0)
     for factor, least in HALF_CLAIRVOYANT.items():

@@ -24,6 +24,7 @@ from bftrain_replay.assessing.replayed_sample import ReplayedSample, summed
 from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
 from bftrain_replay.assessing.what_if import MixRow, WhatIfRow
 from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
+from bftrain_replay.reference.harvest_bound import harvest_bound
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -254,10 +255,23 @@ def _start_s(settings: ReplaySettings, inputs: AssessmentInputs) -> float:
     return (own_s or 0.0) * settings.cost_factor
 
 
+def _cost_of_cap(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> str:
+    """Return in words how much the cap on competing tasks limits the harvest, if tasks are identical."""
+    if inputs.workload is None:
+        return ""
+    endless = [msgspec.structs.replace(spec, work_samples=None) for spec in inputs.workload.tasks]
+    found = harvest_bound(sample.log, endless, settings.max_tasks, mixed=False)
+    if found is None or not found.one_each_samples:
+        return ""
+    share = text_formats.percent(found.bound_samples / found.one_each_samples)
+    return f", which bounds the harvest at {share} of that of one task per idle node"
+
+
 def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> list[str]:
+    cap = _cost_of_cap(settings, inputs, sample)
     found = [
         f"Work: {inputs.workload.sentence}." if inputs.workload else f"Work: the tasks of {inputs.tasks}.",
-        f"At most {settings.max_tasks:,} tasks compete at a time (--max-tasks).",
+        f"At most {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}.",
         f"{progress_kept.in_short(settings.progress)}.",
         f"Starting and rescaling cost what the tasks say, times {settings.cost_factor:g} (--cost-factor).",
         "Nodes are handed back at once and without notice; batch jobs are never refused a node.",

@@ -17,7 +17,7 @@ from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256, versions_with
 from bftrain_replay.reference.ideal_cluster import IdealCluster
 from bftrain_replay.results.harvest_by_block import WeeklyHarvest
-from bftrain_replay.results.result import MeasuredTimings, ReplayResult
+from bftrain_replay.results.result import BOUND_FIGURES, MeasuredTimings, ReplayResult
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
@@ -26,8 +26,7 @@ from bftrain_replay.study import ReplayStudy
 MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
 # Not part of the figures' sum: these, figures of the inputs alone or left out by --quick, and descriptions in words
 _NOT_SUMMED: Final = MEASURED | {
-    "sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful",
-    "bound_samples", "one_each_samples",
+    "sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful", *BOUND_FIGURES,
 }  # fmt: skip
 
 

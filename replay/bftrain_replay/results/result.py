@@ -104,6 +104,10 @@ class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
     decide_ms_bins: tuple[HistogramBin, ...]
 
 
+# Figures of the inputs alone: checksums of results do not cover them
+BOUND_FIGURES: Final = ("bound_samples", "one_each_samples")
+
+
 class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The references of a harvest: a dedicated pool without costs, the same log without costs, and the proven bound."""
 

@@ -17,6 +17,7 @@ from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, 
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
 from bftrain_replay.forked_pass import usable_cpus
+from bftrain_replay.results.result import BOUND_FIGURES
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
 from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
@@ -222,9 +223,9 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
     @property
     def figures_sha256(self) -> str:
-        """SHA-256 of the table without times of a clock: it is equal for sweeps with equal results."""
-        measured = sweep_table.measured_columns(with_baseline=True)
-        columns = [column.name for column in self.columns if column not in measured]
+        """SHA-256 of the table without clock times and bounds: it is equal for sweeps with equal results."""
+        measured = {column.name for column in sweep_table.measured_columns(with_baseline=True)}
+        columns = [column.name for column in self.columns if column.name not in measured.union(BOUND_FIGURES)]
         cells = [columns, *([row.cells.get(name) for name in columns] for row in self.rows)]
         return hashlib.sha256(wire.encode(cells)).hexdigest()
 
