@@ -236,7 +236,7 @@ def _create_admission(
     if isinstance(made, (ChoosingAdmission, Admission)) and not isinstance(made, type):
         return made
     what = "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"
-    raise BrokenPlugin(what, where=where, fix="docs/how-to/admission.md has an example")
+    raise BrokenPlugin(what, where=where, fix="docs/how-to/parts.md has an example")
 
 
 def absolute_admission(said: str, folder: Path | None = None) -> str:
@@ -297,7 +297,7 @@ def resolve_metric(name: str, given: object = None) -> Metric:
     if callable(given):
         return FunctionMetric(split_name(name)[1], given)
     what = "does not implement bftrain.ports: needs name, figures and measure(run), or to be a function of a run"
-    raise BrokenPlugin(what, where=where, fix="docs/how-to/admission.md has an example")
+    raise BrokenPlugin(what, where=where, fix="docs/how-to/parts.md has an example")
 
 
 def measured(metric: Metric, run: object) -> dict[str, float | None]:

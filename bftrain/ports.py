@@ -243,7 +243,7 @@ class Launcher(Protocol):
 
     A factory creates it from the receiver of its messages and the hub of all agents. To need only the
     standard library, it exchanges JSON forms, which ``bftrain.launcher_orders`` converts.
-    docs/how-to/launcher.md describes them.
+    docs/how-to/backends.md describes them.
 
     Each step leads to a ``report``, if possible with the running sum ``total`` of samples since step ``since``, so
     that lost reports do no harm. ``in_memory`` is the step whose state at least two nodes hold,

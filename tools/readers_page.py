@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.findings import HAZARDS
+from bftrain_datasets.importing.findings import EARLIER_NAMES, HAZARDS
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "readers.md"
@@ -22,9 +22,12 @@ _ABOUT_FINDINGS: Final = """\
 Each row is used or skipped for a reason: *rows read = used + skipped*, always. `--strict` rejects records with findings
 in bold, with exit code 3.
 """
+_ABOUT_RENAMED: Final = """\
+Logs of earlier versions may contain other names, which are still understood:
+"""
 _ABOUT_COLUMNS: Final = """\
-Required columns are bold. Case matters in keys, not in column names. Partitions and queues are for `--preemptible`,
-clusters for `--cluster`, GPUs and cores for `--unit`.
+Case matters in keys, not in column names. Partitions and queues are for `--preemptible`, clusters for `--cluster`,
+GPUs and cores for `--unit`.
 """
 _ABOUT_SETS: Final = """\
 These tables need no option; `--preset NAME` selects one by hand. Bold sets were tested with rows.
@@ -68,14 +71,24 @@ def _findings() -> Iterator[str]:
             words = _OPTION.sub(r"`\1`", f"{hazard.says}{treatment}{option}")
             yield f"- {_label(f'`{name}`', bold=hazard.doubt)}: {words}"
         yield ""
+    yield from ("### Renamed findings", "", _ABOUT_RENAMED, "| now | earlier names |", "|---|---|")
+    yield from (
+        f"| `{name}` | {', '.join(f'`{earlier}`' for earlier in names)} |" for name, names in EARLIER_NAMES.items()
+    )
+    yield ""
 
 
 def _formats() -> Iterator[str]:
     yield from ("## Formats", "", _ABOUT_COLUMNS)
     for name in BUILT_IN["reader"]:
         yield from (f"### {name}", "", reader_docs(name).partition("\n|")[0].replace("``", "`").rstrip(), "")
-        for names, required, meaning in columns_of(name):
-            yield f"- {_label(names, bold=required)}: {meaning}".replace("``", "`")
+        columns = columns_of(name)
+        for names, required, meaning in columns:
+            if required:
+                yield f"- {names}: {meaning}".replace("``", "`")
+        optional = "; ".join(names for names, required, _ in columns if not required)
+        if optional:
+            yield f"- optional: {optional}".replace("``", "`")
         yield ""
 
 

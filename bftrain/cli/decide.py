@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from bftrain.values.events import Event
 
 
-_DESCRIBED: Final = "docs/reference/events.md lists all events and their fields"
+_DESCRIBED: Final = "docs/reference/programs.md lists all events and their fields"
 
 
 @click.command(
     cls=DocumentedCommand,
     example="bftrain decide events.jsonl --journal journal.db --objective max-min",
     epilog='A line is one event, such as {"event": "nodes_joined", "time_s": 0, "nodes": ["n1", "n2"]}, or a list of '
-    "events of one moment, which lead to one decision. docs/reference/events.md lists all events and actions.",
+    "events of one moment, which lead to one decision. docs/reference/programs.md lists all events and actions.",
 )
 @click.argument("events", type=click.File("rb", lazy=True), default="-")
 @click.option(

@@ -22,7 +22,7 @@ from tests.helpers.program import PROGRAM, environment
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
 
-GUIDES: Final = ROOT / "docs" / "how-to"
+GUIDE: Final = ROOT / "docs" / "how-to" / "hooks.md"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh
@@ -115,9 +115,14 @@ def moved_to(home: Path) -> Callable[[str], str]:
     return moved
 
 
-def typed(found: Page, moved: Callable[[str], str]) -> Page:
-    """Return the page with the folders and users of the test."""
-    blocks = [dataclasses.replace(block, text=moved(block.text)) for block in found.blocks]
+def typed(found: Page, heading: str, moved: Callable[[str], str]) -> Page:
+    """Return one section of the page, with the folders and users of the test."""
+    before, _, after = found.text.partition(f"\n## {heading}\n")
+    first = before.count("\n")
+    last = first + after.partition("\n## ")[0].count("\n") + 2
+    blocks = [
+        dataclasses.replace(block, text=moved(block.text)) for block in found.blocks if first < block.line <= last
+    ]
     return Page(found.path, found.text, found.said, blocks)
 
 
@@ -145,7 +150,7 @@ def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest
         try:
             with machines:
                 try:
-                    Reader(typed(page(GUIDES / "hooks.md"), moved), tmp_path, cluster.home / "state").read()
+                    Reader(typed(page(GUIDE), "Slurm", moved), tmp_path, cluster.home / "state").read()
                 except AssertionError as error:
                     error.add_note(cluster.logs())
                     raise
@@ -176,7 +181,7 @@ def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch:
         try:
             with machines:
                 try:
-                    Reader(typed(page(GUIDES / "hooks-pbs.md"), moved), tmp_path, home / "state").read()
+                    Reader(typed(page(GUIDE), "PBS", moved), tmp_path, home / "state").read()
                 except AssertionError as error:
                     error.add_note(logs())
                     raise

@@ -166,8 +166,10 @@ def read_as(block: Block) -> None:
             for line in block.text.splitlines():
                 wire.decode(line, Action, where=line)
         case "entry points":
-            (group,) = tomllib.loads(block.text)["project"]["entry-points"].items()
-            assert group[0].removeprefix("bftrain.") in BUILT_IN, group
-            assert all(":" in target or "." in target for target in group[1].values()), group
+            groups = tomllib.loads(block.text)["project"]["entry-points"]
+            assert groups
+            for group, targets in groups.items():
+                assert group.removeprefix("bftrain.") in BUILT_IN, group
+                assert all(":" in target or "." in target for target in targets.values()), group
         case other:
             raise AssertionError(f"no block is read as {other}")

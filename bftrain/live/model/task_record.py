@@ -43,7 +43,7 @@ UNFINISHED: Final = frozenset({LiveTaskState.SUBMITTED, LiveTaskState.PAUSED})
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The job of a task: a launcher's settings, see docs/how-to/launcher.md. Without ``folder`` a new one is made."""
+    """The job of a task: a launcher's settings, see docs/how-to/backends.md. Without ``folder`` a new one is made."""
 
     argv: Annotated[
         tuple[Annotated[str, said("One word.", minLength=1)], ...],

@@ -184,10 +184,10 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
 }
 
-# Kinds in logs of earlier versions
-_RENAMED: Final = {
-    former: name
-    for name, formers in {
+# Finding names in logs of earlier versions, by present name
+EARLIER_NAMES: Final = {
+    name: names.split()
+    for name, names in {
         "no_usage": "never_started zero_length no_units no_work no_gpus",
         "not_selected": "outside_window other_cluster",
         "other_record": "step",
@@ -215,8 +215,8 @@ _RENAMED: Final = {
         "log_trimmed": "censored_start cut_end",
         "truncated": "more_members",
     }.items()
-    for former in formers.split()
 }
+_RENAMED: Final = {earlier: name for name, names in EARLIER_NAMES.items() for earlier in names}
 
 KNOWN_KINDS: Final = HAZARDS.keys() | _RENAMED.keys()
 

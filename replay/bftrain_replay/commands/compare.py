@@ -29,7 +29,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
     example="bftrain compare exact/ greedy/\n"
     "bftrain compare exact/ greedy/ --label exact --label greedy -o compare.html",
     epilog="* marks the best of a row. Replays of different logs, or of different parts of one, are refused: their "
-    "figures do not tell which settings are better. docs/how-to/comparing.md explains the rows.",
+    "figures do not tell which settings are better. docs/how-to/sweeps.md explains the rows.",
 )
 @click.argument("folders", metavar="DIR DIR...", nargs=-1, required=True, type=_folder)
 @click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="Write a page with charts too.")

@@ -1,6 +1,6 @@
 """Ideal: what the same tasks on the same cluster would take if nodes could be divided and moved at no cost.
 
-Two figures, of which each says something else (docs/how-to/clusters.md):
+Two figures, of which each says something else (docs/how-to/rounds.md):
 
 - *fluid*: the same objective, made largest over shares of time instead of whole nodes, solved exactly whenever a task
   comes or goes. What a policy loses by whole nodes, rounds and costs is what lies between it and its fluid.

@@ -11,7 +11,7 @@ import msgspec
 from bftrain.errors import UnknownName, fold, near
 
 _RESULTS: Final = "docs/reference/results.md"
-_FAIR: Final = "docs/reference/results.md#how-long-and-how-fair"
+_FAIR: Final = "docs/reference/results.md#task-durations-and-fairness"
 _YARDSTICKS: Final = "docs/explanation/semantics.md#yardsticks"
 _NODE_TIME: Final = "docs/explanation/semantics.md#node-time"
 _ROUNDS: Final = "docs/how-to/rounds.md"

@@ -24,7 +24,7 @@ MODULE = sys.modules["campaigns"] = module_from_spec(SPEC)
 SPEC.loader.exec_module(MODULE)
 CampaignAdmission: Any = MODULE.CampaignAdmission
 
-PAGE = (Path(__file__).parents[3] / "docs/how-to/admission.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/how-to/parts.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", registry.BUILT_IN["admission"])

@@ -17,18 +17,21 @@ from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Scheduler, S
 from bftrain_solvers import conformance
 from tests.helpers import plugins
 from tests.helpers.in_process import CommandLine
-from tests.helpers.pages import ROOT
+from tests.helpers.pages import ROOT, page
 
 NAMES = {"solver": "first-served", "reader": "tiny", "scheduler": "oar"}
+FILES = {"solver": "first_served.py", "reader": "tiny.py", "scheduler": "oar.py"}
+GUIDES = tuple(page(ROOT / "docs" / "how-to" / f"{name}.md") for name in ("parts", "backends"))
 
 
 @pytest.fixture
 def _installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Install the examples, with the entry points that their pages show."""
     for port, name in NAMES.items():
-        page = (ROOT / "docs" / "how-to" / f"{port}.md").read_text(encoding="utf-8")
-        code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
-        (attribute,) = re.findall(rf"bftrain\.{port}\"\]\n{name} = \"my_package\.\w+:?(\w*)\"$", page, re.MULTILINE)
+        (code,) = [block.text for guide in GUIDES for block in guide.blocks if block.one("file") == FILES[port]]
+        text = "".join(guide.text for guide in GUIDES)
+        pattern = rf"bftrain\.{port}\"\]\n{name} = \"my_package\.\w+:?(\w*)\"$"
+        (attribute,) = re.findall(pattern, text, re.MULTILINE)
         plugins.install(monkeypatch, tmp_path, f"example_of_a_{port}", code, {f"{port}.{name}": attribute})
 
 

@@ -56,8 +56,8 @@ def test_links_lead_somewhere_and_pictures_have_words(path: Path) -> None:
     [
         ("LICENSE", False),
         ("docs", True),
-        ("docs/reference/events.md#actions", False),
-        ("docs/reference/events.md#nothing", True),
+        ("docs/reference/programs.md#actions", False),
+        ("docs/reference/programs.md#nothing", True),
         ("../..", True),
         ("https://example.org/a?b#c", False),
         ("http://example.org", True),

@@ -134,7 +134,7 @@ def test_every_reader_lists_its_columns_and_reads_them(name: str) -> None:
         ("rounds", "how-to/rounds.md"),
         ("sharing", "reference/policies.md"),
         ("queue_policy", "how-to/schedule.md"),
-        ("launcher", "how-to/launcher.md"),
+        ("launcher", "how-to/backends.md"),
     ],
 )
 def test_every_part_is_on_its_page(port: str, page: str) -> None:
@@ -180,7 +180,7 @@ async def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("key", "kind"), [("event", Event), ("action", Action)])
 def test_every_example_line_of_events_is_read_and_every_type_has_one(key: str, kind: type) -> None:
-    text = (REFERENCE / "events.md").read_text(encoding="utf-8")
+    text = (REFERENCE / "programs.md").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.startswith(f'{{"{key}"')]
     assert {type(wire.decode(line, kind, where=line)) for line in lines} == set(get_args(kind))
     assert [cause for cause in Cause if f"`{cause}`" not in text] == []
