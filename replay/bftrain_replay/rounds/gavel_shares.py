@@ -16,8 +16,9 @@ from bftrain_replay.rounds.round_inputs import Floats, Places
 from bftrain_solvers.sharing.interior_point import EqualColumns, central_columns
 from bftrain_solvers.sharing.rising import ShareDemands, rise
 
-MAKESPANS: Final = frozenset({"makespan", "makespan-packed"})
+MAKESPANS: Final = frozenset({"makespan", "makespan-blind", "makespan-packed"})
 FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
+BY_FIRST_KIND: Final = frozenset({"finish-time-blind", "makespan-blind", "water-filling-blind"})
 # Policies whose shares are found without their own solver
 DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS, *FINISH_TIMES})
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})

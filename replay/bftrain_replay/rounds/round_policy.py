@@ -19,6 +19,7 @@ from bftrain.errors import UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.gavel_shares import (
+    BY_FIRST_KIND,
     DIRECT,
     FINISH_TIMES,
     MAKESPANS,
@@ -415,7 +416,7 @@ class ByShares:
     def _set_central_shares(self, contenders: CompetingTasks, able: Places) -> None:
         """Set the shares of a policy that looks at speeds and weights or work only, without stating a problem."""
         begun_s = perf_counter()
-        market, places, models = _market(contenders, able, contenders.speeds[able]), contenders.place[able], None
+        market, places, models = _market(contenders, able, self._speeds(contenders)[able]), contenders.place[able], None
         if self.name.endswith("-packed"):
             models = self._models_of(contenders, places)
         if self.name in MAKESPANS:
@@ -424,7 +425,6 @@ class ByShares:
             left = contenders.left_samples[able]
             age_s = np.maximum(0.0, contenders.time_s - contenders.submit_s[able])
             alone_s = self._alone_s[places] + left / self._alone_speed[places]
-            market = _market(contenders, able, self._speeds(contenders)[able])
             found, self._worst = finish_time_shares(market, left, age_s, alone_s, self._worst)
         else:
             found = max_min_shares(self.name, market, contenders.weight[able], models)
@@ -457,7 +457,7 @@ class ByShares:
 
     def _speeds(self, contenders: CompetingTasks) -> Floats:
         """Return the speeds that the policy sees: all kinds are like the first one if it knows no difference."""
-        if self.name != "finish-time-blind":
+        if self.name not in BY_FIRST_KIND:
             return contenders.speeds
         first = contenders.speeds[:, :1]
         return np.where(first > 0.0, first, contenders.speeds)

@@ -26,7 +26,10 @@ KIND_ORDERS: Final = (BY_PRIORITY, LISTED, DRAWN)
 GAVEL: Final = "gavel"
 GAVEL_IDEAL: Final = "gavel-ideal"  # its shares to the letter, without rounds
 LIKES: Final = (GAVEL, GAVEL_IDEAL)
-_BLIND: Final = frozenset({"isolated", "max-min-blind", "finish-time-blind"})  # policies that look at no speeds
+# Policies that ignore speeds
+_BLIND: Final = frozenset(
+    {"isolated", "max-min-blind", "finish-time-blind", "makespan-blind", "water-filling-blind"}
+)
 _GAVEL_INTERVAL_S: Final = 1920.0
 
 CONSOLIDATED: Final = "consolidated"

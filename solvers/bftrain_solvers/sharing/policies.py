@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -61,6 +61,13 @@ class ShareColumns:
         """The tasks themselves."""
         return self.problem.tasks
 
+    def alike(self) -> ShareColumns:
+        """Return the columns with a task's speed on the first kind wherever it runs."""
+        speeds = self.market.speeds
+        first = speeds[:, :1]
+        alike = np.where((speeds > 0.0) & (first > 0.0), first, speeds)
+        return replace(self, market=ShareDemands(alike, self.market.nodes, self.market.counts))
+
     @property
     def fair(self) -> Floats:
         """The reference for fairness: a task's mean speed over all nodes, per node that it needs."""
@@ -99,13 +106,14 @@ def readable_errors(policy: str) -> Iterator[None]:
 class SharingRule:
     """A policy; ``choose`` returns shares and the value of the objective.
 
-    With ``needs_work`` every task must have its remaining work.
+    With ``needs_work`` every task must have its remaining work. A ``blind`` policy regards all kinds as alike.
     """
 
     name: str
     value_is: str
     choose: Callable[[ShareColumns], tuple[Floats, float]]
     needs_work: bool = False
+    blind: bool = False
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide the time of all nodes."""
@@ -113,7 +121,7 @@ class SharingRule:
         shares, value = np.zeros((0, len(columns.kinds))), 0.0
         if problem.tasks:
             with readable_errors(self.name):
-                shares, value = self.choose(columns)
+                shares, value = self.choose(columns.alike() if self.blind else columns)
         by_name = {}
         for task, row in zip(problem.tasks, shares.tolist(), strict=True):
             by_name[task.name] = {kind: share for kind, share in zip(columns.kinds, row, strict=True) if share > 0.0}
@@ -317,12 +325,14 @@ max_min_blind: Final = SharingRule(
     "max-min-blind", "share of time of the one that has least, by node and weight", _blind
 )
 water_filling: Final = SharingRule("water-filling", LEVEL_IS, _water_filling)
+water_filling_blind: Final = replace(water_filling, name="water-filling-blind", blind=True)
 hierarchical: Final = SharingRule("hierarchical", "what the entity that got least got, by weight", _hierarchical)
 makespan: Final = SharingRule("makespan", "seconds until all are done", _makespan, needs_work=True)
+makespan_blind: Final = replace(makespan, name="makespan-blind", blind=True)
 finish_time: Final = SharingRule(
     "finish-time", "the largest rho: time to the end, over that on an own n-th part", _finish_time, needs_work=True
 )
-finish_time_blind: Final = SharingRule("finish-time-blind", finish_time.value_is, _finish_time, needs_work=True)
+finish_time_blind: Final = replace(finish_time, name="finish-time-blind", blind=True)
 throughput: Final = SharingRule("throughput", "samples/s of all, by weight", _throughput)
 cost: Final = SharingRule("cost", "samples/s of all, by weight, over the price of the nodes they come from", _cost)
 proportional: Final = SharingRule(

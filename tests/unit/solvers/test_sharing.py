@@ -14,6 +14,22 @@ from bftrain import BftrainError, SharingProblem, SharingTask, registry, share
 from tests.unit.solvers.test_packed import drawn
 
 
+@pytest.mark.parametrize("policy", ["finish-time", "makespan", "water-filling"])
+def test_a_blind_policy_shares_as_if_all_kinds_had_the_speed_of_the_first(policy: str) -> None:
+    speeds = {"a": {"v": 4.0, "k": 1.0}, "b": {"v": 2.0, "k": 2.0}, "c": {"v": 1.0, "k": 3.0}, "d": {"k": 5.0}}
+    tasks = tuple(
+        SharingTask(name=name, speeds=given, work_left_samples=1000.0, weight=weight, alone_s=1.0)
+        for weight, (name, given) in enumerate(speeds.items(), 1)
+    )
+    problem = SharingProblem(nodes={"v": 1, "k": 1}, tasks=tasks, policy=policy)
+    alike = tuple(replace(task, speeds=dict.fromkeys(task.speeds, max(task.speeds.values()))) for task in tasks[:2])
+    alike += (replace(tasks[2], speeds={"v": 1.0, "k": 1.0}), tasks[3])
+    blind, expected = share(replace(problem, policy=f"{policy}-blind")), share(replace(problem, tasks=alike))
+    assert blind.shares == expected.shares != share(problem).shares
+    for name, shares in blind.shares.items():  # at the real speeds
+        assert blind.speeds[name] == pytest.approx(sum(speeds[name][kind] * part for kind, part in shares.items()))
+
+
 @pytest.mark.parametrize("scarce", [0.5, 4, 18])
 @pytest.mark.parametrize("alike", [False, True])
 def test_many_tasks_come_to_what_one_large_programme_does(scarce: float, alike: bool) -> None:  # noqa: FBT001
