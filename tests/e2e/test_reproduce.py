@@ -1,70 +1,81 @@
-"""``bftrain reproduce``: a figure beside its published values, interrupted and run again, and wrong input."""
+"""``bftrain reproduce``: figures beside their published values, wrong input, and interrupted runs."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
+import re
 import signal
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bftrain_replay.reproducing import EXPERIMENTS
+from bftrain_replay.reproducing.blox import draw as blox_jobs
 from bftrain_replay.reproducing.experiment import Request, published
-from bftrain_replay.reproducing.experiments import EXPERIMENTS
-from bftrain_replay.reproducing.gavel_jobs import MULTI, PRIORITIES, SINGLE, STATIC, Stream, draw
+from bftrain_replay.reproducing.gavel import MULTI, PRIORITIES, SINGLE, STATIC, Stream, draw
+from bftrain_replay.reproducing.pollux import draw as pollux_jobs
+from tests.helpers.chromium import STICKING_OUT, Chromium, lacking
 from tests.helpers.in_process import CommandLine
-from tests.helpers.program import start
+from tests.helpers.program import on_terminal, start
 from tests.helpers.site_data import site_data
 from tests.helpers.sweeping import outcomes, wait_until
 
 MAKESPAN = ("reproduce", "gavel", "makespan", "--quick", "--seeds", "0,1,2")
+GROWING = ("LAS: Gavel", "LAS: Gavel with space sharing", "hierarchical: Gavel")  # run times with GPUs by jobs
+Output = dict[str, Any]
+Reproduce = Callable[..., Output]
 
 
-_GROWING = ("LAS: Gavel", "LAS: Gavel with space sharing", "hierarchical: Gavel")  # run times with GPUs by jobs
+@pytest.fixture
+def reproduce(bftrain: CommandLine, tmp_path: Path) -> Reproduce:
+    """Run the command with a result in ``out``; return its output."""
+
+    def run(*words: str | Path) -> Output:
+        ended = bftrain("reproduce", *words, "-o", tmp_path / "out", "--jobs", "2", "--json", "-q")
+        assert (ended.code, ended.err) == (0, "")
+        output: Output = json.loads(ended.out)
+        return output
+
+    return run
 
 
-def values(folder: Path) -> list[dict[str, str]]:
-    with (folder / "values.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def ours(output: Output, key: str = "x", **wanted: object) -> dict[Any, float]:
+    """Return our values by a field of the rows whose other fields are ``wanted``."""
+    return {row[key]: row["ours"] for row in output["values"] if wanted.items() <= row.items()}
 
 
-def test_a_figure_is_within_three_percent_and_drawn(bftrain: CommandLine, tmp_path: Path) -> None:
-    ended = bftrain(*MAKESPAN, "-o", tmp_path / "out", "--jobs", "2", "--json", "-q")
-    assert (ended.code, ended.err) == (0, "")
-    (row,) = json.loads(ended.out)["values"]
-    assert (row["line"], row["seeds"], row["source"]) == ("Gavel", [0, 1, 2], "text")
+def write_log(path: Path, jobs: Iterable[tuple[int, int, int, int]]) -> None:
+    """Write a log of 6 processors: submission, run time, processors and user of each job."""
+    lines = (f"{n} {at} -1 {run} {size} -1 -1 {size} {run} -1 1 {user} 1 1 1 1 -1 -1\n" for n, (at, run, size, user) in
+             enumerate(jobs, 1))  # fmt: skip
+    path.write_text("; MaxProcs: 6\n" + "".join(lines), encoding="utf-8")
+
+
+def four_users(run_s: int = 600) -> list[tuple[int, int, int, int]]:
+    return [(0, run_s, 1, user) for user in range(1, 5)]
+
+
+# -- the command
+
+
+def test_a_figure_is_within_three_percent_and_drawn(reproduce: Reproduce, tmp_path: Path) -> None:
+    (row,) = reproduce(*MAKESPAN[1:])["values"]
+    assert (row["line"], row["seeds"], row["source"], row["saturated"]) == ("Gavel", [0, 1, 2], "text", False)
     assert row["ours"] == pytest.approx(161.164, rel=0.03)
     assert row["difference_percent"] == pytest.approx(100 * (row["ours"] / row["published"] - 1))
-    (cells,) = values(tmp_path / "out")
+    with (tmp_path / "out" / "values.csv").open(encoding="utf-8", newline="") as file:
+        (cells,) = csv.DictReader(file)
     assert (float(cells["ours"]), cells["x"], cells["seeds"]) == (row["ours"], "100.0", "0 1 2")
-    assert (cells["saturated"], row["saturated"]) == ("false", False)
+    assert cells["saturated"] == "false"
     assert {path.name for path in (tmp_path / "out" / "pictures").iterdir()} == {"makespan.svg", "makespan.png"}
     assert "161.16" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_ratio_of_two_runs(bftrain: CommandLine, tmp_path: Path) -> None:
-    ended = bftrain("reproduce", "gavel", "cluster-sizes", "--quick", "-o", tmp_path / "out", "--json", "-q")
-    output = json.loads(ended.out)
-    (row,) = output["values"]
-    assert (output["runs"], row["line"]) == (2, "10 % V100, jobs 50 to 99")
-    assert 1.0 < row["ours"] < 3.0  # LAS over Gavel
-
-
-def test_gavels_entities_have_their_shares_and_more_throughput(bftrain: CommandLine, tmp_path: Path) -> None:
-    ended = bftrain("reproduce", "gavel", "hierarchical", "hierarchical-total", "-o", tmp_path / "out", "--json", "-q")
-    rows = {(row["figure"], row["line"], row["x"]): row["ours"] for row in json.loads(ended.out)["values"]}
-    assert rows["hierarchical", "entity 0", 1.0] == pytest.approx(1.0)  # alone at first
-    last = [rows["hierarchical", f"entity {number}", 69.0] for number in range(3)]
-    assert last == pytest.approx([1 / 6, 2 / 6, 3 / 6], abs=0.01)  # by their weights in the end
-    for jobs in range(1, 19):
-        step = 4.0 * jobs - 3.0
-        assert rows["hierarchical-total", "multi-level fairness", step] == pytest.approx(min(jobs, 9))
-        assert rows["hierarchical-total", "Gavel", step] > rows["hierarchical-total", "multi-level fairness", step]
-
-
-def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(reproduce: Reproduce, tmp_path: Path) -> None:
     words = (*MAKESPAN[:-1], ",".join(map(str, range(5))))
     running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)
     wait_until(lambda: bool(outcomes(tmp_path / "out")), "a run is kept")
@@ -74,9 +85,8 @@ def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> N
     assert running.returncode == 130
     assert b"the same command continues" in err
     assert b"Traceback" not in err
-    ended = bftrain(*words, "-o", tmp_path / "out", "--jobs", "1", "-q", "--json")
-    assert ended.code == 0
-    assert (json.loads(ended.out)["runs"], json.loads(ended.out)["done"]) == (5, 5)
+    output = reproduce(*words[1:])
+    assert (output["runs"], output["done"]) == (5, 5)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
 
 
@@ -86,18 +96,17 @@ def test_an_interrupted_run_continues(bftrain: CommandLine, tmp_path: Path) -> N
         (("gavl",), "no experiment is called 'gavl' (did you mean 'gavel'?)"),
         (("gavel", "las", "lass", "-o", "out"), "experiment 'gavel': no figure is called 'lass' (did you mean 'las'?)"),
         (("gavel", "las"), "-o DIR: is missing"),
-        (("gavel", "las", "-o", "out", "--seeds", "1,1"), "--seeds: is '1,1'"),
-        (("gavel", "las", "-o", "out", "--seeds", "00,0"), "--seeds: is '00,0'"),
-        (("gavel", "las", "-o", "out", "--seeds", "5" * 5000), "--seeds: is '555"),
-        (("gavel", "las", "-o", "out", "--seeds", "4294967296"), "--seeds: is '4294967296'"),
+        *((("gavel", "las", "-o", "out", "--seeds", seeds), f"--seeds: is '{seeds[:9]}") for seeds in
+          ("1,1", "00,0", "5" * 5000, "4294967296", "", "1,", "-1")),
         (("blox", "-o", "out", "--seeds", "1"), "--seeds: has no effect on 'blox'"),
         (("blox", "-o", "out", "--traces", "."), "--traces: has no effect on 'blox'"),
-        (("bftrain", "timeout", "-o", "out", "--quick"), "--quick: is not possible for the figure 'timeout'"),
         (("bftrain", "-o", "out"), "--traces DIR: is missing (name the folder dataset"),
-        (("gavel", "makespan", "-o", "out", "--quick", "--traces", "."), "multi_seed0.trace.gz: is missing"),
+        (("gavel", "makespan", "-o", "out", "--quick", "--traces", "."), "contains no static/multi_seed0.trace.gz"),
+        (("bftrain", "-o", "out", "--traces", "."), "contains no ndstat-10sdn6-evt.tar.gz"),
+        (("ostrich", "cdf", "-o", "out", "--traces", "."), "contains no *.swf"),
         (("pollux", "-o", "out", "--traces", "."), "contains no philly*.csv"),
     ],
-)
+)  # fmt: skip
 def test_wrong_input_is_named(
     bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
@@ -106,6 +115,32 @@ def test_wrong_input_is_named(
     assert ended.code in {2, 3}
     assert message in ended.err
     assert "Traceback" not in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "content", "message"),
+    [
+        ("pollux --quick", "philly.csv", "a,b\n1,2\n", "has no column 'timestamp'"),
+        ("pollux --quick", "philly.csv", "timestamp,duration,gpu_time\nnoon,1,1\n", "is not AdaptDL's trace"),
+        ("pollux --quick", "philly.csv", "timestamp,duration,gpu_time\n2017-10-09 07:01:55,66,66\n",
+         "contains 1 job of these hours"),
+        ("gavel makespan --quick", "static/multi_seed0.trace.gz", "\n".join(job.line for job in draw(STATIC, 0, 10)),
+         "contains 10 jobs; 100 are needed"),
+        ("ostrich cdf", "log.swf.gz", "; MaxProcs: 6\n", "has the same name as log.swf"),
+    ],
+)  # fmt: skip
+def test_a_wrong_trace_is_named(
+    bftrain: CommandLine, tmp_path: Path, words: str, name: str, content: str, message: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    for other in ("philly.csv.bak", "log.swf"):
+        (tmp_path / other).touch()
+    ended = bftrain("reproduce", *words.split(), "-o", tmp_path / "out", "--traces", tmp_path)
+    assert ended.code == 3
+    assert message in ended.err
     assert not (tmp_path / "out").exists()
 
 
@@ -121,57 +156,210 @@ def test_a_result_of_another_experiment_or_of_other_options_is_kept(bftrain: Com
     assert (same.code, json.loads(same.out)["figures"]) == (0, ["hierarchical"])
 
 
-def test_a_file_of_the_user_is_not_overwritten(bftrain: CommandLine, tmp_path: Path) -> None:
-    path = tmp_path / "inputs" / "multi-static-100-seed0.csv"
+@pytest.mark.parametrize(
+    ("name", "kind"), [("inputs/multi-static-100-seed0.csv", "task file"), ("pictures/makespan.png", "picture")]
+)
+def test_a_file_of_the_user_is_not_overwritten(bftrain: CommandLine, tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
     path.parent.mkdir()
     path.write_text("mine\n", encoding="utf-8")
     ended = bftrain(*MAKESPAN, "-o", tmp_path, "-q")
     assert (ended.code, path.read_text(encoding="utf-8")) == (2, "mine\n")
-    assert "is not a task file that bftrain wrote" in ended.err
+    assert f"is not a {kind} that bftrain wrote" in ended.err
+    assert outcomes(tmp_path) == []  # before any run
 
 
-def test_stale_inputs_are_written_again(bftrain: CommandLine, tmp_path: Path) -> None:
-    inputs = tmp_path / "inputs"
-    inputs.mkdir()
-    for name in ("slowdown", "pareto"):
-        (inputs / f"{name}.swf").write_text(
-            "; MaxProcs: 6\n1 0 -1 5 1 -1 -1 1 5 -1 1 1 1 1 1 1 -1 -1\n", encoding="utf-8"
-        )
-    ended = bftrain("reproduce", "ostrich", "slides", "-o", tmp_path, "-q", "--json")
-    assert (json.loads(ended.out)["compared"], json.loads(ended.out)["within_3_percent"]) == (6, 6)
+def test_a_narrow_terminal_shows_whole_numbers(tmp_path: Path) -> None:
+    shown = on_terminal("reproduce", "ostrich", "slides", "-o", tmp_path / "out", columns=44)
+    lines = re.sub(r"\x1b\[\d*m", "", shown.out).partition("result: ")[0].splitlines()
+    assert max(map(len, lines)) <= 44
+    assert sum(line.rstrip().endswith("0.0 %") for line in lines) == 6
 
 
-def test_a_trace_with_too_few_jobs_is_rejected(bftrain: CommandLine, tmp_path: Path) -> None:
-    path = tmp_path / "static" / "multi_seed0.trace.gz"
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress("".join(f"{job.line}\n" for job in draw(STATIC, 0, 10)).encode()))
-    ended = bftrain("reproduce", "gavel", "makespan", "--quick", "--traces", tmp_path, "-o", tmp_path / "out")
-    assert ended.code == 3
-    assert "contains 10 jobs; 100 are needed" in ended.err
-    assert not (tmp_path / "out").exists()
+@pytest.mark.skipif(bool(lacking()), reason=lacking() or "Chromium is here")
+def test_the_page_fits_screens_of_all_widths(bftrain: CommandLine, tmp_path: Path) -> None:
+    write_log(tmp_path / "log.swf", four_users())
+    assert bftrain("reproduce", "ostrich", "--traces", tmp_path, "-o", tmp_path / "out", "-q").code == 0
+    with Chromium() as browser:
+        for width in (1400, 420):
+            page = browser.open((tmp_path / "out" / "report.html").as_uri(), width=width)
+            page.wait_until("document.querySelectorAll('.draw svg, .draw canvas').length >= 6")
+            assert (page.complaints(), page.evaluate(STICKING_OUT)) == ([], [])
+            cards = page.evaluate("[...document.querySelectorAll('.card')].map(card => card.innerText)")
+            assert cards[0].split() == ["Within", "3", "%", "6", "of", "6", "published", "values"]
 
 
 def test_every_published_value_has_a_point_or_an_explanation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(Request, "tasks", lambda _self, name, _make: name)
+    monkeypatch.setattr(Request, "tasks", lambda _self, name, *_: name)
     monkeypatch.setattr(Request, "input_path", lambda _self, name, *_: tmp_path / name)
     absent = set()
     for name in ("gavel", "blox", "pollux", "bftrain"):
         experiment = EXPERIMENTS[name]
         made: dict[str, Any] = {"task sets": {"HPO": {}}}
-        request = Request(folder=tmp_path, figures=tuple(experiment.figures), made=made)
-        marks = [
-            (figure.name, mark)
-            for figure in experiment.prepare(request)
-            for mark in (*(mark for point in figure.points for mark in figure.marks(point, {})), *figure.computed_marks)
-        ]
-        keys = {(figure, mark.line, mark.x) for figure, mark in marks}
-        absent |= {(v.figure, v.line, v.x) for v in published(name) if (v.figure, v.line, v.x) not in keys}
+        keys = set()
+        for figure in experiment.prepare(Request(folder=tmp_path, figures=tuple(experiment.figures), made=made)):
+            marks = [mark for point in figure.points for mark in figure.marks(point, {})]
+            keys |= {(figure.name, mark.line, mark.x) for mark in (*marks, *figure.computed_marks)}
+        absent |= {value[:3] for value in published(name)} - keys
     assert absent == {
         # No policy for entities shares GPUs between tasks
         *(("policy-runtimes", "hierarchical: Gavel with space sharing", x) for x in (16, 32, 64, 128, 256)),
         # Gangs of 8 GPUs do not fit on 4 of a kind
-        *(("policy-runtimes", line, 16) for line in _GROWING),
+        *(("policy-runtimes", line, 16) for line in GROWING),
     }
+
+
+# -- Gavel
+
+
+def test_a_ratio_of_two_runs(reproduce: Reproduce) -> None:
+    output = reproduce("gavel", "cluster-sizes", "cluster-sizes-makespan", "--quick")
+    assert output["runs"] == 4
+    times, makespans = output["values"]
+    assert (times["line"], makespans["x"]) == ("10 % V100, jobs 50 to 99", 0.5)
+    assert 1.0 < times["ours"] < 3.0  # without speeds over with them
+    assert 1.0 < makespans["ours"] < 3.0
+
+
+def test_gavels_entities_have_their_shares_and_more_throughput(reproduce: Reproduce) -> None:
+    output = reproduce("gavel", "hierarchical", "hierarchical-total")
+    shares = [ours(output, figure="hierarchical", line=f"entity {number}") for number in range(3)]
+    assert shares[0][1.0] == pytest.approx(1.0)  # alone at first
+    assert [share[69.0] for share in shares] == pytest.approx([1 / 6, 2 / 6, 3 / 6], abs=0.01)  # by their weights
+    blind = ours(output, figure="hierarchical-total", line="multi-level fairness")
+    assert list(blind.values()) == pytest.approx([min(jobs, 9) for jobs in range(1, 19)])
+    total = ours(output, figure="hierarchical-total", line="Gavel")
+    assert all(total[step] > blind[step] for step in blind)
+
+
+def test_run_times_are_measured_one_by_one_and_not_compared_in_percent(reproduce: Reproduce) -> None:
+    output = reproduce("gavel", "policy-runtimes", "--quick")
+    assert (output["failed"], output["compared"], output["not_run"] > 0) == (0, 0, True)
+    assert set(ours(output, line="hierarchical: Gavel")) == {32, 64}
+    assert all(row["ours"] > 0 for row in output["values"])
+    by_rule, *by_program = (min(ours(output, line=line).values()) for line in ("LAS, 108 GPUs: Gavel", *GROWING))
+    assert min(by_program) < 20.0 * by_rule  # no import of the solver, which takes hundreds of milliseconds
+
+
+@pytest.mark.parametrize("stream", [SINGLE, MULTI, PRIORITIES, STATIC], ids=lambda stream: stream.file_name(0))
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_drawn_jobs_are_those_of_gavels_streams_to_the_last_digit(stream: Stream, seed: int) -> None:
+    path = site_data("gavel/continuous") / stream.file_name(seed)
+    rows = [line.split("\t") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    jobs = [job.line.split("\t") for job in draw(stream, seed, len(rows))]
+    used = (0, 5, 6, 7)  # type, steps, gang, weight
+    assert [[row[place] for place in used] for row in jobs] == [[row[place] for place in used] for row in rows]
+    assert [float(row[9]) for row in jobs] == [float(row[9]) for row in rows]
+
+
+# -- Blox and Pollux
+
+
+def test_blox_check_values_to_all_digits(reproduce: Reproduce) -> None:
+    output = reproduce("blox", "check")
+    for line in ("FIFO", "LAS"):
+        values = {x: f"{value:.5f}" for x, value in ours(output, line=line).items()}
+        assert values == {"completion": "74403.57426", "responsiveness": "440.20792"}
+
+
+def test_the_drawn_stream_is_the_job_list_of_blox() -> None:
+    with site_data("blox/jobs_load4.csv").open(encoding="utf-8") as lines:
+        rows = [(float(row["arrival_s"]), float(row["duration_s"])) for row in csv.DictReader(lines)]
+    assert [(submit_s, round(duration_s, 3)) for submit_s, duration_s in blox_jobs(4.0, len(rows))] == rows
+
+
+def test_distributions_end_with_the_slowest_job(reproduce: Reproduce) -> None:
+    output = reproduce("blox", "completion", "completion-cdf", "--quick")
+    means = ours(output, "line", figure="completion", x=8.0)
+    for line, mean in means.items():
+        shares = ours(output, figure="completion-cdf", line=line)
+        times = list(shares)
+        assert times == sorted(times)
+        assert (shares[times[0]], shares[times[-1]]) == (0.02, 1.0)
+        assert mean <= sum(times) / len(times) <= mean + times[-1] / len(times)  # each time is the largest of its share
+    assert means["SRTF"] < means["FIFO"]
+
+
+def test_pollux_workloads_are_the_published_ones() -> None:
+    jobs = pollux_jobs(6, 160, site_data("gpu/philly_jobs.csv.gz"))
+    first = [(53, "cifar10", 6, 2048), (154, "cifar10", 6, 2048), (326, "deepspeech2", 8, 320)]
+    assert [(job.submit_s, *job[1:]) for job in jobs[:4]] == [*first, (368, "cifar10", 16, 4096)]
+    assert len(jobs) == 160
+
+
+def test_pollux_within_five_percent(reproduce: Reproduce) -> None:
+    output = reproduce("pollux", "workloads", "--quick", "--traces", site_data("gpu"))
+    differences = {row["line"]: row["difference_percent"] for row in output["values"]}
+    assert differences.pop("goodput") is None
+    assert {line: abs(value) < 5.0 for line, value in differences.items()} == dict.fromkeys(differences, True)
+    means = ours(output, "line")
+    assert means["goodput"] < means["Pollux"] < means["Tiresias"] < means["Optimus+Oracle"]
+
+
+# -- OStrich
+
+
+def test_ostrichs_slides_are_exact_and_need_no_logs(reproduce: Reproduce, tmp_path: Path) -> None:
+    (tmp_path / "out" / "inputs").mkdir(parents=True)
+    for name in ("slowdown", "pareto"):  # stale inputs are written again
+        write_log(tmp_path / "out" / "inputs" / f"{name}.swf", four_users(5))
+    output = reproduce("ostrich", "slides")
+    assert [row["ours"] for row in output["values"]] == pytest.approx([row["published"] for row in output["values"]])
+    assert (output["compared"], output["pairs"], output["pairs_in_published_order"]) == (6, 2, 2)
+
+
+def test_schedules_show_their_progress(tmp_path: Path) -> None:
+    write_log(tmp_path / "long.swf", ((400 * n, 600, 3, n % 9) for n in range(20_000)))
+    shown = on_terminal("reproduce", "ostrich", "users", "--traces", tmp_path, "-o", tmp_path / "out", columns=120)
+    assert "long: OStrich, % scheduled" in shown.out
+    assert "long: fair share, % scheduled" in shown.out
+    assert shown.code == 0
+
+
+def test_ostrich_and_fair_share_on_a_log(reproduce: Reproduce) -> None:
+    output = reproduce("ostrich", "summary", "heat", "cdf", "--quick", "--traces", site_data("swf"))
+    by_ostrich, by_fair_share = ours(output, "line", x="mean of campaigns").values()
+    assert by_ostrich < by_fair_share
+    assert sum(row["ours"] for row in output["values"] if row["figure"] == "heat") == 0  # both have the same campaigns
+    assert max(row["ours"] for row in output["values"] if row["figure"] == "cdf") == 1.0
+
+
+def test_equal_values_of_a_distribution_have_the_last_share(reproduce: Reproduce, tmp_path: Path) -> None:
+    write_log(tmp_path / "log.swf", four_users())
+    output = reproduce("ostrich", "cdf", "--traces", tmp_path)
+    assert [(row["line"], row["x"], row["ours"]) for row in output["values"]] == [
+        ("log: OStrich", 1.0, 1.0),
+        ("log: fair share", 1.0, 1.0),
+    ]
+
+
+def test_summary_lines_are_named_by_logs(reproduce: Reproduce, tmp_path: Path) -> None:
+    for name in ("NASA-iPSC-1993-3.1-cln", "NASA-iPSC-1993-3", "KTH-SP2-1996-2"):
+        write_log(tmp_path / f"{name}.swf", four_users())
+    rows = reproduce("ostrich", "summary", "--traces", tmp_path)["values"]
+    assert len({row["line"] for row in rows}) == 6
+    assert sum(row["published"] is not None for row in rows) == 28
+
+
+def test_a_changed_log_is_scheduled_again(reproduce: Reproduce, tmp_path: Path) -> None:
+    for schedules, run_s in enumerate((600, 900), 1):
+        write_log(tmp_path / "log.swf", four_users(run_s))
+        reproduce("ostrich", "utilization", "--traces", tmp_path)
+        assert len(list((tmp_path / "out" / "inputs").glob("log-OStrich-*.json"))) == schedules
+
+
+def test_an_interrupted_experiment_keeps_finished_schedules(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.swf", four_users())
+    write_log(tmp_path / "b.swf", ((n, 600, 3, n % 9) for n in range(200_000)))
+    running = start("reproduce", "ostrich", "cdf", "--traces", ".", "-o", "out", cwd=tmp_path)
+    wait_until(lambda: len(list((tmp_path / "out" / "inputs").glob("a-*.json"))) == 2, "schedules are kept")
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, b"Traceback" in err) == (130, False)
+    assert b"interrupted; 2 of 4 schedules are done and kept in" in err
+
+
+# -- the study
 
 
 def test_every_set_of_the_study_has_all_points(tmp_path: Path) -> None:
@@ -180,37 +368,7 @@ def test_every_set_of_the_study_has_all_points(tmp_path: Path) -> None:
     assert [len(figure.points) for figure in EXPERIMENTS["bftrain"].prepare(request)] == [18, 15, 21, 45]
 
 
-def test_run_times_are_measured_one_by_one_and_not_compared_in_percent(bftrain: CommandLine, tmp_path: Path) -> None:
-    words = ("reproduce", "gavel", "policy-runtimes", "--quick", "-o", tmp_path / "out", "-q", "--json")
-    output = json.loads(bftrain(*words).out)
-    assert output["compared"] == 0
-    assert (output["failed"], output["not_run"] > 0) == (0, True)
-    assert {row["x"] for row in output["values"] if row["line"] == "hierarchical: Gavel"} == {32, 64}
-    assert all(row["ours"] > 0 for row in output["values"])
-    lines = ("LAS, 108 GPUs: Gavel", "LAS: Gavel", "hierarchical: Gavel", "LAS: Gavel with space sharing")
-    by_rule, *by_program = (min(row["ours"] for row in output["values"] if row["line"] == line) for line in lines)
-    assert min(by_program) < 20.0 * by_rule  # no import of the solver, which takes hundreds of milliseconds
-
-
-@pytest.mark.parametrize(
-    "stream", [SINGLE, MULTI, PRIORITIES, STATIC], ids=lambda stream: f"{stream.name}-{stream.static}"
-)
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_drawn_jobs_are_those_of_gavels_streams_to_the_last_digit(stream: Stream, seed: int) -> None:
-    path = site_data("gavel/continuous") / stream.file_name(seed)
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    published = [line.split("\t") for line in lines]
-    jobs = [job.line.split("\t") for job in draw(stream, seed, len(lines))]
-    used = (0, 5, 6, 7)  # type, steps, gang, weight
-    assert [[row[place] for place in used] for row in jobs] == [[row[place] for place in used] for row in published]
-    assert [float(row[9]) for row in jobs] == [float(row[9]) for row in published]
-
-
-def test_the_published_study_runs_on_its_files(bftrain: CommandLine, tmp_path: Path) -> None:
-    data = site_data("summit/ndstat-10sdn6-evt.tar.gz").parent
-    words = ("reproduce", "bftrain", "--traces", data, "--quick", "-o", tmp_path / "out", "-q", "--json")
-    ended = bftrain(*words)
-    assert ended.code == 0
-    output = json.loads(ended.out)
-    assert output["runs"] == output["done"] == 3  # t-fwd at 10 s, 2 tasks, a quarter of the costs; 2 tasks once
-    assert all(0.0 < row["ours"] <= 1.1 for row in output["values"])
+def test_the_published_study_runs_on_its_files(reproduce: Reproduce) -> None:
+    output = reproduce("bftrain", "--traces", site_data("summit/ndstat-10sdn6-evt.tar.gz").parent, "--quick")
+    assert output["runs"] == output["done"] == 4  # t-fwd at 10 s, 2 tasks, a quarter of the costs; 2 tasks by HiGHS
+    assert all(0.0 <= row["ours"] <= 1.1 for row in output["values"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +18,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bftrain_replay.reproducing.experiment import Experiment, Figure, Request
-    from bftrain_replay.reproducing.page import ReproducedFigures
-    from bftrain_replay.reproducing.running import Reproduction
+    from bftrain_replay.reproducing.experiment import Experiment, Request
+    from bftrain_replay.reproducing.results import Reproduction
     from bftrain_replay.sweeping.run_point import PassExecutor
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile
 
-_ADVICE: Final = "name another folder"
 _MOST_SEED: Final = 2**32 - 1
 _MOST_ROWS: Final = 50  # of a printed figure without published values
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -62,173 +59,146 @@ def command(  # noqa: PLR0913 - one argument for each option
     out: Output,
 ) -> None:
     """Reproduce the published figures of NAME."""
-    from bftrain_replay.forked_pass import usable_cpus
+    from bftrain_replay.reproducing import EXPERIMENTS
     from bftrain_replay.reproducing.experiment import Request
-    from bftrain_replay.reproducing.experiments import EXPERIMENTS
     from bftrain_replay.sweeping.local_executor import LocalExecutor
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PRINTS
 
     if name is None:
-        data = [
-            {
-                "name": experiment.name,
-                "title": experiment.title,
-                "source": experiment.source,
-                "figures": {figure: maker.title for figure, maker in experiment.figures.items()},
-            }
-            for experiment in EXPERIMENTS.values()
-        ]
-        out.result(data, lambda: _listing(EXPERIMENTS.values()))
+        _list(EXPERIMENTS.values(), out)
         return
     if name not in EXPERIMENTS:
         raise UnknownName.among("experiment", name, EXPERIMENTS)
     experiment = EXPERIMENTS[name]
-    wanted = _wanted(experiment, figures, quick=quick)
+    for figure in figures:
+        if figure not in experiment.figures:
+            raise UnknownName.among("figure", figure, experiment.figures, where=f"experiment '{name}'")
     if folder is None:
         raise UsageError("is missing", where="-o DIR", fix=f"bftrain reproduce {name} -o {name}")
-    _check_options(experiment, wanted, traces, seeds)
     request = Request(
         folder=folder.absolute() / "inputs",
-        figures=wanted,
+        figures=tuple(dict.fromkeys(figures or experiment.figures)),
         seeds=_seeds(seeds),
         traces=traces.absolute() if traces else None,
         quick=quick,
-        jobs=jobs or usable_cpus(),
     )
+    _check_options(experiment, request)
     cached = CachedExecutor(executor_of(folder, jobs, dask, dask_options), OutcomeCache.of_user(), keeps=not dask)
     one_by_one = LocalExecutor(1, folder / PRINTS)
     _reproduce(experiment, request, folder, lambda timed: one_by_one if timed else cached, out)
 
 
-def _wanted(experiment: Experiment, figures: tuple[str, ...], *, quick: bool) -> tuple[str, ...]:
-    """Return the wanted figures, each once; raise for unknown figures and figures without a quick form."""
-    for figure in figures:
-        if figure not in experiment.figures:
-            raise UnknownName.among("figure", figure, experiment.figures, where=f"experiment '{experiment.name}'")
-        if quick and not experiment.figures[figure].quick:
-            raise UsageError(f"is not possible for the figure '{figure}'", where="--quick", fix="leave it out")
-    every = [name for name, maker in experiment.figures.items() if maker.quick or not quick]
-    return tuple(dict.fromkeys(figures or every))
+def _list(experiments: Iterable[Experiment], out: Output) -> None:
+    from rich.console import Group
 
-
-def _check_options(experiment: Experiment, wanted: tuple[str, ...], traces: Path | None, seeds: str | None) -> None:
-    if seeds is not None and not experiment.takes_seeds:
-        raise UsageError(f"has no effect on '{experiment.name}'", where="--seeds", fix="leave it out")
-    if traces is not None and not experiment.traces_help:
-        raise UsageError(f"has no effect on '{experiment.name}'", where="--traces", fix="leave it out")
-    if traces is None and experiment.traces_help and not experiment.without_traces.issuperset(wanted):
-        raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces_help}")
+    data, tables = [], []
+    for experiment in experiments:
+        figures = {figure: maker.title for figure, maker in experiment.figures.items()}
+        about = {"name": experiment.name, "title": experiment.title, "source": experiment.source}
+        data.append({**about, "figures": figures})
+        title = f"{experiment.name}: {experiment.title} ({experiment.source})"
+        tables.append(table(title, ("figure", ""), list(figures.items()), left=(0, 1)))
+    out.result(data, lambda: Group(*tables))
 
 
 def _seeds(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    parts = [part.strip() for part in text.split(",")]
-    whole = all(part.isascii() and part.isdecimal() and len(part) <= len(str(_MOST_SEED)) for part in parts)
-    seeds = tuple(map(int, parts)) if whole else ()
-    if not whole or len({*seeds}) < len(seeds) or max(seeds) > _MOST_SEED:
-        shown = text if len(text) <= _MOST_ROWS else f"{text[:_MOST_ROWS]}..."
+    try:
+        seeds = tuple(map(int, text.split(",")))
+    except ValueError:
+        seeds = (-1,)
+    if len({*seeds}) < len(seeds) or not 0 <= min(seeds) <= max(seeds) <= _MOST_SEED:
         fix = f"write different whole numbers up to {_MOST_SEED}, such as 0,1,2"
-        raise UsageError(f"is {shown!r}", where="--seeds", fix=fix)
+        raise UsageError(f"is {text[:_MOST_ROWS]!r}", where="--seeds", fix=fix)
     return seeds
+
+
+def _check_options(experiment: Experiment, request: Request) -> None:
+    useless = {"--seeds": request.seeds and not experiment.takes_seeds}
+    useless["--traces"] = bool(request.traces) and not experiment.traces_help
+    for option, has_no_effect in useless.items():
+        if has_no_effect:
+            raise UsageError(f"has no effect on '{experiment.name}'", where=option, fix="leave it out")
+    if experiment.traces_help and not request.traces and not experiment.without_traces.issuperset(request.figures):
+        raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces_help}")
 
 
 def _reproduce(
     experiment: Experiment, request: Request, folder: Path, executor: Callable[[bool], PassExecutor], out: Output
 ) -> None:
-    from msgspec.structs import replace
-
-    from bftrain.cli.interruption import on_sigterm, unterminated
-    from bftrain.files import prepare_folder
+    from bftrain.cli.interruption import unterminated
     from bftrain.result_folder import ResultFolder
-    from bftrain_replay.commands.replay_run import ReplayProgress
     from bftrain_replay.drawing import vega
     from bftrain_replay.reproducing import page
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile
     from bftrain_replay.sweeping.sweep_table import PointState
 
     goes_on = page.continues(folder, experiment, request)
-    with ResultFolder(folder, page.KIND, goes_on=goes_on, advice=_ADVICE) as result:
-        shown = ReplayProgress(out, 100.0, unit=1.0, counted="jobs", done="% scheduled")
-        with on_sigterm(signal.default_int_handler), ExitStack() as stack:
-            stack.callback(shown.stop)
-            figures = experiment.prepare(replace(request, tell=shown.tell))
-        with unterminated():
-            with OutcomeFile(folder) as outcomes:
-                done = _run(experiment, figures, outcomes, executor, out)
-            reproduced = page.ReproducedFigures.of(experiment, request, done)
-            written = not done.count(PointState.OPEN) or not result.holds_finished
-            if written:
-                result.replace(lambda draft: page.write(draft, reproduced))
+    page.check_pictures(folder, request)
+    with ResultFolder(folder, page.KIND, goes_on=goes_on, advice="name another folder") as result:
+        with OutcomeFile(folder) as outcomes:
+            done = _run(experiment, request, outcomes, executor, out)
+        written = not done.count(PointState.OPEN) or not result.holds_finished
+        if written:
+            with unterminated():
+                result.replace(lambda draft: page.write(draft, done))
                 if vega.available():
-                    prepare_folder(folder / "pictures")
-                    page.write_pictures(folder / "pictures", reproduced)
+                    page.write_pictures(folder, done)
                 else:
                     out.warn(f"no report.html and no pictures: {vega.lacking()}")
-    out.result(page.summary(reproduced) if out.json else None, lambda: _printed(reproduced))
+    out.result(page.summary(done) if out.json else None, lambda: _printed(done))
     if written:
         out.say(f"result: {folder}")
     left, failed = done.count(PointState.OPEN), done.count(PointState.FAILED)
-    reason = next(iter(done.failures), "")
-    finish("run", len(done.rows), left, failed, folder, fix=f"{reason}; the same command tries them again")
+    fix = f"{done.failure}; the same command tries them again"
+    finish("run", len(done.runs), left, failed, folder, fix=fix)
 
 
 def _run(
     experiment: Experiment,
-    figures: tuple[Figure, ...],
+    request: Request,
     outcomes: OutcomeFile,
     executor: Callable[[bool], PassExecutor],
     out: Output,
 ) -> Reproduction:
     """Run the open points, until all are done or interrupted; failed points are tried again."""
-    from bftrain.cli.interruption import interruption
-    from bftrain_replay.reproducing import running
+    from msgspec.structs import replace
 
-    rows = {}
-    with interruption() as interrupted:
-        for sweep in running.sweeps_of(experiment.title, figures):
-            with progress(out) as shown:
-                sweep.prepared.run(
-                    outcomes, executor(sweep.timed), retry_failed=True, watch=shown.tell, stopping=interrupted
-                )
-            rows.update(sweep.rows(outcomes.known))
-    return running.Reproduction(figures, rows)
+    from bftrain.cli.interruption import interruption, on_sigterm, unterminated
+    from bftrain_replay.commands.replay_run import ReplayProgress
+    from bftrain_replay.reproducing.results import Reproduction, sweeps_of
 
-
-def _listing(experiments: Iterable[Experiment]) -> RenderableType:
-    from rich.console import Group
-
-    return Group(
-        *(
-            table(
-                f"{experiment.name}: {experiment.title} ({experiment.source})",
-                ("figure", ""),
-                [(name, maker.title) for name, maker in experiment.figures.items()],
-                left=(0, 1),
-            )
-            for experiment in experiments
-        )
-    )
+    shown = ReplayProgress(out, 100.0, unit=1.0, counted="jobs", done="% scheduled")
+    try:
+        with on_sigterm(signal.default_int_handler):
+            figures = experiment.prepare(replace(request, tell=shown.tell))
+    finally:
+        shown.stop()
+    runs = {}
+    with unterminated(), interruption() as interrupted:
+        for sweep in sweeps_of(experiment.title, figures):
+            with progress(out) as bars:
+                run = executor(sweep.timed)
+                sweep.prepared.run(outcomes, run, retry_failed=True, watch=bars.tell, stopping=interrupted)
+            runs.update(sweep.rows(outcomes.known))
+    return Reproduction(experiment, request, figures, runs)
 
 
-def _printed(reproduced: ReproducedFigures) -> RenderableType:
-    """Return a table of each figure: the rows with a published value, else our values by x, unless they are many."""
+def _printed(done: Reproduction) -> RenderableType:
+    """Return a table of each figure: the values with a published one, else our values by x, unless they are many."""
     from rich.console import Group
 
     from bftrain_replay.reproducing import page
 
     parts: list[RenderableType] = []
-    for figure, rows in reproduced.with_values:
-        title, compared = f"{figure.title}: {figure.y}", [row for row in rows if row.published is not None]
-        if compared:
-            headings, cells = page.text_table(figure, compared)
-            left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
-            parts.append(NarrowTable(title, headings, cells, naming=2, left=left))
-            continue
-        headings, cells = page.table_by_line(figure, rows)
-        if len(cells) <= _MOST_ROWS:
-            parts.append(NarrowTable(title, headings, cells))
+    for figure, values in page.figures_with_values(done):
+        title, compared = f"{figure.title}: {figure.y}", [value for value in values if value.published is not None]
+        headings, cells = page.text_table(figure, compared) if compared else page.table_by_line(figure, values)
+        left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
+        if compared or len(cells) <= _MOST_ROWS:
+            parts.append(NarrowTable(title, headings, cells, naming=2 if compared else 1, left=left))
         else:
-            parts.append(f"{title}: {len(rows):,} values in {page.TABLE}\n")
+            parts.append(f"{title}: {len(values):,} values in {page.TABLE}\n")
     return Group(*parts)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain.errors import BadInput
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.pipeline import import_logs
 from bftrain_datasets.log.log_files import is_own_log, save_log
@@ -24,6 +23,7 @@ from bftrain_replay.reproducing.experiment import (
     columns,
 )
 
+_DATA: Final = "the folder dataset of github.com/BFTrainer/Replayer"
 _LOG: Final = "ndstat-10sdn6-evt.tar.gz"
 _SETS: Final = {  # by name: the tables of bounds and speeds, and the metric that they were published with
     "HPO": ("hps-shufflenet-{}-1000J.pkl", "throughput"),
@@ -84,19 +84,15 @@ def _figure(
 
 def _inputs(request: Request) -> dict[str, Options]:
     """Import the published log and tasks; return the options of each set of tasks."""
-    assert request.traces is not None  # noqa: S101 - the command asks for it
-    sets = dict(list(_SETS.items())[: 1 if request.quick else None])
-    log_source = _required_file(request.traces, _LOG)
+    log_source, sets = _source(request, _LOG), dict(list(_SETS.items())[: 1 if request.quick else None])
     tables = {
-        line: [_required_file(request.traces, names.format(part)) for part in ("Jbnd", "JNPs")]
-        for line, (names, _) in sets.items()
+        line: [_source(request, name.format(part)) for part in ("Jbnd", "JNPs")] for line, (name, _) in sets.items()
     }
     log = request.input_path("summit.npz", is_own_log, "log")
     save_log(import_logs(log_source).log, log)
     options: dict[str, Options] = {}
     for line, (_, objective) in sets.items():
-        make = partial(_tasks, *tables[line])
-        path = request.tasks(f"{line.replace(', ', '-').lower()}.toml", make)
+        path = request.tasks(f"{line.replace(', ', '-').lower()}.toml", _tasks, *tables[line])
         options[line] = {"log": str(log), "tasks": path, "objective": objective}
     return options
 
@@ -105,11 +101,8 @@ def _tasks(bounds: Path, speeds: Path) -> Sequence[TaskSpec]:
     return import_tasks(bounds, speeds).tasks
 
 
-def _required_file(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.is_file():
-        raise BadInput("is missing", where=str(path), fix="--traces names the folder dataset of BFTrainer/Replayer")
-    return path
+def _source(request: Request, name: str) -> Path:
+    return request.published_files(name, fix=_DATA)[0]
 
 
 _by_competing = partial(_figure, x="competing tasks", option="max_tasks", values=_COMPETING)
@@ -138,8 +131,7 @@ STUDY: Final = Experiment(
         "timeout": FigureMaker(
             "Decisions that keep the previous plan because the solver takes more than 10 s, per cent",
             partial(_by_competing, variants={"": _KEEP_PLAN_ON_TIMEOUT}, y="per cent of decisions", marks=_kept_plans),
-            quick=False,
         ),
     },
-    traces_help="the folder dataset of github.com/BFTrainer/Replayer",
+    traces_help=_DATA,
 )

@@ -13,6 +13,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.reproducing import metrics
@@ -77,17 +79,21 @@ def _tasks(load: float, rate: float) -> Iterator[TaskSpec]:
 
 def _point(request: Request, line: str, load: float, **options: object) -> Point:
     rate = _OPTIMUS_RATES.get(load, 1.0) if line == "Optimus" else 1.0
-    tasks = request.tasks(f"philly-{load:g}-{rate:g}.csv", lambda: _tasks(load, rate))
+    tasks = request.tasks(f"philly-{load:g}-{rate:g}.csv", _tasks, load, rate)
     line_options = {"tasks": tasks, "policy": _LINES[line], "measure": _MEASURED}
     return Point(line=line, x=load, seed=_SEED, options={**_FIXED, **line_options, **options})
 
 
+def _points(request: Request, loads: tuple[float, ...]) -> tuple[Point, ...]:
+    lines = _QUICK_LINES if request.quick else tuple(_LINES)
+    return tuple(_point(request, line, load) for line in lines for load in loads)
+
+
 def _over_load(request: Request, time: str) -> Figure:
-    lines, loads = (_QUICK_LINES, (4.0, _CDF_LOAD)) if request.quick else (tuple(_LINES), _LOADS)
     return Figure(
         x="jobs per hour",
         y=f"mean {time} time, hours",
-        points=tuple(_point(request, line, load) for line in lines for load in loads),
+        points=_points(request, (4.0, _CDF_LOAD) if request.quick else _LOADS),
         marks=columns({"": f"{time}_s_mean"}, HOUR_S),
         log_y=time == "responsiveness",
     )
@@ -99,15 +105,8 @@ def _distribution(request: Request, time: str) -> Figure:
         shares = [(value / HOUR_S, share) for value, share in values if isinstance(value, int | float)]
         return distribution(point.line, shares)
 
-    lines = _QUICK_LINES if request.quick else tuple(_LINES)
-    return Figure(
-        x=f"{time} time, hours",
-        y="share of jobs",
-        points=tuple(_point(request, line, _CDF_LOAD) for line in lines),
-        marks=marks,
-        form="steps",
-        log_x=True,
-    )
+    x, points = f"{time} time, hours", _points(request, (_CDF_LOAD,))
+    return Figure(x=x, y="share of jobs", points=points, marks=marks, form="steps", log_x=True)
 
 
 def _admission(request: Request) -> Figure:
@@ -117,15 +116,10 @@ def _admission(request: Request) -> Figure:
             # Blox admits jobs until their demand exceeds the limit, so one GPU more than fits below it
             load = None if limit is None else (math.floor(limit * _GPUS) + 1) / _GPUS
             options = {} if load is None else {"admission": f"load={load!r}"}
-            point = _point(request, "LAS", _CDF_LOAD, **options)
-            points.append(Point(line="", x=label, seed=_SEED, options=point.options))
-    return Figure(
-        x="admitted demand over GPUs",
-        y="mean time, hours",
-        points=tuple(points),
-        marks=columns(_MEANS, HOUR_S),
-        form="points",
-    )
+            points.append(replace(_point(request, "LAS", _CDF_LOAD, **options), line="", x=label))
+    marks = columns(_MEANS, HOUR_S)
+    x, y = "admitted demand over GPUs", "mean time, hours"
+    return Figure(x=x, y=y, points=tuple(points), marks=marks, form="points")
 
 
 def _check(request: Request) -> Figure:

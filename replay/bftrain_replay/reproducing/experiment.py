@@ -1,7 +1,7 @@
 """The vocabulary of published experiments: figures, their points, and published values.
 
 An experiment writes its input files and returns figures. A point of a figure is a point of a sweep: a set of options
-as in a sweep file (docs/how-to/sweeps.md). :mod:`running` runs all points as one sweep and repeats none.
+as in a sweep file (docs/how-to/sweeps.md). :mod:`results` runs all points as one sweep and repeats none.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from bftrain.errors import BadInput
 from bftrain.files import check_replaceable, prepare_folder
 from bftrain.taskfiles.files import MADE_BY, is_own_tasks, save_tasks
 from bftrain.values.task import TaskSpec
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Options = Mapping[str, Any]  # of a point, by their names in a sweep file
 Cells = Mapping[str, object]  # one row of the sweep's table, by column
@@ -57,16 +59,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 ReadMarks = Callable[[Point, Cells], Iterable[Mark]]
 
 
-def columns(
-    names: Mapping[str, str],
-    unit: float = 1.0,
-    saturated: Callable[[Cells], bool] = lambda _: False,
-    *,
-    as_x: bool = False,
-) -> ReadMarks:
+def columns(names: Mapping[str, str], unit: float = 1.0, *, as_x: bool = False) -> ReadMarks:
     """Return a function that reads columns of the sweep's table, divided by ``unit``.
 
-    The keys of ``names`` extend the line of the point, or are the x values (``as_x``).
+    The keys of ``names`` extend the line of the point, or are the x values (``as_x``). Values of a run that ended
+    because of its backlog are saturated.
     """
 
     def read(point: Point, cells: Cells) -> Iterator[Mark]:
@@ -74,7 +71,7 @@ def columns(
             value = cells.get(name)
             number = float(value) / unit if isinstance(value, int | float) else None
             line, x = (point.line, label) if as_x else (f"{point.line}{label}", point.x)
-            yield Mark(line, x, number, saturated(cells))
+            yield Mark(line, x, number, cells.get("ended") == "overload")
 
     return read
 
@@ -115,7 +112,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = ()  # none: the published seeds
     traces: Path | None = None
     quick: bool = False
-    jobs: int = 1  # processes for work before the sweep
     tell: Callable[[str, float, int], None] = lambda *_: None  # receives a schedule, per cent done, and finished jobs
     made: dict[str, Any] = msgspec.field(default_factory=dict)  # results of ``once``
 
@@ -132,28 +128,36 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         result: T = self.made[key]
         return result
 
+    def published_files(self, *patterns: str, fix: str) -> list[Path]:
+        """Return the files in the folder of ``--traces`` that match a pattern, by name; raise if there is none."""
+        assert self.traces is not None  # noqa: S101 - the command asks for it
+        paths = sorted(path for pattern in patterns for path in self.traces.glob(pattern) if path.is_file())
+        if not paths:
+            raise BadInput(f"contains no {' or '.join(patterns)}", where=str(self.traces), fix=f"--traces names {fix}")
+        return paths
+
     def input_path(self, name: str, is_own: Callable[[Path], bool], kind: str) -> Path:
         """Return the path of an input file that may be written; raise if there is a file of other origin."""
         prepare_folder(self.folder)
         check_replaceable(self.folder / name, is_own, kind)
         return self.folder / name
 
-    def tasks(self, name: str, make: Callable[[], Iterable[TaskSpec]]) -> str:
-        """Write a task file, once for each request; return its path."""
-        return self.once(name, lambda: self._write_tasks(name, tuple(make())))
+    def tasks(self, name: str, make: Callable[P, Iterable[TaskSpec]], *args: P.args, **options: P.kwargs) -> str:
+        """Write the tasks that ``make`` returns to a file, once for each request; return its path."""
 
-    def _write_tasks(self, name: str, tasks: tuple[TaskSpec, ...]) -> str:
-        path = self.input_path(name, is_own_tasks, "task file")
-        save_tasks(tasks, path, note=f"{MADE_BY} reproduce")
-        return str(path)
+        def write() -> str:
+            tasks, path = tuple(make(*args, **options)), self.input_path(name, is_own_tasks, "task file")
+            save_tasks(tasks, path, note=f"{MADE_BY} reproduce")
+            return str(path)
+
+        return self.once(name, write)
 
 
 class FigureMaker(NamedTuple):
-    """The title of a figure, and the function that makes it. ``quick``: it has a quick form."""
+    """The title of a figure, and the function that makes it."""
 
     title: str
     make: Callable[[Request], Figure]
-    quick: bool = True
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +181,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(replace(maker.make(request), name=name, title=maker.title) for name, maker in makers.items())
 
 
-class Published(msgspec.Struct, frozen=True):
+class Published(NamedTuple):
     """One published value. ``seeds`` are the seeds of its mean; none: not specified."""
 
     figure: str
@@ -188,29 +192,13 @@ class Published(msgspec.Struct, frozen=True):
     source: str
 
 
-def published(experiment: str) -> tuple[Published, ...]:
-    """Return the published values of an experiment, from the CSV file of its name; none if there is no file."""
-    path = files(__package__).joinpath("published", f"{experiment}.csv")
-    if not path.is_file():
-        return ()
-    with path.open(encoding="utf-8") as lines:
-        return tuple(map(_published, csv.DictReader(lines)))
-
-
-def _published(row: Mapping[str, str]) -> Published:
-    return Published(
-        figure=row["figure"],
-        line=row["line"],
-        x=parse_x(row["x"]),
-        value=float(row["value"]),
-        seeds=tuple(map(int, row["seeds"].split())),
-        source=row["source"],
-    )
-
-
-def parse_x(text: str) -> XValue:
-    """Return an x value, as a number if it is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+def published(experiment: str) -> Iterator[Published]:
+    """Yield the published values of an experiment, from the CSV file of its name."""
+    with files(__package__).joinpath("published", f"{experiment}.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            try:
+                x: XValue = float(row["x"])
+            except ValueError:
+                x = row["x"]
+            seeds = tuple(map(int, row["seeds"].split()))
+            yield Published(row["figure"], row["line"], x, float(row["value"]), seeds, row["source"])

@@ -1,42 +1,130 @@
-"""Gavel's figures (Narayanan and others, OSDI 2020): completion times over load, makespans, shares and run times."""
+"""Gavel's figures (Narayanan and others, OSDI 2020): completion times over load, makespans, shares and run times.
+
+Jobs are drawn by the published rules: the same jobs to the last digit as in Gavel's traces. Jobs and gaps between
+arrivals come from two generators, so a stream at another rate has the same jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
 from random import Random
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from bftrain.assembly import share
+from bftrain.errors import BadInput
+from bftrain.text_formats import counted
 from bftrain.values.sharing import Entity, SharingProblem, SharingTask
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.workloads.job import WorkloadOptions
 from bftrain_datasets.workloads.speed_table import load_speed_table
-from bftrain_replay.reproducing import metrics
-from bftrain_replay.reproducing.experiment import (
-    HOUR_S,
-    Experiment,
-    Figure,
-    FigureMaker,
-    Mark,
-    Point,
-    Request,
-    columns,
-    published,
-)
-from bftrain_replay.reproducing.gavel_jobs import (
-    ENTITIES,
-    KINDS,
-    MULTI,
-    PRIORITIES,
-    SINGLE,
-    SPEEDS,
-    STATIC,
-    STATIC_SINGLE,
-    Stream,
-    task_file,
-)
+from bftrain_datasets.workloads.workload import import_workload
+from bftrain_replay.reproducing import experiment, metrics
+from bftrain_replay.reproducing.experiment import HOUR_S, Figure, FigureMaker, Mark, Point, Request, columns
+
+KINDS: Final = ("v100", "p100", "k80")
+SPEEDS: Final = Path(str(files(__package__).joinpath("published", "gavel_throughputs.json.gz")))
+_FIX: Final = "the folder of Gavel's traces; without it the jobs are drawn"
+JOBS: Final = 16_000  # of a stream, as published: later jobs still compete when the last measured one finishes
+
+_GANGS: Final = ((0.7, 1), (0.8, 2), (0.95, 4), (1.0, 8))
+_NOT_DISTRIBUTED: Final = ("A3C", "CycleGAN", "Recommendation")
+_HIGH_SHARE, _HIGH_WEIGHT = 0.2, 5
+_SHORT, _LONG, _SHORT_SHARE = (1.5, 3.0), (3.0, 4.0), 0.8  # decimal exponents of the duration in minutes
+
+
+class Stream(NamedTuple):
+    """A stream: its name, as the folder of the published traces, whether jobs are gangs, and have priorities.
+
+    ``static``: all jobs arrive at time 0. ``entities``: each job belongs to one of five entities.
+    """
+
+    name: str
+    gangs: bool = False
+    priorities: bool = False
+    static: bool = False
+    entities: bool = False
+
+    def file_name(self, seed: int) -> str:
+        """Return the name of the published trace."""
+        return f"static/{self.name}_seed{seed}.trace.gz" if self.static else f"{self.name}/seed{seed}.trace.gz"
+
+
+SINGLE: Final = Stream("single")
+MULTI: Final = Stream("multi", gangs=True)
+PRIORITIES: Final = Stream("multi_priority", gangs=True, priorities=True)
+STATIC: Final = Stream("multi", gangs=True, static=True)
+STATIC_SINGLE: Final = Stream("single", static=True)
+ENTITIES: Final = Stream("multi", gangs=True, static=True, entities=True)
+
+
+class Job(NamedTuple):
+    """One line of a trace."""
+
+    model: str
+    steps: int
+    gang: int
+    weight: int
+    submit_s: float
+
+    @property
+    def line(self) -> str:
+        """The line; fields that a simulation does not need are dashes."""
+        model, steps, gang, weight, submit_s = self
+        return "\t".join(map(str, (model, *"----", steps, gang, weight, "-1.000000", submit_s)))
+
+
+def draw(stream: Stream, seed: int, count: int = JOBS) -> Iterator[Job]:
+    """Draw the first jobs of a stream, with one arrival an hour on average."""
+    rates = load_speed_table(SPEEDS).rates[KINDS[0]]
+    models = [model for model, by_gang in rates.items() if 1 in by_gang]
+    jobs, gaps, now_s = Random(seed + 2), Random(seed + 3), 0.0  # noqa: S311 - Gavel's generator
+    for _ in range(count):
+        u = jobs.random()
+        gang = next(size for share, size in _GANGS if u < share) if stream.gangs else 1
+        exponents = _LONG if jobs.random() >= _SHORT_SHARE else _SHORT
+        duration_s = 60.0 * 10.0 ** jobs.uniform(*exponents)
+        model = jobs.choice(models)
+        while gang > 1 and model.startswith(_NOT_DISTRIBUTED):
+            model = jobs.choice(models)
+        weight = _HIGH_WEIGHT if stream.priorities and jobs.random() <= _HIGH_SHARE else 1
+        yield Job(model, int(duration_s * rates[model][gang]), gang, weight, now_s)
+        if not stream.static:
+            now_s += -math.log(1.0 - gaps.random()) * 3600.0
+
+
+def task_file(stream: Stream, seed: int, request: Request, count: int = JOBS) -> str:
+    """Write the tasks of a stream, read from the published traces or drawn; return the path."""
+    static, traces = "-static" if stream.static else "", "-traces" if request.traces else ""
+    entities = "-entities" if stream.entities else ""
+    name = f"{stream.name}{static}{entities}-{count}-seed{seed}{traces}.csv"
+    return request.tasks(name, _tasks, stream, seed, request, count)
+
+
+def _tasks(stream: Stream, seed: int, request: Request, count: int) -> Sequence[TaskSpec]:
+    options = WorkloadOptions(format="gavel", speeds=SPEEDS, kinds=KINDS, first=count)
+    if request.traces is not None:
+        (trace,) = request.published_files(stream.file_name(seed), fix=_FIX)
+        tasks = import_workload(trace, options).tasks
+        if len(tasks) < count:
+            raise BadInput(f"contains {counted(len(tasks), 'job')}; {count:,} are needed", where=str(trace), fix=_FIX)
+        return tasks
+    with TemporaryDirectory() as folder:
+        drawn = Path(folder) / "jobs.trace"
+        drawn.write_text("".join(f"{job.line}\n" for job in draw(stream, seed, count)), encoding="utf-8")
+        tasks = import_workload(drawn, options).tasks
+    if not stream.entities:
+        return tasks
+    return [replace(task, user=f"entity-{number % 5}") for number, task in enumerate(tasks)]
+
 
 NAME: Final = "gavel"
 _SINGLE_LOADS: Final = tuple(round(0.4 * step, 1) for step in range(1, 17))  # jobs per hour
@@ -46,49 +134,21 @@ _CLUSTER: Final = "v100=36,p100=36,k80=36"
 _FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
 _BY_PRIORITY: Final = f"{metrics.__file__}:ByPriority"
 _SOLVED: Final = f"{metrics.__file__}:AfterFirstSolve"
-_ROUNDS_S: Final = (360.0, 720.0, 1440.0, 2880.0)
 _MEASURED: Final = "4000..4999"
 _QUICK_MEASURED: Final = "50..99"  # without a published value
-_LAS: Final = {
-    "LAS": "max-min-blind",
-    "Gavel": "max-min",
-    "Gavel with space sharing": "max-min-packed",
-    "AlloX": "allox",
-    "Gandiva": "gandiva",
-    "FIFO": "fifo-blind",
-    "FIFO, fastest GPU": "fifo",
-    "FIFO with space sharing": "fifo-packed",
-}
-_NO_GANGS: Final = "allox"
-_FTF: Final = {"finish-time fairness": "finish-time-blind", "Gavel": "finish-time", "AlloX": "allox"}
-_MAKESPAN: Final = {
-    "Gavel": "makespan",
-    "Gavel with space sharing": "makespan-packed",
-    "Gandiva": "gandiva",
-    "FIFO": "fifo-blind",
-}
-_PRIORITIES: Final = {"LAS": "max-min-blind", "Gavel": "water-filling"}  # the published figure uses water filling
-_V100_SHARES: Final = {"10 %": "v100=10,k80=90", "50 %": "v100=50,k80=50", "100 %": "v100=100"}
-_ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
 _BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
-_QUICK_LINES: Final = {"las": "FIFO, fastest GPU", "las-multi": "FIFO, fastest GPU"}
-_QUICK_LOADS: Final = {"las": (4.4,), "las-multi": (1.0,)}
+_QUICK: Final = {"las": ("FIFO, fastest GPU", 4.4), "las-multi": ("FIFO, fastest GPU", 1.0)}  # line and load
+_RATIO_JOBS: Final = 500
+_ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
 
 
-def _seeds(request: Request) -> tuple[int, ...]:
-    return request.seeds or (_SEEDS[:1] if request.quick else _SEEDS)
-
-
-def _policy(name: str, seed: int) -> dict[str, Any]:
-    """Return the options of a policy. Gavel draws by the seed of the jobs."""
-    options = {"policy": f"{name}={seed}" if name == "gandiva" else name, "seed": seed}
-    if name == "gandiva" or name.endswith("-packed"):
-        options["pairs"] = str(SPEEDS)
-    return options
+def _v100_cluster(percent: int) -> dict[str, str]:
+    """Return the option of a cluster of 100 GPUs with V100 and K80 only."""
+    return {"cluster": f"v100={percent},k80={100 - percent}" if percent < 100 else "v100=100"}  # noqa: PLR2004 - per cent
 
 
 class Line(NamedTuple):
-    """A line of a figure over load: its name, policy and jobs, and options that replace the usual ones.
+    """A line of a figure: its name, policy and jobs, and options that replace the usual ones.
 
     With ``divides`` it is the denominator of the line with the same name.
     """
@@ -100,109 +160,138 @@ class Line(NamedTuple):
     divides: bool = False
 
 
+_LAS: Final = (
+    Line("LAS", "max-min-blind"),
+    Line("Gavel", "max-min"),
+    Line("Gavel with space sharing", "max-min-packed"),
+    Line("AlloX", "allox"),
+    Line("Gandiva", "gandiva"),
+    Line("FIFO", "fifo-blind"),
+    Line("FIFO, fastest GPU", "fifo"),
+    Line("FIFO with space sharing", "fifo-packed"),
+)
+_FTF: Final = (Line("finish-time fairness", "finish-time-blind"), Line("Gavel", "finish-time"), Line("AlloX", "allox"))
+
+
+def _with_gangs(lines: Sequence[Line], suffix: str = "") -> list[Line]:
+    """Return the lines with gangs, without AlloX, which has none."""
+    return [line._replace(name=line.name + suffix, stream=MULTI) for line in lines if line.policy != "allox"]
+
+
 _OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # by figure: its title and lines
-    "las": (
-        "Least attained service, single-GPU jobs (figure 8)",
-        [Line(line, policy) for line, policy in _LAS.items()],
-    ),
-    "las-multi": (
-        "Least attained service, gangs (figure 9)",
-        [Line(line, policy, MULTI) for line, policy in _LAS.items() if policy != _NO_GANGS],
-    ),
-    "ftf": (
-        "Finish-time fairness (figure 10)",
-        [Line(line, policy) for line, policy in _FTF.items()]
-        + [Line(f"{line}, gangs", policy, MULTI) for line, policy in _FTF.items() if policy != _NO_GANGS],
-    ),
+    "las": ("Least attained service, single-GPU jobs (figure 8)", _LAS),
+    "las-multi": ("Least attained service, gangs (figure 9)", _with_gangs(_LAS)),
+    "ftf": ("Finish-time fairness (figure 10)", [*_FTF, *_with_gangs(_FTF, ", gangs")]),
     "ideal": (
         "Rounds and ideal shares (figure 13)",
-        [Line("rounds of 360 s", "max-min"), Line("ideal shares", "max-min", SINGLE, {"like": "gavel-ideal"})],
+        [Line("rounds of 360 s", "max-min"), Line("ideal shares", "max-min", options={"like": "gavel-ideal"})],
     ),
     "rounds": (
         "Length of a round (figure 13)",
-        [Line(f"{round_s:g} s", "max-min", SINGLE, {"round_s": round_s}) for round_s in _ROUNDS_S],
+        [Line(f"{size} s", "max-min", options={"round_s": float(size)}) for size in (360, 720, 1440, 2880)],
     ),
     "priorities": (
         "Two priorities, gangs",
-        [Line(line, policy, PRIORITIES, {"metrics": _BY_PRIORITY}) for line, policy in _PRIORITIES.items()],
+        [
+            Line("LAS", "water-filling-blind", PRIORITIES, {"metrics": _BY_PRIORITY}),
+            Line("Gavel", "water-filling", PRIORITIES, {"metrics": _BY_PRIORITY}),
+        ],
     ),
     "cluster-sizes": (
         "LAS over Gavel by share of V100",
         [
-            Line(f"{part} V100", policy, SINGLE, {"cluster": cluster}, divides=policy == _LAS["Gavel"])
-            for policy in (_LAS["LAS"], _LAS["Gavel"])
-            for part, cluster in _V100_SHARES.items()
+            Line(f"{share} % V100", policy, options=_v100_cluster(share), divides=policy == "max-min")
+            for share in (10, 50, 100)
+            for policy in ("max-min-blind", "max-min")
         ],
     ),
 }
+_MAKESPAN: Final = (
+    Line("Gavel", "makespan", STATIC),
+    Line("Gavel with space sharing", "makespan-packed", STATIC),
+    Line("Gandiva", "gandiva", STATIC),
+    Line("FIFO", "fifo-blind", STATIC),
+)
+_TIMED_LINES: Final = (  # the GPUs are 108, or grow with the jobs
+    Line("LAS: Gavel", "max-min", STATIC),
+    Line("LAS: Gavel with space sharing", "max-min-packed", STATIC),
+    Line("LAS, 108 GPUs: Gavel", "max-min", STATIC),
+    Line("LAS, 108 GPUs: Gavel with space sharing", "max-min-packed", STATIC),
+    Line("hierarchical: Gavel", "hierarchical", ENTITIES),
+    Line("water filling, 108 GPUs: Gavel", "water-filling", STATIC_SINGLE),
+    Line("water filling, 108 GPUs: Gavel with space sharing", "water-filling-packed", STATIC_SINGLE),
+)
+
+
+def _seeds(request: Request) -> tuple[int, ...]:
+    return request.seeds or (_SEEDS[:1] if request.quick else _SEEDS)
+
+
+def _point(request: Request, line: Line, x: float, seed: int, count: int = JOBS) -> Point:
+    """Return a run of the first jobs of a stream. Gavel draws by the seed of the jobs."""
+    options = {**_FIXED, "policy": line.policy, "seed": seed, "tasks": task_file(line.stream, seed, request, count)}
+    if line.policy == "gandiva":
+        options["policy"] = f"gandiva={seed}"
+    if line.policy == "gandiva" or line.policy.endswith("-packed"):
+        options["pairs"] = str(SPEEDS)
+    return Point(line=line.name, x=x, seed=seed, options={**options, **line.options}, divides=line.divides)
 
 
 def _over_load(request: Request, name: str) -> Figure:
     """Return a figure of mean completion times. Loads are the loads of published values, or the usual ones."""
-    compared, lines = not request.quick or name in _QUICK_LINES, _OVER_LOAD[name][1]
-    if request.quick:
-        first = lines[0].name if name == "cluster-sizes" else None
-        lines = [line for line in lines if line.name == _QUICK_LINES.get(name, first or line.name)][:2]
-    fixed = {**_FIXED, "measure": _MEASURED if compared else _QUICK_MEASURED, "max_backlog_s": _BACKLOG_S}
-    suffix = "" if compared else f", jobs {_QUICK_MEASURED.replace('..', ' to ')}"
+    lines, measured, (quick_line, quick_load) = _OVER_LOAD[name][1], _MEASURED, _QUICK.get(name, ("", 2.0))
+    if request.quick and quick_line:
+        lines = [line for line in lines if line.name == quick_line]
+    elif request.quick:
+        measured, part = _QUICK_MEASURED, f", jobs {_QUICK_MEASURED.replace('..', ' to ')}"
+        lines = [line._replace(name=line.name + part) for line in lines[:2]]
     points = []
     for line in lines:
-        usual = _MULTI_LOADS if line.stream.gangs else _SINGLE_LOADS
-        loads = _QUICK_LOADS.get(name, (2.0,)) if request.quick else _published_x(name, line.name) or usual
-        for seed in _seeds(request):
-            tasks = task_file(line.stream, seed, request)
-            for load in loads:
-                options = {**fixed, "tasks": tasks, "tasks.rate": load, **_policy(line.policy, seed), **line.options}
-                label = f"{line.name}{suffix}"
-                points.append(Point(line=label, x=load, seed=seed, options=options, divides=line.divides))
-    mean = {"": "completion_s_mean"}
+        usual = _published_x(name, line.name) or (_MULTI_LOADS if line.stream.gangs else _SINGLE_LOADS)
+        for load in (quick_load,) if request.quick else usual:
+            limits = {"measure": measured, "max_backlog_s": _BACKLOG_S, "tasks.rate": load}
+            limited = line._replace(options={**limits, **line.options})
+            points += [_point(request, limited, load, seed) for seed in _seeds(request)]
+    means = {"": "completion_s_mean"}
     if name == "priorities":
-        mean = {f", {level} priority": f"metrics_completion_{level}_s" for level in ("high", "low")}
-    marks = columns(mean, HOUR_S, lambda cells: cells.get("ended") == "overload")
+        means = {f", {level} priority": f"metrics_completion_{level}_s" for level in ("high", "low")}
     y = "mean completion time, ratio" if name == "cluster-sizes" else "mean completion time, hours"
-    return Figure(x="jobs per hour", y=y, points=tuple(points), marks=marks)
+    return Figure(x="jobs per hour", y=y, points=tuple(points), marks=columns(means, HOUR_S))
 
 
 def _published_x(figure: str, line: str) -> list[float]:
-    values = (value for value in published(NAME) if (value.figure, value.line) == (figure, line))
+    values = (value for value in experiment.published(NAME) if (value.figure, value.line) == (figure, line))
     return sorted({value.x for value in values if isinstance(value.x, float)})
 
 
 def _makespan(request: Request) -> Figure:
+    counts, lines = ((100,), _MAKESPAN[:1]) if request.quick else (range(100, 800, 100), _MAKESPAN)
+    runs = product(lines, counts, _seeds(request))
+    points = tuple(_point(request, line, float(count), seed, count) for line, count, seed in runs)
+    return Figure(x="jobs", y="hours", points=points, marks=columns({"": "makespan_s"}, HOUR_S))
+
+
+def _makespan_ratio(request: Request) -> Figure:
+    percents, count = ((50,), 100) if request.quick else (range(10, 110, 10), _RATIO_JOBS)
     points = []
-    for count in (100,) if request.quick else range(100, 800, 100):
-        for seed in _seeds(request):
-            fixed = {**_FIXED, "tasks": task_file(STATIC, seed, request, count)}
-            for line, policy in {"Gavel": _MAKESPAN["Gavel"]}.items() if request.quick else _MAKESPAN.items():
-                points.append(Point(line=line, x=float(count), seed=seed, options={**fixed, **_policy(policy, seed)}))
-    return Figure(x="jobs", y="hours", points=tuple(points), marks=columns({"": "makespan_s"}, HOUR_S))
-
-
-_TIMED_LINES: Final = {  # by name: its policy and jobs; the GPUs are 108, or grow with the jobs
-    "LAS: Gavel": ("max-min", STATIC),
-    "LAS: Gavel with space sharing": ("max-min-packed", STATIC),
-    "LAS, 108 GPUs: Gavel": ("max-min", STATIC),
-    "LAS, 108 GPUs: Gavel with space sharing": ("max-min-packed", STATIC),
-    "hierarchical: Gavel": ("hierarchical", ENTITIES),
-    "water filling, 108 GPUs: Gavel": ("water-filling", STATIC_SINGLE),
-    "water filling, 108 GPUs: Gavel with space sharing": ("water-filling-packed", STATIC_SINGLE),
-}
+    for percent, seed, policy in product(percents, _seeds(request), ("makespan-blind", "makespan")):
+        line = Line("gangs", policy, STATIC, _v100_cluster(percent), divides=policy == "makespan")
+        points.append(_point(request, line, percent / 100.0, seed, count))
+    return Figure(x="share of V100", y="makespan, ratio", points=tuple(points), marks=columns({"": "makespan_s"}))
 
 
 def _policy_runtimes(request: Request) -> Figure:
     """Measure the first allocation of jobs that all arrive at time 0. The jobs are drawn: traces have too few."""
     drawn = replace(request, traces=None)
     points = []
-    for line, (policy, stream) in _TIMED_LINES.items():
-        fixed_gpus = "108 GPUs" in line
-        least = 1 if fixed_gpus else 32  # gangs of 8 need 8 GPUs of a kind
-        most = 64 if request.quick else 4096
-        for count in map(int, _published_x("policy-runtimes", line)):
+    for line in _TIMED_LINES:
+        fixed_gpus = "108 GPUs" in line.name
+        least, most = 1 if fixed_gpus else 32, 64 if request.quick else 4096  # gangs of 8 need 8 GPUs of a kind
+        for count in map(int, _published_x("policy-runtimes", line.name)):
             if least <= count <= most:
                 cluster = _CLUSTER if fixed_gpus else ",".join(f"{kind}={count // 4}" for kind in KINDS)
-                tasks = task_file(stream, 0, drawn, count)
-                fixed = {"round_s": 360.0, "until_s": 360.0, "tasks": tasks, "cluster": cluster, "metrics": _SOLVED}
-                points.append(Point(line=line, x=float(count), options={**fixed, **_policy(policy, 0)}))
+                options = {"cluster": cluster, "like": "", "until_s": 360.0, "metrics": _SOLVED}
+                points.append(_point(drawn, line._replace(options=options), float(count), 0, count))
     return Figure(
         x="jobs",
         y="seconds",
@@ -268,9 +357,10 @@ FIGURES: Final = {
     ),
     "policy-runtimes": FigureMaker("Time to compute an allocation (figure 12)", _policy_runtimes),
     **{name: _load_figure(name) for name in ("ideal", "rounds", "priorities", "cluster-sizes")},
+    "cluster-sizes-makespan": FigureMaker("Makespan without speeds over Gavel by share of V100", _makespan_ratio),
 }
 
-GAVEL: Final = Experiment(
+GAVEL: Final = experiment.Experiment(
     name=NAME,
     title="Gavel",
     source="Narayanan and others, OSDI 2020",

@@ -6,14 +6,9 @@ backfilling looks 24 hours ahead every 5 minutes.
 
 from __future__ import annotations
 
-import bisect
 import hashlib
-import math
-import multiprocessing
-import signal
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from ctypes import Array, c_double
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +27,8 @@ from bftrain_datasets.scheduling.scheduling import read, simulate
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 
+Runs = Mapping[str, tuple[Path, ScheduleOptions]]  # logs and options, by name
+
 _RULES: Final[ScheduleOptions] = {
     "estimates": "actual",
     "least_run_s": 60.0,
@@ -44,11 +41,11 @@ _POLICIES: Final[Mapping[str, ScheduleOptions]] = {
     "OStrich": {"policy": "ostrich", "done_campaigns": "oldest-first"},
     "fair share": {"policy": "fairshare", "decay": "published", "half_life_s": 86_400.0},
 }
-_SUFFIXES: Final = (".swf", ".swf.gz")
+_LOGS: Final = "a folder with logs of the Parallel Workloads Archive, *.swf or *.swf.gz"
 _QUICK_JOBS: Final = 3000
+_LEAST_SHOWN: Final = 1000  # jobs done, for a progress bar
 _PERIODS: Final = 100  # of the utilization
 _MOST_STRETCH: Final = 10.0  # in the heat map, larger values count here
-_LOOK_EVERY_S: Final = 0.5
 
 _HEADER: Final = "; MaxProcs: 6"
 # The jobs of both examples: of each campaign, in order, how many and how long; users have numbers from 1
@@ -58,17 +55,12 @@ _SLIDES: Final = {"slowdown": ((6, 1200), (6, 600)), "pareto": ((6, 600), (6, 60
 class ScheduleCurves(msgspec.Struct, frozen=True):
     """One schedule for figures: columns by campaign, and the utilization from each time on."""
 
-    user: tuple[str, ...]
-    created_s: tuple[float, ...]
-    end_s: tuple[float, ...]
-    stretch: tuple[float, ...]
-    time_s: tuple[float, ...]
-    used: tuple[float, ...]
-
-    def used_before(self, time_s: float) -> float:
-        """Return the utilization just before a time."""
-        index = bisect.bisect_left(self.time_s, time_s) - 1
-        return self.used[index] if index >= 0 else 0.0
+    user: list[str]
+    created_s: list[float]
+    end_s: list[float]
+    stretch: list[float]
+    time_s: list[float]
+    used: list[float]
 
     def mean_used(self, periods: int) -> list[float]:
         """Return the mean utilization in equal periods of the schedule."""
@@ -78,82 +70,52 @@ class ScheduleCurves(msgspec.Struct, frozen=True):
         means: list[float] = (np.diff(np.interp(edges, times, done)) / np.diff(edges)).tolist()
         return means
 
-
-class _Progress:
-    """The progress of all schedules in memory that worker processes share: by schedule, per cent and finished jobs."""
-
-    shared: Array[c_double]
-
-    @classmethod
-    def start_worker(cls, shared: Array[c_double]) -> None:
-        """Prepare a worker process; Ctrl-C reaches only the parent process, which terminates the workers."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        cls.shared = shared
+    def by_user(self) -> list[float]:
+        """Return the mean stretch of each user's campaigns, in ascending order."""
+        stretches = defaultdict(list)
+        for user, stretch in zip(self.user, self.stretch, strict=True):
+            stretches[user].append(stretch)
+        return sorted(map(fmean, stretches.values()))
 
 
-def _schedule(index: int, log: Path, options: ScheduleOptions) -> ScheduleCurves:
+def _schedule(log: Path, options: ScheduleOptions, tell: Callable[[float, int], None]) -> ScheduleCurves:
     settings = ScheduleSettings(**options)
     workload = read(log, settings)
     span_s = max(workload.jobs.submit_s[-1], 1.0)
 
     def watch(at_s: float, jobs: int) -> bool:
-        _Progress.shared[2 * index : 2 * index + 2] = [100.0 * min(at_s / span_s, 1.0), float(jobs)]
+        if jobs >= _LEAST_SHOWN:
+            tell(100.0 * min(at_s / span_s, 1.0), jobs)
         return True
 
     result = simulate(workload, settings, watch=watch)
     campaigns, over_time = campaigns_table(result), utilisation_table(result)
     finished = [row for row, end_s in enumerate(campaigns["end_s"]) if end_s is not None]
-    by_campaign = {
-        name: tuple(campaigns[name][row] for row in finished) for name in ScheduleCurves.__struct_fields__[:4]
-    }
-    nodes = [busy + free for busy, free in zip(over_time["busy"], over_time["free"], strict=True)]
-    used = tuple(busy / count for busy, count in zip(over_time["busy"], nodes, strict=True))
-    return ScheduleCurves(**by_campaign, time_s=tuple(over_time["time_s"]), used=used)
+    by_campaign = {name: [campaigns[name][row] for row in finished] for name in ScheduleCurves.__struct_fields__[:4]}
+    used = [busy / (busy + free) for busy, free in zip(over_time["busy"], over_time["free"], strict=True)]
+    return ScheduleCurves(**by_campaign, time_s=list(over_time["time_s"]), used=used)
 
 
-def _schedule_all(request: Request, runs: Mapping[str, tuple[Path, ScheduleOptions]]) -> dict[str, ScheduleCurves]:
-    """Return the schedule of each run by name; each is kept in the request's folder as it finishes.
+def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
+    """Return the schedule of each run by name; each is kept in the request's folder.
 
     The name of a kept schedule contains a hash of the log, the options and the program, so a stale one is never used.
     """
-    paths = {name: _kept_path(request, name, *run) for name, run in runs.items()}
-    missing = [name for name, path in paths.items() if not path.exists()]
-    if missing:
-        shared = multiprocessing.RawArray(c_double, 2 * len(missing))
-        pool = ProcessPoolExecutor(
-            min(request.jobs, len(missing)), initializer=_Progress.start_worker, initargs=(shared,)
-        )
-        try:
-            running = {pool.submit(_schedule, index, *runs[name]): name for index, name in enumerate(missing)}
-            while running:
-                for future in wait(running, _LOOK_EVERY_S, FIRST_COMPLETED).done:
-                    write_text(paths[running.pop(future)], wire.encode(future.result()).decode())
-                for name in running.values():
-                    index = 2 * missing.index(name)
-                    if shared[index]:
-                        request.tell(name, shared[index], int(shared[index + 1]))
-        except BaseException as error:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            if isinstance(error, KeyboardInterrupt):
-                count = sum(path.exists() for path in paths.values())
-                kept = f"{count:,} of {counted(len(paths), 'schedule')} are done and kept in {request.folder}"
-                raise Interrupted(f"interrupted; {kept}; the same command continues") from error
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return {
-        name: wire.decode(path.read_bytes(), ScheduleCurves, where=str(path), fix="delete this file")
-        for name, path in paths.items()
-    }
-
-
-def _kept_path(request: Request, name: str, log: Path, options: ScheduleOptions) -> Path:
-    digest = hashlib.sha256(log.read_bytes())
-    digest.update(wire.encode((sorted(options.items()), program_sha256())))
-    file_name = f"{name.replace(': ', '-').replace(' ', '-')}-{digest.hexdigest()[:16]}.json"
-    return request.input_path(file_name, lambda _: True, "schedule")
+    schedules: dict[str, ScheduleCurves] = {}
+    try:
+        for name, (log, options) in runs.items():
+            digest = hashlib.sha256(log.read_bytes())
+            digest.update(wire.encode((sorted(options.items()), program_sha256())))
+            file_name = f"{name.replace(': ', '-').replace(' ', '-')}-{digest.hexdigest()[:16]}.json"
+            path = request.folder / file_name
+            if not path.exists():
+                curves = _schedule(log, options, partial(request.tell, name))
+                write_text(request.input_path(file_name, lambda _: True, "schedule"), wire.encode(curves).decode())
+            schedules[name] = wire.decode(path.read_bytes(), ScheduleCurves, where=str(path), fix="delete this file")
+    except KeyboardInterrupt as error:
+        kept = f"{len(schedules):,} of {counted(len(runs), 'schedule')} are done and kept in {request.folder}"
+        raise Interrupted(f"interrupted; {kept}; the same command continues") from error
+    return schedules
 
 
 def _slides(request: Request) -> Figure:
@@ -178,16 +140,9 @@ def _slides(request: Request) -> Figure:
     return Figure(x="", y="stretch, or end in 10 minutes", form="points", computed_marks=tuple(marks))
 
 
-def _by_user(curves: ScheduleCurves) -> list[float]:
-    stretches: dict[str, list[float]] = {}
-    for user, stretch in zip(curves.user, curves.stretch, strict=True):
-        stretches.setdefault(user, []).append(stretch)
-    return sorted(map(fmean, stretches.values()))
-
-
 def _summary(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
     yield Mark(line, "mean of campaigns", float(np.mean(curves.stretch)))
-    yield Mark(line, "mean of users", float(np.mean(_by_user(curves))))
+    yield Mark(line, "mean of users", float(np.mean(curves.by_user())))
     for percent in (50, 90, 95, 100):
         value = float(np.percentile(curves.stretch, percent, method="higher"))
         yield Mark(line, f"{percent} % of campaigns", value)
@@ -201,23 +156,23 @@ def _cdf(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
 
 
 def _users(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    for index, stretch in enumerate(_by_user(curves)):
-        yield Mark(line, float(index), stretch)
+    return (Mark(line, float(index), stretch) for index, stretch in enumerate(curves.by_user()))
 
 
 def _utilization(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    for period, used in enumerate(curves.mean_used(_PERIODS)):
-        yield Mark(line, (period + 0.5) / _PERIODS, used)
+    used = enumerate(curves.mean_used(_PERIODS))
+    return (Mark(line, (period + 0.5) / _PERIODS, mean) for period, mean in used)
 
 
 def _heat(request: Request) -> Figure:
-    counts: dict[tuple[float, float], int] = {}
+    counts: Counter[tuple[float, float]] = Counter()
     for run, curves in _log_schedules(request).items():
-        sign = 1 if run.endswith(": OStrich") else -1
-        for created_s, stretch in zip(curves.created_s, curves.stretch, strict=True):
-            used = math.ceil(max(curves.used_before(created_s), 0.51) * 20.0) / 20.0
-            cell = used, min(math.ceil(2.0 * stretch) / 2.0, _MOST_STRETCH)
-            counts[cell] = counts.get(cell, 0) + sign
+        before = np.searchsorted(curves.time_s, curves.created_s)  # the utilization just before the submission
+        used = np.append(0.0, curves.used)[before]
+        x = np.ceil(np.maximum(used, 0.51) * 20.0) / 20.0
+        y = np.minimum(np.ceil(2.0 * np.array(curves.stretch)) / 2.0, _MOST_STRETCH)
+        for cell in zip(x.tolist(), y.tolist(), strict=True):
+            counts[cell] += 1 if run.endswith(": OStrich") else -1
     marks = tuple(Mark(f"{stretch:g}", used, float(count)) for (used, stretch), count in sorted(counts.items()))
     return Figure(x="utilization at the submission", y="stretch", computed_marks=marks, form="heat", digits=0)
 
@@ -237,11 +192,8 @@ def _log_schedules(request: Request) -> dict[str, ScheduleCurves]:
     return request.once("schedules", lambda: _schedule_all(request, _log_runs(request)))
 
 
-def _log_runs(request: Request) -> dict[str, tuple[Path, ScheduleOptions]]:
-    assert request.traces is not None  # noqa: S101 - the command asks for it
-    paths = sorted(path for path in request.traces.iterdir() if path.name.endswith(_SUFFIXES))
-    if not paths:
-        raise BadInput("contains no *.swf or *.swf.gz", where=str(request.traces), fix=f"name {OSTRICH.traces_help}")
+def _log_runs(request: Request) -> Runs:
+    paths = request.published_files("*.swf", "*.swf.gz", fix=_LOGS)
     first: ScheduleOptions = {"first": _QUICK_JOBS} if request.quick else {}
     logs: dict[str, Path] = {}
     for path in paths[: 1 if request.quick else None]:
@@ -279,6 +231,6 @@ OSTRICH: Final = Experiment(
         ),
         "heat": FigureMaker("Number of campaigns by stretch and utilization, OStrich less fair share", _heat),
     },
-    traces_help="a folder with logs of the Parallel Workloads Archive, *.swf or *.swf.gz",
+    traces_help=_LOGS,
     without_traces=frozenset({"slides"}),
 )

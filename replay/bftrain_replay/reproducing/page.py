@@ -5,27 +5,30 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final
 
-from bftrain import summaries, text_formats
+from msgspec import to_builtins
+
+from bftrain import summaries
 from bftrain.errors import BadInput
-from bftrain.files import overwrite_error, write_text
+from bftrain.files import check_replaceable, overwrite_error, prepare_folder, write_text
 from bftrain.result_folder import REPORT_FILE, ResultKind
+from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, PageSection, html
-from bftrain_replay.reproducing.comparison import CLOSE, Agreement, Compared, compared, missing
-from bftrain_replay.reproducing.experiment import Experiment, Figure, Published, Request, XValue, published
-from bftrain_replay.reproducing.running import Reproduction
+from bftrain_replay.reproducing.experiment import Experiment, Figure, Request, XValue
+from bftrain_replay.reproducing.results import CLOSE, Agreement, Reproduction, Value
 from bftrain_replay.sweeping.sweep_runs import POINTS
 from bftrain_replay.sweeping.sweep_table import PointState
 
 FORMAT: Final = "bftrain reproduce 1"
 SUMMARY: Final = "reproduce.json"
 TABLE: Final = "values.csv"
+PICTURES: Final = "pictures"
 KIND: Final = ResultKind(
     title="reproduction",
     form="bftrain reproduce",
@@ -38,33 +41,10 @@ _EXPLAINED: Final = 5.0  # percent: larger differences need an explanation
 _CROSS: Final = "M-1,-1L1,1M-1,1L1,-1"
 
 
-class ReproducedFigures(NamedTuple):
-    """The figures of an experiment, the rows of each by its name, and the published values without a counterpart."""
-
-    experiment: Experiment
-    request: Request
-    reproduction: Reproduction
-    rows: Mapping[str, list[Compared]]
-    missing: Sequence[Published]
-
-    @classmethod
-    def of(cls, experiment: Experiment, request: Request, reproduction: Reproduction) -> Self:
-        """Compare all values of a reproduction with the published ones."""
-        values, figures = published(experiment.name), reproduction.figures
-        rows = {figure.name: compared(reproduction, figure, values) for figure in figures}
-        return cls(experiment, request, reproduction, rows, missing([*chain(*rows.values())], figures, values))
-
-    @property
-    def with_values(self) -> list[tuple[Figure, list[Compared]]]:
-        """The figures that have values, and their rows."""
-        return [(figure, rows) for figure in self.reproduction.figures if (rows := self.rows[figure.name])]
-
-
-def write(folder: Path, result: ReproducedFigures) -> None:
+def write(folder: Path, result: Reproduction) -> None:
     """Write the table, the summary and, where charts can be drawn, the page."""
-    data = summary(result)
-    text = io.StringIO()
-    table = csv.DictWriter(text, _record(Compared(figure="", line="", x="", seeds=(), ours=None)), lineterminator="\n")
+    data, text = summary(result), io.StringIO()
+    table = csv.DictWriter(text, Value.__struct_fields__, lineterminator="\n")
     table.writeheader()
     table.writerows({name: _csv_cell(cell) for name, cell in row.items()} for row in data["values"])
     write_text(folder / TABLE, text.getvalue())
@@ -73,11 +53,24 @@ def write(folder: Path, result: ReproducedFigures) -> None:
         write_text(folder / REPORT_FILE, html(page(result)))
 
 
-def write_pictures(folder: Path, result: ReproducedFigures) -> None:
+def _csv_cell(cell: object) -> object:
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return " ".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
+
+
+def write_pictures(folder: Path, result: Reproduction) -> None:
     """Write each plot as SVG and PNG."""
-    charts = [_chart(figure, rows) for figure, rows in result.with_values]
+    prepare_folder(folder / PICTURES)
+    charts = [_chart(figure, values) for figure, values in figures_with_values(result)]
     for form in vega.FORMS:
-        vega.write(charts, folder, form)
+        vega.write(charts, folder / PICTURES, form)
+
+
+def check_pictures(folder: Path, request: Request) -> None:
+    """Raise if a plot would replace a file that bftrain did not draw."""
+    for name, form in product(request.figures, vega.FORMS):
+        check_replaceable(folder / PICTURES / f"{name}.{form}", vega.is_own, "picture")
 
 
 def continues(folder: Path, experiment: Experiment, request: Request) -> bool:
@@ -93,219 +86,201 @@ def continues(folder: Path, experiment: Experiment, request: Request) -> bool:
     return True
 
 
-def summary(result: ReproducedFigures) -> dict[str, Any]:
+def summary(result: Reproduction) -> dict[str, Any]:
     """Return the content of ``reproduce.json``."""
-    rows, done = [*chain(*result.rows.values())], result.reproduction
-    agreement = Agreement.of(rows)
+    values = [*chain(*result.values.values())]
+    agreement = Agreement.of(values)
     return {
         "format": FORMAT,
         "experiment": result.experiment.name,
         "request": result.request.options,
-        "complete": not done.count(PointState.OPEN),
-        "figures": [figure.name for figure in done.figures],
-        "runs": len(done.rows),
-        **{str(state): done.count(state) for state in PointState},
+        "complete": not result.count(PointState.OPEN),
+        "figures": [figure.name for figure in result.figures],
+        "runs": len(result.runs),
+        **{str(state): result.count(state) for state in PointState},
         "compared": agreement.compared,
         "within_3_percent": agreement.close,
         "largest_difference_percent": agreement.largest,
         "pairs": agreement.pairs,
         "pairs_in_published_order": agreement.in_order,
-        "not_run": len(result.missing),
-        "saturated_but_published": sum(row.saturated and row.published is not None for row in rows),
-        "values": [*map(_record, rows)],
+        "not_run": result.not_run,
+        "saturated_but_published": sum(value.saturated and value.published is not None for value in values),
+        "values": [to_builtins(value) for value in values],
     }
 
 
-def _record(row: Compared) -> dict[str, Any]:
-    return {
-        "figure": row.figure,
-        "line": row.line,
-        "x": row.x,
-        "seeds": [*row.seeds],
-        "ours": None if row.saturated else row.ours,
-        "published": row.published,
-        "difference_percent": row.difference,
-        "saturated": row.saturated,
-        "published_seeds": [*row.published_seeds],
-        "source": row.source,
-    }
+def figures_with_values(result: Reproduction) -> list[tuple[Figure, list[Value]]]:
+    """Return the figures that have values, and these."""
+    return [(figure, values) for figure in result.figures if (values := result.values[figure.name])]
 
 
-def _csv_cell(cell: object) -> object:
-    if isinstance(cell, bool):
-        return str(cell).lower()
-    return " ".join(map(str, cell)) if isinstance(cell, list) else cell
-
-
-def page(result: ReproducedFigures) -> HtmlPage:
+def page(result: Reproduction) -> HtmlPage:
     """Return the page: how many values agree, by figure, and each figure with its plot and its table."""
     data, experiment = summary(result), result.experiment
-    open_runs, failed = data["open"], data["failed"]
-    warnings = [f"{text_formats.counted(open_runs, 'run')} still to be done."] if open_runs else []
-    if failed:
-        reason = next(iter(result.reproduction.failures))
-        warnings.append(f"{text_formats.counted(failed, 'run')} failed: {reason}.")
+    warnings = [f"{counted(data['open'], 'run')} still to be done."] if data["open"] else []
+    warnings += [f"{counted(data['failed'], 'run')} failed: {result.failure}."] if data["failed"] else []
     sections = [
-        PageSection(
-            heading=figure.title, intro=_intro(figure, rows), parts=(_chart(figure, rows), _html_table(figure, rows))
-        )
-        for figure, rows in result.with_values
+        PageSection(heading=figure.title, intro=_intro(figure, values), parts=(_chart(figure, values), table))
+        for figure, values in figures_with_values(result)
+        for table in [_html_table(figure, values)]
     ]
     return HtmlPage(
         title=f"{experiment.title}, reproduced",
         subtitle=f"Published in {experiment.source}.",
         warnings=warnings,
-        cards=_cards(data, [*chain(*result.rows.values())]),
+        cards=_cards(data, [*chain(*result.values.values())]),
         sections=[*([_overview(result)] if data["compared"] else []), *sections],
         static_command=f"bftrain reproduce {experiment.name} -o DIR",
     )
 
 
-def _cards(data: Mapping[str, Any], rows: Sequence[Compared]) -> list[FigureCard]:
+def _cards(data: Mapping[str, Any], values: Sequence[Value]) -> list[FigureCard]:
     """Return how well all values agree, and how many are not compared."""
     cards = []
     if count := data["compared"]:
-        note = f"of {text_formats.counted(count, 'published value')}"
+        note = f"of {counted(count, 'published value')}"
         cards.append(FigureCard(f"Within {CLOSE:g} %", f"{data['within_3_percent']:,}", note))
-        row = max(rows, key=lambda row: abs(row.difference or 0.0))
-        cards.append(FigureCard("Largest difference", f"{row.difference:+.1f} %", f"{row.line}, {_x_text(row.x)}"))
+        worst = max(values, key=lambda value: abs(value.difference_percent or 0.0))
+        figure = f"{worst.difference_percent:+.1f} %"
+        cards.append(FigureCard("Largest difference", figure, f"{worst.line}, {_x_text(worst.x)}"))
     if pairs := data["pairs"]:
-        note = f"of {text_formats.counted(pairs, 'pair')} of lines at the same x"
+        note = f"of {counted(pairs, 'pair')} of lines at the same x"
         cards.append(FigureCard("In the published order", f"{data['pairs_in_published_order']:,}", note))
-    apart = {"saturated here": data["saturated_but_published"], "without a run": data["not_run"]}
-    others = sum(row.published is not None and row.difference is None and not row.saturated for row in rows)
-    apart |= {"of other seeds or machines": others}
+    published = sum(value.published is not None for value in values)
+    saturated = data["saturated_but_published"]
+    apart = {
+        "saturated here": saturated,
+        "without a run": data["not_run"],
+        "of other seeds or machines": published - data["compared"] - saturated,
+    }
     if any(apart.values()):
         note = ", ".join(f"{name}: {count:,}" for name, count in apart.items() if count)
         cards.append(FigureCard("Published, not compared", f"{sum(apart.values()):,}", note))
     return cards
 
 
-def _overview(result: ReproducedFigures) -> PageSection:
-    found = {figure.name: Agreement.of(rows) for figure, rows in result.with_values}
-    rows = [
-        (name, f"{each.compared:,}", f"{each.close:,}", f"{each.largest:.1f} %")
-        for name, each in found.items()
-        if each.compared
-    ]
-    about = {figure.name: figure.title for figure in result.reproduction.figures}
+def _overview(result: Reproduction) -> PageSection:
+    rows = []
+    for name, values in result.values.items():
+        agreement = Agreement.of(values)
+        if agreement.largest is not None:
+            rows.append((name, f"{agreement.compared:,}", f"{agreement.close:,}", f"{agreement.largest:.1f} %"))
     headings = ("figure", "values compared", f"within {CLOSE:g} %", "largest difference")
+    about = {figure.name: figure.title for figure in result.figures}
     table = HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
     return PageSection(heading="Agreement", parts=(table,))
 
 
-def text_table(figure: Figure, rows: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
+def text_table(figure: Figure, values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:
     """Return headings and cells of a figure's values, without empty columns, and without equal seeds and sources."""
     headings = ["line", figure.x, "ours", "published", "difference", "seeds", "source"]
-    cells = [_texts(figure, row) for row in rows]
-    columns = zip(headings, zip(*cells, strict=True), strict=True)
-    unwanted = {
-        name
-        for name, column in columns
-        if not any(column) or (name in {"seeds", "source"} and len({*column}) == 1 and "published" not in column[0])
-    }
-    kept = [number for number, name in enumerate(headings) if number < 3 or name not in unwanted]  # noqa: PLR2004 - line, x, ours
+    cells = [_texts(figure, value) for value in values]
+    kept = []
+    for number, (name, column) in enumerate(zip(headings, zip(*cells, strict=True), strict=True)):
+        alike = name in {"seeds", "source"} and len({*column}) == 1 and "published" not in column[0]
+        if name in {"line", figure.x, "ours"} or (any(column) and not alike):
+            kept.append(number)
     return [headings[number] for number in kept], [[row[number] for number in kept] for row in cells]
 
 
-def table_by_line(figure: Figure, rows: Sequence[Compared]) -> tuple[list[str], list[list[str]]]:
+def table_by_line(figure: Figure, values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:
     """Return headings and cells of our values: one row for each x, one column for each line."""
-    lines, by_key = dict.fromkeys(row.line for row in rows), {(row.line, row.x): row for row in rows}
+    lines = dict.fromkeys(value.line for value in values)
+    texts = {(value.line, value.x): _texts(figure, value)[2] for value in values}
     cells = [
-        [_x_text(x), *(_texts(figure, by_key[line, x])[2] if (line, x) in by_key else "" for line in lines)]
-        for x in dict.fromkeys(row.x for row in rows)
+        [_x_text(x), *(texts.get((line, x), "") for line in lines)] for x in dict.fromkeys(value.x for value in values)
     ]
     return [figure.x, *lines], cells
 
 
-def _texts(figure: Figure, row: Compared) -> tuple[str, ...]:
+def _texts(figure: Figure, value: Value) -> tuple[str, ...]:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.{figure.digits}f}"
 
-    difference = "" if row.difference is None else f"{row.difference:+.1f} %"
-    ours, seeds = "saturated" if row.saturated else number(row.ours), " ".join(map(str, row.seeds))
-    if row.published is not None and row.published_seeds not in {(), row.seeds}:
-        seeds = f"{seeds} (published: {' '.join(map(str, row.published_seeds))})"
-    return row.line, _x_text(row.x), ours, number(row.published), difference, seeds, row.source
+    difference = "" if value.difference_percent is None else f"{value.difference_percent:+.1f} %"
+    ours, seeds = "saturated" if value.saturated else number(value.ours), " ".join(map(str, value.seeds))
+    if value.published is not None and value.published_seeds not in {(), value.seeds}:
+        seeds = f"{seeds} (published: {' '.join(map(str, value.published_seeds))})"
+    return value.line, _x_text(value.x), ours, number(value.published), difference, seeds, value.source
 
 
 def _x_text(x: XValue) -> str:
     return x if isinstance(x, str) else f"{x:,.6g}"
 
 
-def _intro(figure: Figure, rows: Sequence[Compared]) -> str:
-    large = sum(row.difference is not None and abs(row.difference) > _EXPLAINED for row in rows)
+def _intro(figure: Figure, values: Sequence[Value]) -> str:
+    large = sum(abs(value.difference_percent or 0.0) > _EXPLAINED for value in values)
     verb = "differs" if large == 1 else "differ"
-    count = f" {text_formats.counted(large, 'value')} {verb} by more than {_EXPLAINED:g} %." if large else ""
-    return f"{figure.note}{count}".strip()
+    return f"{figure.note} {counted(large, 'value')} {verb} by more than {_EXPLAINED:g} %." if large else figure.note
 
 
-def _html_table(figure: Figure, rows: Sequence[Compared]) -> HtmlTable:
-    headings, texts = text_table(figure, rows)
-    keys = {figure.x: "x", "ours": "ours", "published": "published", "difference": "difference"}
+def _html_table(figure: Figure, values: Sequence[Value]) -> HtmlTable:
+    headings, texts = text_table(figure, values)
+    fields = {figure.x: "x", "ours": "ours", "published": "published", "difference": "difference_percent"}
     cells = [
-        [
-            HtmlCell(text, getattr(row, keys[heading])) if heading in keys else text
-            for heading, text in zip(headings, row_texts, strict=True)
-        ]
-        for row, row_texts in zip(rows, texts, strict=True)
+        [HtmlCell(text, getattr(value, fields[name])) if name in fields else text for name, text in pairs]
+        for value, row in zip(values, texts, strict=True)
+        for pairs in [zip(headings, row, strict=True)]
     ]
     return HtmlTable(label=figure.title, headings=headings, rows=cells, sortable=True, folded="All values")
 
 
-def _chart(figure: Figure, rows: Sequence[Compared]) -> ChartFigure:
+def _chart(figure: Figure, values: Sequence[Value]) -> ChartFigure:
     """Draw a heat map, or our values as lines and the published ones as crosses."""
-    drawn = {(row.line, row.x): row for row in sorted(rows, key=lambda row: len(row.seeds)) if not row.saturated}
-    values = [
-        {"line": row.line, "x": row.x, "y": y, "from": who, "words": f"{row.line}, {_x_text(row.x)}: {y:,.6g} ({who})"}
-        for row in rows
-        if drawn.get((row.line, row.x)) is row
-        for who, y in (("ours", row.ours), ("published", row.published))
+    drawn = {(value.line, value.x): value for value in sorted(values, key=lambda value: len(value.seeds))}
+    data = [
+        {"line": value.line, "x": value.x, "y": y, "from": who, "words": f"{label}: {y:,.6g} ({who})"}
+        for value in values
+        if drawn[value.line, value.x] is value and not value.saturated
+        for label in [f"{value.line}, {_x_text(value.x)}"]
+        for who, y in (("ours", value.ours), ("published", value.published))
         if y is not None
     ]
-    with_published = any(value["from"] == "published" for value in values)
-    drawn_as = "Points" if figure.form == "points" else "Lines"
-    captions = [f"{drawn_as} are ours, crosses are published."] if with_published else []
-    captions += ["Saturated points are not drawn."] if any(row.saturated for row in rows) else []
-    draw = _heat_map if figure.form == "heat" else _lines
+    crosses = any(one["from"] == "published" for one in data)
+    captions = (
+        [f"{'Points' if figure.form == 'points' else 'Lines'} are ours, crosses are published."] if crosses else []
+    )
+    captions += ["Saturated points are not drawn."] if any(value.saturated for value in values) else []
+    spec = _heat_map(figure, values) if figure.form == "heat" else _lines(figure, values, crosses=crosses)
     return ChartFigure(
         name=figure.name,
         title=figure.title,
         alt=f"{figure.title}: {figure.y} against {figure.x}.",
         caption=" ".join(captions),
         height=320,
-        spec={"data": {"values": values}, **draw(figure, rows, with_published=with_published)},
+        spec={"data": {"values": data}, **spec},
     )
 
 
-def _lines(figure: Figure, rows: Sequence[Compared], *, with_published: bool) -> dict[str, Any]:
-    names = any(isinstance(row.x, str) for row in rows)
+def _lines(figure: Figure, values: Sequence[Value], *, crosses: bool) -> dict[str, Any]:
+    names = any(isinstance(value.x, str) for value in values)
+    as_points = figure.form == "points" or names
     scale = {"nice": False, "type": "log"} if figure.log_x else {"nice": False, "zero": False}
     x = quantity("x", title=figure.x, scale=scale)
     if names:
-        order = list(dict.fromkeys(_x_text(row.x) for row in rows))
+        order = list(dict.fromkeys(_x_text(value.x) for value in values))
         x = category("x", title=figure.x or None, sort=order, axis={"labelAngle": 0})
     y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
-    symbol = {} if figure.form == "points" or names else {"symbolType": "stroke", "symbolStrokeWidth": 3}
-    color = category("line", title=None, sort=list(dict.fromkeys(row.line for row in rows)), legend=symbol)
-    interpolate = {"interpolate": "step-after"} if figure.form == "steps" else {}
-    ours: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines", **interpolate}
-    if figure.form == "points" or names:
+    symbol = {} if as_points else {"symbolType": "stroke", "symbolStrokeWidth": 3}
+    color = category("line", title=None, sort=list(dict.fromkeys(value.line for value in values)), legend=symbol)
+    ours: dict[str, Any] = {"type": "line", "strokeWidth": 2, "point": figure.form == "lines"}
+    if as_points:
         ours = {"type": "point", "filled": True, "size": 90}
+    elif figure.form == "steps":
+        ours["interpolate"] = "step-after"
     layers: list[dict[str, Any]] = [{"transform": [{"filter": "datum.from == 'ours'"}], "mark": ours}]
-    if with_published:
-        crosses = {"type": "point", "shape": _CROSS, "size": 50, "strokeWidth": 1.5, "opacity": 1}
+    if crosses:
+        cross = {"type": "point", "shape": _CROSS, "size": 50, "strokeWidth": 1.5, "opacity": 1}
         # On a point, a cross of the same color would be invisible
         visible = {"encoding": {"color": {"value": "@ink"}}} if figure.form == "points" else {}
-        layers.append({"transform": [{"filter": "datum.from == 'published'"}], "mark": crosses, **visible})
-    tooltip = category("words")
-    return {"encoding": {"x": x, "y": y, "color": color, "tooltip": tooltip}, "layer": layers}
+        layers.append({"transform": [{"filter": "datum.from == 'published'"}], "mark": cross, **visible})
+    return {"encoding": {"x": x, "y": y, "color": color, "tooltip": category("words")}, "layer": layers}
 
 
-def _heat_map(figure: Figure, rows: Sequence[Compared], **_: bool) -> dict[str, Any]:
+def _heat_map(figure: Figure, values: Sequence[Value]) -> dict[str, Any]:
     """Draw our values as the colours of a grid, with the lines as the vertical axis."""
-    largest = max((abs(row.ours) for row in rows if row.ours is not None), default=1.0)
-    lines = sorted({row.line for row in rows}, key=float, reverse=True)
+    largest = max((abs(value.ours) for value in values if value.ours is not None), default=1.0)
+    lines = sorted({value.line for value in values}, key=float, reverse=True)
     encoding = {
         "x": category("x", title=figure.x, axis={"labelAngle": 0}),
         "y": category("line", title=figure.y, sort=lines),

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from bftrain.errors import BadInput
-from bftrain.files import head_of
+from bftrain.files import head_of, write_text
 from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
@@ -30,7 +31,7 @@ _GPUS, _HOURS, _START_HOUR = 64, 8, 2  # of the cluster; of a workload; the hour
 _RESTART_S: Final = 30.0
 _SEEDS: Final = tuple(range(1, 9))
 _PHASES: Final = 10
-_TRACE_FIX: Final = "--traces names the folder of AdaptDL's philly.csv; without it jobs are drawn from its shares"
+_TRACE_FIX: Final = "the folder of AdaptDL's philly.csv; without it jobs are drawn from its shares"
 _LEAST_LOCAL: Final = {"bert": 4, "cifar10": 32, "deepspeech2": 10, "imagenet": 20, "ncf": 32, "yolov3": 4}  # samples
 # The GPUs and batches that a user may have chosen: efficient for the model, and finished within 12 hours
 _CONFIGURATIONS: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
@@ -96,7 +97,7 @@ def draw(seed: int, count: int, trace: Path | None = None) -> list[Job]:
     candidates, jobs = _trace(trace), []
     if len(candidates) < count:
         what = f"contains {counted(len(candidates), 'job')} of these hours and lengths; {count:,} are needed"
-        raise BadInput(what, where=str(trace), fix=_TRACE_FIX)
+        raise BadInput(what, where=str(trace), fix=f"--traces names {_TRACE_FIX}")
     for index in sampler.choice(len(candidates), size=count, replace=False).tolist():
         submit_s, gpu_hours = candidates[index]
         names = next(names for limit, names in _BY_GPU_HOURS if gpu_hours < limit)
@@ -127,35 +128,33 @@ def _trace(path: Path | None) -> Sequence[tuple[float, float]]:
                 if float(row["duration"]) >= 60.0 and gpu_hours < 1000.0 and time.hour < _HOURS:  # noqa: PLR2004 - rules
                     jobs.append((float(time.hour * 3600 + time.minute * 60 + time.second), gpu_hours))
     except KeyError as error:
-        raise BadInput(f"has no column {error}", where=str(path), fix=_TRACE_FIX) from error
+        raise BadInput(f"has no column {error}", where=str(path), fix=f"--traces names {_TRACE_FIX}") from error
     except (ValueError, TypeError, EOFError, csv.Error, gzip.BadGzipFile) as error:
-        raise BadInput(f"is not AdaptDL's trace: {error}", where=str(path), fix=_TRACE_FIX) from error
+        raise BadInput(
+            f"is not AdaptDL's trace: {error}", where=str(path), fix=f"--traces names {_TRACE_FIX}"
+        ) from error
     return jobs
 
 
-def tasks(jobs: Sequence[Job], kind: str) -> list[TaskSpec]:
-    """Return the jobs as tasks. Work is in samples, or if ``ADAPTIVE`` in samples of the model's initial batch."""
-    return [_task(f"{job.model}-{number}", job, kind) for number, job in enumerate(jobs)]
+def tasks(seed: int, count: int, trace: Path | None, kind: str) -> list[TaskSpec]:
+    """Draw jobs as tasks. Work is in samples, or if ``ADAPTIVE`` in samples of the model's initial batch."""
+    return [_task(f"{job.model}-{number}", job, kind) for number, job in enumerate(draw(seed, count, trace))]
 
 
 def _task(name: str, job: Job, kind: str) -> TaskSpec:
     model = models()[job.model]
     initial, batch = next(iter(model.values())), model[job.batch]
-    if kind == ADAPTIVE:
-        curve, work = curves(job.model)[0], initial.steps * initial.samples
-        most = 1 if job.model == _NOT_SCALED else min(_GPUS, max(model) // _LEAST_LOCAL[job.model])
-    else:
-        curve, work = (
-            _curve({gpus: job.batch / step_s for gpus, step_s in batch.step_s.items()}),
-            batch.steps * job.batch,
-        )
-        most = 1 if job.model == _NOT_SCALED else min(_GPUS, job.batch // _LEAST_LOCAL[job.model])
-    sizes = (job.gpus, job.gpus) if kind == FIXED else (1, most)
+    curve, work, largest = curves(job.model)[0], initial.steps * initial.samples, max(model)
+    if kind != ADAPTIVE:
+        curve = _curve({gpus: job.batch / step_s for gpus, step_s in batch.step_s.items()})
+        work, largest = batch.steps * job.batch, job.batch
+    most = 1 if job.model == _NOT_SCALED else min(_GPUS, largest // _LEAST_LOCAL[job.model])
+    least, most = (job.gpus, job.gpus) if kind == FIXED else (1, most)
     return TaskSpec(
         name=name,
         submit_s=job.submit_s,
-        min_nodes=sizes[0],
-        max_nodes=sizes[1],
+        min_nodes=least,
+        max_nodes=most,
         curve=curve,
         work_samples=work,
         start_cost_s=_RESTART_S,
@@ -184,54 +183,35 @@ def _curve(points: Mapping[int, float]) -> SpeedCurve:
     return SpeedCurve(nodes=tuple(points), rate=tuple(points.values()))
 
 
-def write_phases(path: Path) -> Path:
-    """Write the curves of all models by phase, as rounds read them."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for model in models():
-            for phase, curve in enumerate(curves(model)):
-                points = zip(curve.nodes, curve.rate, strict=True)
-                table.writerows((model, phase / _PHASES, gpus, f"{rate:.6g}") for gpus, rate in points)
-    return path
-
-
-def _find_trace(folder: Path | None) -> Path | None:
-    if folder is None:
-        return None
-    paths = sorted(path for path in folder.glob("philly*") if path.name.endswith((".csv", ".csv.gz")))
-    if not paths:
-        raise BadInput("contains no philly*.csv", where=str(folder), fix=_TRACE_FIX)
-    return paths[0]
+def _phases(request: Request) -> str:
+    """Write the curves of all models by phase, as rounds read them; return the path."""
+    header = ",".join(COLUMNS)
+    path = request.input_path("phases.csv", lambda path: head_of(path).startswith(header.encode()), "table of phases")
+    rows = [
+        f"{model},{phase / _PHASES},{gpus},{rate:.6g}"
+        for model in models()
+        for phase, curve in enumerate(curves(model))
+        for gpus, rate in zip(curve.nodes, curve.rate, strict=True)
+    ]
+    write_text(path, "\n".join([header, *rows, ""]))
+    return str(path)
 
 
 def _over_load(request: Request, x: str, loads: Sequence[float]) -> Figure:
     """Return mean completion times over the relative job loads; of a single load, by workload."""
-    trace = _find_trace(request.traces)
+    trace = request.published_files("philly*.csv", "philly*.csv.gz", fix=_TRACE_FIX)[0] if request.traces else None
     seeds = request.seeds or ((6,) if request.quick else _SEEDS)
     points = []
     for line, (policy, kind) in _LINES.items():
-        for load in (1.0,) if request.quick else loads:
-            for seed in seeds:
-                name = f"{kind}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
-                make = partial(_draw_tasks, seed, load, trace, kind)
-                options = {"cluster": str(_GPUS), "tasks": request.tasks(name, make), "policy": policy, "round_s": 60.0}
-                if kind == ADAPTIVE:
-                    options["phases"] = request.once("phases", partial(_phases, request))
-                points.append(Point(line=line, x=float(seed) if len(loads) == 1 else load, seed=seed, options=options))
-    return Figure(
-        x=x, y="mean completion time, s", points=tuple(points), marks=columns({"": "completion_s_mean"}), digits=0
-    )
-
-
-def _draw_tasks(seed: int, load: float, trace: Path | None, kind: str) -> list[TaskSpec]:
-    return tasks(draw(seed, round(160 * load), trace), kind)
-
-
-def _phases(request: Request) -> str:
-    header = ",".join(COLUMNS).encode()
-    path = request.input_path("phases.csv", lambda path: head_of(path).startswith(header), "table of phases")
-    return str(write_phases(path))
+        for load, seed in product((1.0,) if request.quick else loads, seeds):
+            name = f"{kind}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
+            path = request.tasks(name, tasks, seed, round(160 * load), trace, kind)
+            options = {"cluster": str(_GPUS), "tasks": path, "policy": policy, "round_s": 60.0}
+            if kind == ADAPTIVE:
+                options["phases"] = request.once("phases", partial(_phases, request))
+            points.append(Point(line=line, x=float(seed) if len(loads) == 1 else load, seed=seed, options=options))
+    marks = columns({"": "completion_s_mean"})
+    return Figure(x=x, y="mean completion time, s", points=tuple(points), marks=marks, digits=0)
 
 
 POLLUX: Final = Experiment(
