@@ -75,6 +75,17 @@ def test_a_figure_is_within_three_percent_and_drawn(reproduce: Reproduce, tmp_pa
     assert "161.16" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_figure_without_values_is_not_drawn(
+    reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bftrain_replay.reproducing.gavel._BACKLOG_S", 1e-3)
+    output = reproduce("gavel", "las", "--quick")
+    assert [(row["ours"], row["saturated"]) for row in output["values"]] == [(None, True)] * 2
+    assert output["saturated_but_published"] == 2
+    assert list((tmp_path / "out" / "pictures").iterdir()) == []
+    assert "saturated" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 def test_an_interrupted_run_continues(reproduce: Reproduce, tmp_path: Path) -> None:
     words = (*MAKESPAN[:-1], ",".join(map(str, range(5))))
     running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)
@@ -326,10 +337,9 @@ def test_ostrich_and_fair_share_on_a_log(reproduce: Reproduce) -> None:
 
 def test_equal_values_of_a_distribution_have_the_last_share(reproduce: Reproduce, tmp_path: Path) -> None:
     write_log(tmp_path / "log.swf", four_users())
-    output = reproduce("ostrich", "cdf", "--traces", tmp_path)
-    assert [(row["line"], row["x"], row["ours"]) for row in output["values"]] == [
-        ("log: OStrich", 1.0, 1.0),
-        ("log: fair share", 1.0, 1.0),
+    rows = reproduce("ostrich", "cdf", "--traces", tmp_path)["values"]
+    assert [(row["line"], row["x"], row["ours"]) for row in rows] == [
+        (f"log: {policy}", 1.0, 1.0) for policy in ("OStrich", "fair share")
     ]
 
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from bftrain_replay.reproducing.results import Reproduction
     from bftrain_replay.sweeping.run_point import PassExecutor
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile
+    from bftrain_replay.sweeping.sweep_table import PointRow
 
 _MOST_SEED: Final = 2**32 - 1
-_MOST_ROWS: Final = 50  # of a printed figure without published values
+_MOST_ROWS: Final = 50  # of a figure without published values that is printed
 _folder = click.Path(path_type=Path, file_okay=False)
 _traces = click.Path(path_type=Path, file_okay=False, exists=True)
 
@@ -116,10 +117,9 @@ def _seeds(text: str | None) -> tuple[int, ...]:
 
 
 def _check_options(experiment: Experiment, request: Request) -> None:
-    useless = {"--seeds": request.seeds and not experiment.takes_seeds}
-    useless["--traces"] = bool(request.traces) and not experiment.traces_help
-    for option, has_no_effect in useless.items():
-        if has_no_effect:
+    given = {"--seeds": (request.seeds, experiment.takes_seeds), "--traces": (request.traces, experiment.traces_help)}
+    for option, (value, has_effect) in given.items():
+        if value and not has_effect:
             raise UsageError(f"has no effect on '{experiment.name}'", where=option, fix="leave it out")
     if experiment.traces_help and not request.traces and not experiment.without_traces.issuperset(request.figures):
         raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces_help}")
@@ -176,29 +176,28 @@ def _run(
             figures = experiment.prepare(replace(request, tell=shown.tell))
     finally:
         shown.stop()
-    runs = {}
+    runs: dict[bytes, PointRow] = {}
     with unterminated(), interruption() as interrupted:
-        for sweep in sweeps_of(experiment.title, figures):
+        for sweep, keys, timed in sweeps_of(experiment.title, figures):
             with progress(out) as bars:
-                run = executor(sweep.timed)
-                sweep.prepared.run(outcomes, run, retry_failed=True, watch=bars.tell, stopping=interrupted)
-            runs.update(sweep.rows(outcomes.known))
+                sweep.run(outcomes, executor(timed), retry_failed=True, watch=bars.tell, stopping=interrupted)
+            runs.update(zip(keys, sweep.swept(outcomes.known).rows, strict=True))
     return Reproduction(experiment, request, figures, runs)
 
 
 def _printed(done: Reproduction) -> RenderableType:
-    """Return a table of each figure: the values with a published one, else our values by x, unless they are many."""
+    """Return a table of each figure: the values with a published one, else all values, unless they are many."""
     from rich.console import Group
 
     from bftrain_replay.reproducing import page
 
     parts: list[RenderableType] = []
     for figure, values in page.figures_with_values(done):
-        title, compared = f"{figure.title}: {figure.y}", [value for value in values if value.published is not None]
-        headings, cells = page.text_table(figure, compared) if compared else page.table_by_line(figure, values)
-        left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
-        if compared or len(cells) <= _MOST_ROWS:
-            parts.append(NarrowTable(title, headings, cells, naming=2 if compared else 1, left=left))
-        else:
+        shown, title = [value for value in values if value.published is not None], f"{figure.title}: {figure.y}"
+        if not shown and len(values) > _MOST_ROWS:
             parts.append(f"{title}: {len(values):,} values in {page.TABLE}\n")
+            continue
+        headings, cells = page.text_table(figure, shown or values)
+        left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
+        parts.append(NarrowTable(title, headings, cells, naming=2, left=left))
     return Group(*parts)

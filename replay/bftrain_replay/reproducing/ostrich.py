@@ -145,7 +145,7 @@ def _summary(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
     yield Mark(line, "mean of users", float(np.mean(curves.by_user())))
     for percent in (50, 90, 95, 100):
         value = float(np.percentile(curves.stretch, percent, method="higher"))
-        yield Mark(line, f"{percent} % of campaigns", value)
+        yield Mark(line, f"{percent} %", value)
     yield Mark(line, "utilization, %", 100.0 * curves.mean_used(1)[0])
 
 
@@ -160,8 +160,8 @@ def _users(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
 
 
 def _utilization(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    used = enumerate(curves.mean_used(_PERIODS))
-    return (Mark(line, (period + 0.5) / _PERIODS, mean) for period, mean in used)
+    means = enumerate(curves.mean_used(_PERIODS))
+    return (Mark(line, (period + 0.5) / _PERIODS, mean) for period, mean in means)
 
 
 def _heat(request: Request) -> Figure:
@@ -216,7 +216,9 @@ OSTRICH: Final = Experiment(
         "slides": FigureMaker("The authors' two examples: six processors, two users", _slides),
         "summary": FigureMaker(
             "Stretch and utilization, all campaigns",
-            partial(_by_run, read=_summary, x="", y="stretch, or utilization in %", form="points", digits=3),
+            partial(
+                _by_run, read=_summary, x="", y="stretch, or utilization in %", form="points", log_y=True, digits=3
+            ),
         ),
         "cdf": FigureMaker(
             "Distribution of the stretch of campaigns",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ KIND: Final = ResultKind(
     prints=frozenset({"workers.log"}),
 )
 _EXPLAINED: Final = 5.0  # percent: larger differences need an explanation
+_ONE_WORD_A_LINE: Final = "split(datum.label, ' ')"  # labels fit narrow screens
 _CROSS: Final = "M-1,-1L1,1M-1,1L1,-1"
 
 
@@ -62,7 +63,7 @@ def _csv_cell(cell: object) -> object:
 def write_pictures(folder: Path, result: Reproduction) -> None:
     """Write each plot as SVG and PNG."""
     prepare_folder(folder / PICTURES)
-    charts = [_chart(figure, values) for figure, values in figures_with_values(result)]
+    charts = [*chain(*(_charts(figure, values) for figure, values in figures_with_values(result)))]
     for form in vega.FORMS:
         vega.write(charts, folder / PICTURES, form)
 
@@ -120,7 +121,7 @@ def page(result: Reproduction) -> HtmlPage:
     warnings = [f"{counted(data['open'], 'run')} still to be done."] if data["open"] else []
     warnings += [f"{counted(data['failed'], 'run')} failed: {result.failure}."] if data["failed"] else []
     sections = [
-        PageSection(heading=figure.title, intro=_intro(figure, values), parts=(_chart(figure, values), table))
+        PageSection(heading=figure.title, intro=_intro(figure, values), parts=(*_charts(figure, values), table))
         for figure, values in figures_with_values(result)
         for table in [_html_table(figure, values)]
     ]
@@ -146,13 +147,9 @@ def _cards(data: Mapping[str, Any], values: Sequence[Value]) -> list[FigureCard]
     if pairs := data["pairs"]:
         note = f"of {counted(pairs, 'pair')} of lines at the same x"
         cards.append(FigureCard("In the published order", f"{data['pairs_in_published_order']:,}", note))
-    published = sum(value.published is not None for value in values)
-    saturated = data["saturated_but_published"]
-    apart = {
-        "saturated here": saturated,
-        "without a run": data["not_run"],
-        "of other seeds or machines": published - data["compared"] - saturated,
-    }
+    published, saturated = sum(value.published is not None for value in values), data["saturated_but_published"]
+    apart = {"saturated here": saturated, "without a run": data["not_run"]}
+    apart["of other seeds or machines"] = published - data["compared"] - saturated
     if any(apart.values()):
         note = ", ".join(f"{name}: {count:,}" for name, count in apart.items() if count)
         cards.append(FigureCard("Published, not compared", f"{sum(apart.values()):,}", note))
@@ -165,7 +162,7 @@ def _overview(result: Reproduction) -> PageSection:
         agreement = Agreement.of(values)
         if agreement.largest is not None:
             rows.append((name, f"{agreement.compared:,}", f"{agreement.close:,}", f"{agreement.largest:.1f} %"))
-    headings = ("figure", "values compared", f"within {CLOSE:g} %", "largest difference")
+    headings = ("figure", "compared", f"within {CLOSE:g} %", "largest")
     about = {figure.name: figure.title for figure in result.figures}
     table = HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
     return PageSection(heading="Agreement", parts=(table,))
@@ -181,16 +178,6 @@ def text_table(figure: Figure, values: Sequence[Value]) -> tuple[list[str], list
         if name in {"line", figure.x, "ours"} or (any(column) and not alike):
             kept.append(number)
     return [headings[number] for number in kept], [[row[number] for number in kept] for row in cells]
-
-
-def table_by_line(figure: Figure, values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells of our values: one row for each x, one column for each line."""
-    lines = dict.fromkeys(value.line for value in values)
-    texts = {(value.line, value.x): _texts(figure, value)[2] for value in values}
-    cells = [
-        [_x_text(x), *(texts.get((line, x), "") for line in lines)] for x in dict.fromkeys(value.x for value in values)
-    ]
-    return [figure.x, *lines], cells
 
 
 def _texts(figure: Figure, value: Value) -> tuple[str, ...]:
@@ -225,8 +212,8 @@ def _html_table(figure: Figure, values: Sequence[Value]) -> HtmlTable:
     return HtmlTable(label=figure.title, headings=headings, rows=cells, sortable=True, folded="All values")
 
 
-def _chart(figure: Figure, values: Sequence[Value]) -> ChartFigure:
-    """Draw a heat map, or our values as lines and the published ones as crosses."""
+def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:
+    """Draw a heat map, or our values as lines and the published ones as crosses; nothing if all are saturated."""
     drawn = {(value.line, value.x): value for value in sorted(values, key=lambda value: len(value.seeds))}
     data = [
         {"line": value.line, "x": value.x, "y": y, "from": who, "words": f"{label}: {y:,.6g} ({who})"}
@@ -236,13 +223,15 @@ def _chart(figure: Figure, values: Sequence[Value]) -> ChartFigure:
         for who, y in (("ours", value.ours), ("published", value.published))
         if y is not None
     ]
+    if not data:
+        return
     crosses = any(one["from"] == "published" for one in data)
     captions = (
         [f"{'Points' if figure.form == 'points' else 'Lines'} are ours, crosses are published."] if crosses else []
     )
     captions += ["Saturated points are not drawn."] if any(value.saturated for value in values) else []
     spec = _heat_map(figure, values) if figure.form == "heat" else _lines(figure, values, crosses=crosses)
-    return ChartFigure(
+    yield ChartFigure(
         name=figure.name,
         title=figure.title,
         alt=f"{figure.title}: {figure.y} against {figure.x}.",
@@ -259,7 +248,7 @@ def _lines(figure: Figure, values: Sequence[Value], *, crosses: bool) -> dict[st
     x = quantity("x", title=figure.x, scale=scale)
     if names:
         order = list(dict.fromkeys(_x_text(value.x) for value in values))
-        x = category("x", title=figure.x or None, sort=order, axis={"labelAngle": 0})
+        x = category("x", title=figure.x or None, sort=order, axis={"labelAngle": 0, "labelExpr": _ONE_WORD_A_LINE})
     y = quantity("y", title=figure.y, scale={"type": "log"} if figure.log_y else {"zero": False})
     symbol = {} if as_points else {"symbolType": "stroke", "symbolStrokeWidth": 3}
     color = category("line", title=None, sort=list(dict.fromkeys(value.line for value in values)), legend=symbol)

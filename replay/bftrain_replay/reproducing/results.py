@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
@@ -16,34 +16,22 @@ import msgspec
 from bftrain.values import wire
 from bftrain_replay.reproducing.experiment import Experiment, Figure, Mark, Point, Published, Request, XValue, published
 from bftrain_replay.sweeping.sweep import PreparedSweep
-from bftrain_replay.sweeping.sweep_runs import PassOutcome
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
 
 CLOSE: Final = 3.0  # percent: a smaller difference counts as agreement
 
 
-class FigureSweep(NamedTuple):
-    """A sweep and the keys of its points. ``timed``: the points must run one by one, without the cache."""
+def sweeps_of(title: str, figures: Sequence[Figure]) -> Iterator[tuple[PreparedSweep, tuple[bytes, ...], bool]]:
+    """Yield the sweep of the points of ordinary figures, then of machine-dependent ones; each point runs once.
 
-    keys: tuple[bytes, ...]
-    prepared: PreparedSweep
-    timed: bool
-
-    def rows(self, known: Mapping[str, PassOutcome]) -> dict[bytes, PointRow]:
-        """Return the rows of all points by key, from these outcomes."""
-        return dict(zip(self.keys, self.prepared.swept(known).rows, strict=True))
-
-
-def sweeps_of(title: str, figures: Sequence[Figure]) -> list[FigureSweep]:
-    """Return the sweep of the points of ordinary figures, then of machine-dependent ones; each point runs once."""
-    sweeps = []
+    The bytes are the keys of the points. Machine-dependent points must run one by one, without the cache.
+    """
     for timed in (False, True):
         group = [figure for figure in figures if figure.machine_dependent is timed]
         points = {_key(point): point for figure in group for point in figure.points}
         if points:
             spec = {"title": title, "cases": [dict(point.options) for point in points.values()]}
-            sweeps.append(FigureSweep(tuple(points), PreparedSweep.of(spec, Path("/")), timed))
-    return sweeps
+            yield PreparedSweep.of(spec, Path("/")), tuple(points), timed
 
 
 def _key(point: Point) -> bytes:
