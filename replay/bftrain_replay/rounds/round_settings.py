@@ -27,9 +27,7 @@ GAVEL: Final = "gavel"
 GAVEL_IDEAL: Final = "gavel-ideal"  # its shares to the letter, without rounds
 LIKES: Final = (GAVEL, GAVEL_IDEAL)
 # Policies that ignore speeds
-_BLIND: Final = frozenset(
-    {"isolated", "max-min-blind", "finish-time-blind", "makespan-blind", "water-filling-blind"}
-)
+_BLIND: Final = frozenset({"isolated", "max-min-blind", "finish-time-blind", "makespan-blind", "water-filling-blind"})
 _GAVEL_INTERVAL_S: Final = 1920.0
 
 CONSOLIDATED: Final = "consolidated"
