@@ -87,7 +87,7 @@ def _missing_neighbour(error: BaseException, path: Path) -> str | None:
     """Return how a module beside the file is found, if that is what the file could not import."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     beside = name is not None and any((path.parent / each).exists() for each in (f"{name}.py", name))
-    return f"{name} lies beside it: set PYTHONPATH={path.parent.resolve()}" if beside else None
+    return f"{name} is in the same folder: set PYTHONPATH={path.parent.resolve()}" if beside else None
 
 
 def _names_defined_in(module: ModuleType) -> list[str]:

@@ -229,7 +229,7 @@ class ResultFolder:
         # Results other than interrupted parts are finished; so is a run that ended with an overload
         if summary is not None and (summary.get("complete", True) or summary.get("ended", INTERRUPTED) != INTERRUPTED):
             if not (self._overwrite or self._goes_on):
-                raise overwrite_error(self.path, f"holds a finished {self._kind.title}", fix=self._advice)
+                raise overwrite_error(self.path, f"contains a finished {self._kind.title}", fix=self._advice)
             self.holds_finished = True
         self._check_files(summary)
 

@@ -28,7 +28,7 @@ _DESCRIBED: Final = "docs/reference/programs.md lists all events and their field
     cls=DocumentedCommand,
     example="bftrain decide events.jsonl --journal journal.db --objective max-min",
     epilog='A line is one event, such as {"event": "nodes_joined", "time_s": 0, "nodes": ["n1", "n2"]}, or a list of '
-    "events of one moment, which lead to one decision. docs/reference/programs.md lists all events and actions.",
+    "simultaneous events that lead to one decision. docs/reference/programs.md lists all events and actions.",
 )
 @click.argument("events", type=click.File("rb", lazy=True), default="-")
 @click.option(

@@ -79,7 +79,7 @@ class DoctorFinding:
 @click.command(cls=DocumentedCommand, example="bftrain doctor")
 @prints_results
 def command(out: Output) -> None:
-    """Check which parts and dependencies work here, and show how to fix the others.
+    """Check which parts and dependencies work here, and show fixes for the rest.
 
     Exit 0 if all requirements of basic work are met, else 4.
     """
@@ -119,7 +119,7 @@ def examine() -> Iterator[DoctorFinding]:
     for name, (probe, source, mending, purpose) in _SCHEDULERS.items():
         program = shutil.which(probe[0])
         if program is None:
-            detail = f"no command '{probe[0]}'; only needed to run beside {purpose}"
+            detail = f"no command '{probe[0]}'; only needed next to {purpose}"
             yield DoctorFinding("scheduler", name, PartState.ABSENT, detail, source)
             continue
         state, detail = _run_probe(program, probe[1:], " ".join(probe))

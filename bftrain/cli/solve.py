@@ -40,7 +40,7 @@ _DESCRIBED = "docs/reference/formats.md describes the problem file"
     "--solver",
     default=_SOLVER,
     show_default=True,
-    help='Solver; "all" compares all of them.',
+    help='Solver; "all" compares all solvers.',
     shell_complete=complete_parts("solver", words=("all",)),
 )
 @click.option(

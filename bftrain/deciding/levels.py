@@ -77,7 +77,7 @@ class GroupLevels:
     @property
     def no_programme(self) -> str:
         """The reason why no linear programme expresses this; empty if one does."""
-        return "what a group does with its nodes is searched for, not stated: use exact" if self.one_kind else ""
+        return "linear programs cannot express groups: use exact" if self.one_kind else ""
 
     def couple(self, model: CouplingModel) -> None:
         """Add the goals under which all tasks rise together."""

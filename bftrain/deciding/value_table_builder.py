@@ -154,7 +154,7 @@ def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
         raise BadObjective("recast() did not return a table of the same tasks and sizes", where=where)
     if not (np.isfinite(given.values) == np.isfinite(table.values)).all() or not (given.values < np.inf).all():
         what = "recast() returned numbers that are not finite, or changed the allowed sizes"
-        raise BadObjective(what, where=where, fix="leave -inf where it is, and put finite numbers everywhere else")
+        raise BadObjective(what, where=where, fix="keep -inf entries, and make all other entries finite")
     return given
 
 
@@ -180,7 +180,7 @@ def value_row(
             row = _less_costs(worth, task, horizon_s)[: largest + 1]
         fits = np.abs(row) <= _LARGEST_VALUE
         if not fits.all():
-            what = f"comes to more than {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
+            what = f"exceeds {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
             fix = "count in a larger unit, or give a shorter horizon or smaller costs"
             raise BadObjective(what, where=_where(objective, task), fix=fix)
     row[1 : task.min_nodes] = -np.inf

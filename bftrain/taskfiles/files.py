@@ -118,7 +118,9 @@ def _csv_records(path: Path) -> Iterator[tuple[str, Record]]:
     for cells in rows.rows():
         if len(cells) != len(header):
             what = f"the row has {len(cells)} cells, the header {len(header)}"
-            raise BadInput(what, where=rows.where, fix="write as many cells in every row; they may be empty")
+            raise BadInput(
+                what, where=rows.where, fix="write the same number of cells in every row; cells may be empty"
+            )
         filled = {key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}
         yield rows.where, {key: _cell(key, cell, rows.where) for key, cell in filled.items()}
 

@@ -218,7 +218,7 @@ def _speed(
 ) -> tuple[SpeedCurve, dict[str, float]]:
     if "profile" in record and "curve" in record:
         both = "profile and curve are both set"
-        raise BadInput(both, where=where, fix="set one of them: the name of a bundled profile, or measured points")
+        raise BadInput(both, where=where, fix="set one: the name of a bundled profile, or measured points")
     if "profile" in record:
         chosen = profile(str(record["profile"]), where=f"{where}: profile")
         return chosen.curve, _costs(chosen)
@@ -227,7 +227,7 @@ def _speed(
     if curves:
         return next(iter(curves.values())), {}
     neither = "neither profile nor curve nor curves are set"
-    fix = "set one of them: the name of a bundled profile, measured points, or measured points by node kind"
+    fix = "set one: the name of a bundled profile, measured points, or measured points by node kind"
     raise BadInput(neither, where=where, fix=fix)
 
 
@@ -309,5 +309,5 @@ def tasks_of(records: Iterable[tuple[str, Mapping[str, Any]]], where: str) -> tu
         places[task.name] = place
         tasks.append(task)
     if not tasks:
-        raise BadInput("holds no task", where=where, fix="see docs/reference/formats.md for the format")
+        raise BadInput("contains no task", where=where, fix="see docs/reference/formats.md for the format")
     return tuple(tasks)

@@ -22,7 +22,7 @@ class Plan(Mapped, frozen=True, kw_only=True):
         owner: dict[str, str] = {}
         for task, nodes in holdings.items():
             if not nodes:
-                checks.reject(self, "holdings", f"task '{task}' is named but holds no node")
+                checks.reject(self, "holdings", f"task '{task}' is listed without nodes")
             for node in nodes:
                 if node in owner:
                     checks.reject(self, "holdings", f"node '{node}' serves both '{owner[node]}' and '{task}'")

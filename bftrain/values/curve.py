@@ -60,7 +60,7 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def note(self, largest: int) -> str:
         """Return a note if sizes up to ``largest`` exceed the measured ones, else an empty text."""
         last = self.last_measured
-        return f"nothing measured beyond {last} nodes, taken as flat there" if last < largest else ""
+        return f"no measurement beyond {last} nodes: the curve is flat there" if last < largest else ""
 
 
 ANY_KIND: Final = ""  # nodes without a kind
@@ -85,7 +85,7 @@ def cluster_of(text: str) -> Mapping[str, int]:
         if not kind or not kind.isprintable():
             raise ValueError(f"'{part}' names no kind")
         if kind in found:
-            raise ValueError(f"'{kind}' comes twice")
+            raise ValueError(f"'{kind}' is listed twice")
         found[kind] = _count(count, f" of '{kind}'")
     if sum(found.values()) > MOST_NODES:
         raise ValueError(f"{sum(found.values()):,} nodes are more than any machine has")
@@ -100,7 +100,7 @@ def amounts_of(text: str) -> Mapping[str, float]:
         if bool(equals) != bool(kind) or not kind.isprintable() or (not kind and "," in text):
             raise ValueError(f"'{part}' names no kind")
         if kind in found:
-            raise ValueError(f"'{kind}' comes twice")
+            raise ValueError(f"'{kind}' is listed twice")
         try:
             found[kind] = float(amount)
         except ValueError:

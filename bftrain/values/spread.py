@@ -32,9 +32,9 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.curve is not None:
             checks.instance(self, "curve", SpeedCurve)
         if self.share is not None and self.curve is not None:
-            checks.reject(self, "curve", "is given beside share", "give one of them")
+            checks.reject(self, "curve", "is given in addition to share", "set one")
         if self.share is None and self.curve is None:
-            checks.reject(self, "share", "is missing, and curve too", "give one of them")
+            checks.reject(self, "share", "is missing, and curve too", "set one")
 
     def at(self, size: int, together: float) -> float:
         """Return the speed at ``size`` of a task with speed ``together`` on the fewest places."""

@@ -159,7 +159,7 @@ def test_a_result_of_another_experiment_or_of_other_options_is_kept(bftrain: Com
     assert bftrain("reproduce", "gavel", "hierarchical", "hierarchical", "-o", tmp_path, "-q").code == 0
     before = (tmp_path / "values.csv").read_bytes()
     other = bftrain("reproduce", "ostrich", "slides", "-o", tmp_path, "-q")
-    assert (other.code, "holds a finished reproduction" in other.err) == (2, True)
+    assert (other.code, "contains a finished reproduction" in other.err) == (2, True)
     quick = bftrain("reproduce", "gavel", "hierarchical", "--quick", "-o", tmp_path, "-q")
     assert (quick.code, "contains a result with other options" in quick.err) == (2, True)
     assert (tmp_path / "values.csv").read_bytes() == before

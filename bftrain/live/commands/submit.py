@@ -300,7 +300,7 @@ def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """Read the tasks of a file, each with its place in the file for error messages."""
     records = list(toml_records(path))
     if not records:
-        raise BadInput("holds no task", where=str(path), fix="describe tasks as docs/reference/formats.md shows")
+        raise BadInput("contains no task", where=str(path), fix="describe tasks as docs/reference/formats.md shows")
     return records
 
 

@@ -21,7 +21,7 @@ from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_out
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with a secret key: nodes get the same names in all logs made with it. Created if missing.",
 )
-@click.option("--shift-times", is_flag=True, help="Move the log so that it begins at 0, which hides its dates.")
+@click.option("--shift-times", is_flag=True, help="Start the log at 0, which hides its dates.")
 @prints_results
 def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out: Output) -> None:  # noqa: FBT001 - click's way
     """Replace node names by pseudonyms, and omit the sources of LOG.
@@ -43,7 +43,7 @@ def command(log: Path, path: Path, key_file: Path | None, shift_times: bool, out
     else:
         key = load_key(key_file)
         if others_may_read(key_file):
-            out.warn(f"{key_file} can be read by others, who can then find the names: chmod 600 {key_file}")
+            out.warn(f"{key_file} is readable by other users, who can then find the names: chmod 600 {key_file}")
     hidden = anonymised(whole, key, shift_times=shift_times)
     save_log(hidden, path)
     if made_key:

@@ -47,7 +47,7 @@ def command(
     """Convert FILES with a scheduler's records to one log of idle nodes; - is standard input.
 
     Formats are recognised by content, compressed or not. A node is idle when no job holds any of its cores. Each row is
-    used or set aside for a reason that is counted, and each doubt is listed with the option that changes it.
+    used or skipped for a reason that is counted, and each doubt is listed with the option that changes it.
     """
     from bftrain_datasets.log.idle_doubts import doubts_of
     from bftrain_datasets.log.log_files import check_log_name, save_log

@@ -93,7 +93,7 @@ def _tables(file: Path, log: EventLog, summary: LogSummary, doubts: IdleDoubts) 
         table(str(file), ("", ""), figures, left=(0, 1)),
         StepPlot(words("idle nodes"), log.times, log.pool_sizes(), log.end_s),
         *((of_kinds,) if summary.kinds else ()),
-        headed(("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave at once (nodes)"), percentiles),
+        headed(("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave together (nodes)"), percentiles),
         table("", ("idle fragments", "of all fragments", "of the idle time"), shares),
         table("", ("idle for", f"chance to leave within {text_formats.duration(CHANCE_WITHIN_S)}"), chances),
         table("", ("", ""), _story(summary.provenance), left=(0, 1)),
@@ -118,12 +118,12 @@ def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
     yield (
         "leaving",
-        f"{text_formats.percent(summary.leaving.together)} of the nodes that came together leave together",
+        f"{text_formats.percent(summary.leaving.together)} of the nodes that join together leave together",
     )
     yield (
         "",
         (
-            f"{text_formats.percent(summary.leaving.in_large_departures)} leave at once with "
+            f"{text_formats.percent(summary.leaving.in_large_departures)} leave together with "
             f"{LARGE_DEPARTURE_NODES} or more"
         ),
     )

@@ -89,7 +89,7 @@ _COUNTING: Final = (
         default=None,
         metavar="N|FILE",
         help='With --unit gpu: the number per node, or a file: 8 = "node set" in a .toml, or columns nodes and gpus '
-        "in a .csv [as many as were in use].",
+        "in a .csv [largest number in use].",
     ),
     click.option("--node-cores", default=None, metavar="N|FILE", help="The same with --unit core."),
     click.option(
@@ -132,9 +132,7 @@ _COUNTING: Final = (
         show_default=True,
         help="Shorter idle gaps (s) count as busy.",
     ),
-    click.option(
-        "--keep-end", is_flag=True, help="Keep the end of a dump of ended jobs, where no job starts any more."
-    ),
+    click.option("--keep-end", is_flag=True, help="Keep the end of a dump of finished jobs, after the last start."),
 )
 
 
@@ -194,7 +192,7 @@ def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
 
     other = next((each for each, text in given.items() if text is not None and each != unit), None)
     if other is not None:
-        raise click.UsageError(f"--node-{other}s goes with --unit {other}")
+        raise click.UsageError(f"--node-{other}s requires --unit {other}")
     text = given.get(unit)
     if text is None:
         return {}
@@ -240,7 +238,7 @@ def row_totals(made: Imported | NoUsableRecords) -> str:
     """Return the sum over all rows, as text."""
     rows = made.rows
     aside = sum(rows.aside.values())
-    return f"{made.format}: {counted(rows.read, 'row')} read = {rows.used:,} used + {aside:,} set aside"
+    return f"{made.format}: {counted(rows.read, 'row')} read = {rows.used:,} used + {aside:,} skipped"
 
 
 def refusal(made: Imported) -> Exception:
@@ -263,7 +261,7 @@ class FindingsTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if options.max_width >= ROOM_FOR_TABLE:
-            columns = ("kind", "count", "node-hours", "what it is, what was done about it, and where it was seen first")
+            columns = ("kind", "count", "node-hours", "meaning, treatment, and first location")
             rows = ((each.name, f"{each.count:,}", _hours(each), self._text(each)) for each in self._findings)
             yield table(self._title, tuple(map(self._words, columns)), rows, left=(0, 3))
             return

@@ -74,7 +74,7 @@ def command() -> None:
 @click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest measured].")
 @click.option("--max-nodes", type=int, help="Most nodes of a task [the most measured].")
 @click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [as measured, else 18].")
-@click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals; else all arrive at once.")
+@click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals [all arrive together].")
 @click.option(
     "--start",
     "start_s",
@@ -126,7 +126,7 @@ def generate(
         kinds = _ONLY.get(parameter.name or "", _KINDS)
         if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
             reason = ": a mix uses all models" if parameter.name == "model" and kind == "mix" else ""
-            raise click.UsageError(f"{parameter.opts[0]} goes with --kind {' or '.join(kinds)}{reason}")
+            raise click.UsageError(f"{parameter.opts[0]} requires --kind {' or '.join(kinds)}{reason}")
     arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
     make = _cluster if kind == CLUSTER else _mix_or_trials
     made = make(kind, count, seed, arrivals, given)
@@ -181,7 +181,7 @@ def _cluster(
         models = _models(load_speed_table(given["speeds"]), given["node_kind"], kinds, by_hosts=given["by_hosts"])
     elif given["node_kind"] is not None or kinds or given["by_hosts"]:
         option = "--kinds" if kinds else "--by-hosts" if given["by_hosts"] else "--node-kind"
-        raise click.UsageError(f"{option} goes with --speeds: the bundled models were measured on one kind")
+        raise click.UsageError(f"{option} requires --speeds: the bundled models were measured on one kind")
     return generator.generate_cluster(count, seed, models=models, arrivals=arrivals, shape=shape)
 
 

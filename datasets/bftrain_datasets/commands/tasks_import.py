@@ -99,7 +99,7 @@ def command(
     if form == PUBLISHED and used:
         raise click.UsageError(f"--{used[0].replace('_', '-')} does not go with tasks of the published replayer")
     if form != PUBLISHED and exact:
-        raise click.UsageError("--exact goes with tasks of the published replayer only")
+        raise click.UsageError("--exact is only for tasks of the published replayer")
     if given["begin"] is not None and log is not None:
         raise click.UsageError("--log and --begin contradict each other: both set the origin of submit_s")
     if form == PUBLISHED:
@@ -188,7 +188,7 @@ def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator
     if any(task.deadline_s is not None for task in found.tasks):
         yield f"deadlines are multiples of the duration on {found.reference}"
     aside = sum(found.rows.aside.values())
-    yield f"{counted(found.rows.read, 'row')} read = {counted(found.rows.used, 'task')} + {aside:,} set aside"
+    yield f"{counted(found.rows.read, 'row')} read = {counted(found.rows.used, 'task')} + {aside:,} skipped"
 
 
 def _warnings(found: TrainingWorkload) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bo
     if found.unused:
         out.warn(f"not used: {', '.join(found.unused)}")
     if min(moments) < 0:
-        out.warn(f"{counted(sum(moment < 0 for moment in moments), 'task')} handed in before the log begins")
+        out.warn(f"{counted(sum(moment < 0 for moment in moments), 'task')} submitted before the start of the log")
     out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
 
 
@@ -249,7 +249,7 @@ def _published_words(found: PublishedTasks) -> Iterator[str]:
         yield f"from {source.name}, sha256 {source.sha256}"
     yield f"submit_s counts from {moment(found.begin_s)}"
     if found.objective is not None:
-        yield f"Os holds the objective {found.objective}: replay with --objective {found.objective}"
+        yield f"Os contains the objective {found.objective}: replay with --objective {found.objective}"
     if found.rounded:
         changed = sum(found.profiles.values())
-        yield f"speeds of {changed:,} tasks are those of profiles, changed by {100 * found.rounded:.3f} % at most"
+        yield f"speeds of {changed:,} tasks equal profiles within {100 * found.rounded:.3f} % at most"

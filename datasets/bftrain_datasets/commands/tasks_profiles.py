@@ -63,7 +63,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
             "--noise-scale",
             type=NoiseScales(),
             default=NoiseScales.NONE,
-            help="Of sets of AdaptDL: gradient noise scale in samples, so that tasks say their batches [none].",
+            help="For AdaptDL sets: gradient noise scale in samples, for tasks with batches [none].",
         ),
         click.option(
             "--by-hosts", is_flag=True, help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts."

@@ -41,35 +41,36 @@ _doubtful_row: Final = partial(RecordHazard, doubt=True, aside=True)
 HAZARDS: Final[dict[str, RecordHazard]] = {
     # skipped rows, as expected
     "no_usage": _aside(
-        "jobs without usage: never started, ended in the same second, or without any of the counted GPUs or cores"
+        "jobs without usage: never started, finished in the same second, or without any of the counted GPUs or cores"
     ),
     "preemptible": _aside("preemptible jobs", "row skipped: their nodes count as idle", "--preemptible"),
     "not_selected": _aside("rows outside the selected window or cluster", option="--window or --cluster"),
     "other_record": _aside("records that are not a whole job with its times, such as steps of jobs"),
-    "repeated": _aside("rows that another row replaces, or that another file contains too"),
+    "repeated": _aside("rows replaced by a later row, or repeated in another file"),
     # skipped rows that may be missing in the log
-    "duplicate": _doubtful_row("jobs that are listed twice, or with the name of another job"),
-    "no_nodes": _doubtful_row("jobs that ran and name no node", option="--counts"),
+    "duplicate": _doubtful_row("jobs listed twice, or with another job's name"),
+    "no_nodes": _doubtful_row("jobs that ran, but have no node name", option="--counts"),
     "bad_nodes": _doubtful_row(
-        "jobs whose node set is unreadable or contradicts their number of nodes", "row skipped: its nodes count as idle"
+        "jobs with an unreadable node set, or one that contradicts the number of nodes",
+        "row skipped: its nodes count as idle",
     ),
     "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
     "missing_time": _doubtful_row("jobs without a recorded start or end", "row skipped: their nodes count as idle"),
-    "bad_time": _doubtful_row("times that are neither epochs nor such as 2020-09-13T12:26:40"),
+    "bad_time": _doubtful_row("unreadable times: neither epochs nor like 2020-09-13T12:26:40"),
     "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
     "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
     "reserved": _doubtful_row(
         "reservations that are not for maintenance",
-        "row skipped: their nodes count as idle while no job holds them",
+        "row skipped: their nodes count as idle while no job runs there",
         "--down NODES@A..B",
     ),
     # assumptions and repairs
     "odd_text": _doubt(
-        "text that is not UTF-8, or a last line without an end: a file may be cut off",
-        "used, with unreadable letters replaced",
-        "a line end, if the file is whole",
+        "text that is not UTF-8, or an incomplete last line: a file may be cut off",
+        "used, with unreadable characters replaced",
+        "add a line end if the file is complete",
     ),
-    "truncated": _doubt("a file that is cut off or damaged", "used as far as it goes"),
+    "truncated": _doubt("a file that is cut off or damaged", "used up to the damage"),
     "local_times": _doubt(
         "local times without a zone, or that a clock shows twice or never",
         "taken as UTC, and as the earlier of two",
@@ -79,15 +80,15 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
     "unsorted": RecordHazard("rows that are out of order", "sorted"),
     "still_running": RecordHazard(
-        "jobs that still run where the records end", "hold their nodes to the end of the log"
+        "jobs still running at the end of the records", "occupy their nodes until the end of the log"
     ),
     "restarted": _doubt(
         "jobs that ran several times, without the end or the nodes of each run",
-        "hold their nodes until they start again; unrecorded nodes count as idle",
+        "occupy their nodes until the next start; unrecorded nodes count as idle",
     ),
     "node_down": RecordHazard(
-        "times in which nodes are down or drained, by the records or by --down",
-        "down while no job holds the node; unknown nodes are left out",
+        "nodes down or drained, according to the records or --down",
+        "down while no job runs there; unknown nodes are skipped",
         "--down or --nodes",
     ),
     "no_node_states": _doubt(
@@ -106,73 +107,70 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "--preemptible",
     ),
     "hosts_incomplete": _doubt(
-        "jobs on several hosts with only the first of them, or a sum of GPUs or cores, recorded",
+        "jobs on several hosts, recorded with the first host or a sum of GPUs or cores only",
         "the other hosts count as idle; a sum is divided evenly",
     ),
     "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),
-    "nodes_inferred": RecordHazard("no list of nodes was given", "those that a row names are the machine", "--nodes"),
+    "nodes_inferred": RecordHazard("no node list given", "the machine has the nodes that rows name", "--nodes"),
     "units_assumed": RecordHazard(
-        "how many GPUs or cores a node has, or which of them a job had, is not recorded",
-        "taken as the largest number in use at once, and the lowest free ones",
+        "not recorded: GPUs or cores per node, or which ones a job had",
+        "assumed: the largest number in use together, and the lowest free ones",
         "--node-gpus or --node-cores",
     ),
-    "shared": RecordHazard("jobs that share a node", "the node is idle when none holds it"),
-    "held_twice": _doubt("a job that holds a node twice at once", "counted once"),
-    "short_gaps": RecordHazard(
-        "idle gaps without length, where one job ends as the next starts, or below --min-gap",
-        "closed: busy",
-        "--min-gap",
-    ),
+    "shared": RecordHazard("jobs that share a node", "the node is idle while no job runs there"),
+    "held_twice": _doubt("a job that lists a node twice for the same time", "counted once"),
+    "short_gaps": RecordHazard("idle gaps of zero length, or shorter than --min-gap", "closed: busy", "--min-gap"),
     "request_differs": RecordHazard(
-        "jobs with a requested or changing size only, without a time limit, or longer than it",
+        "jobs with only a requested or changing size, without a time limit, or beyond it",
         "the first size and the actual time count",
     ),
-    "missing_field": _doubt("jobs without a recorded wait or user", "taken to start when submitted, and as one user's"),
+    "missing_field": _doubt(
+        "jobs without a recorded wait or user", "assumed to start at submission, and to belong to one user"
+    ),
     "procs_as_nodes": _doubt(
-        "jobs whose size is given in processors, on a machine with several a node",
-        "as many whole nodes as they fit on",
+        "jobs sized in processors, on a machine with several processors per node",
+        "they take the whole nodes that they fit on",
         "--sharing cores",
     ),
     "over_capacity": _doubt(
-        "more nodes in use than there are",
-        "cut off at the number that exists",
+        "more nodes in use than the machine has",
+        "capped at the size of the machine",
         "--nodes, --node-gpus or --node-cores, or --sharing cores",
     ),
     "names_unused": _doubt(
-        "jobs that name their nodes, which --counts does not read",
+        "jobs with node names, which --counts ignores",
         "a shared node counts once for each job, so the machine and its idle time look too large",
         "an import without --counts",
     ),
     "which_unknown": RecordHazard(
-        "only how many nodes are busy is known, not which",
-        "nodes numbered; the fewest changes that fit the counts are assumed",
+        "only the number of busy nodes is known", "nodes numbered; the fewest changes that fit the counts are assumed"
     ),
     "poll_gap": _doubt(
         "polls more than three intervals apart, out of order, or without some nodes",
         "the last state continues; unlisted nodes are down",
     ),
     "log_trimmed": _doubt(
-        "time before the first end or after the last start: jobs may be missing, as in a dump of ended jobs",
+        "time before the first end or after the last start: jobs may be missing, as in a dump of finished jobs",
         "left out",
         "--window A..B or --keep-end",
     ),
     "censored_end": _doubt(
-        "idle after a node's last job, and no row still runs: jobs that ended later may be missing",
+        "idle after a node's last job, and no job still runs: later jobs may be missing",
         "counts as idle",
         "--window A..B",
     ),
     "suspected_downtime": _doubt(
-        "all nodes idle at once for long: was the machine down?", "counts as idle", "--down suspected, or --down A..B"
+        "all nodes idle for a long time: was the machine down?", "counts as idle", "--down suspected, or --down A..B"
     ),
-    "always_idle": _doubt("nodes that are idle from beginning to end", "count as idle", "--nodes"),
+    "always_idle": _doubt("nodes that are always idle", "count as idle", "--nodes"),
     "late_nodes": _doubt(
-        "nodes whose first job comes after more than a week and a tenth of the log: were they there before?",
+        "nodes whose first job starts after more than a week and a tenth of the log: were they installed later?",
         "count as idle until then",
         "--down NODES@..B",
     ),
     # of bftrain schedule and bftrain tasks import
     "derived": _doubt(
-        "no record of which nodes were idle: a simulated main scheduler left them so", "the log is labelled derived"
+        "no record of idle nodes: they come from a simulated main scheduler", "the log is labelled derived"
     ),
     "drained": _doubt(
         "idle after the last job was submitted: a real machine would have received more",

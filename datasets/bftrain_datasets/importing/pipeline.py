@@ -325,8 +325,8 @@ def _check_unit(reader: LogReader, unit: str, where: str) -> None:
     parts = registry.parts("reader")
     able = [name for name, part in parts.items() if not part.problem and unit in _units_of(part.load())]
     what = f"bftrain reads no {in_words_of(unit, 'nodes')} of jobs out of {reader.name}"
-    fix = f"--unit {unit} goes with {', '.join(able)}"
-    others = "".join(f"--unit {each} goes with {reader.name} too; " for each in _units_of(reader))
+    fix = f"--unit {unit} works with {', '.join(able)}"
+    others = "".join(f"--unit {each} works with {reader.name} too; " for each in _units_of(reader))
     raise BadInput(what, where=where, fix=others + fix)
 
 

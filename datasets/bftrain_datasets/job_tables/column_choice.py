@@ -175,7 +175,7 @@ def choose(
         uses.pop("nodes", None)
     twice = next((use.column for use in uses.values() if names.count(use.column) > 1), None)
     if twice is not None:
-        raise BadInput(f"two columns have the name '{twice}'", where=where, fix="rename one of them in the header")
+        raise BadInput(f"two columns have the name '{twice}'", where=where, fix="rename one in the header")
     uses = _by_values(uses, sample)
     times = {use.unit for meaning, use in uses.items() if meaning in TIMES}
     made = TableMap(

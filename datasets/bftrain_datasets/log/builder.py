@@ -107,7 +107,7 @@ class LogBuilder:
             return (), np.zeros(0, dtype=np.int32)
         lacking = next((name for name in self._places if name not in self._kinds), None)
         if lacking is not None:
-            what = f"node '{lacking}' has no kind, but others have"
+            what = f"node '{lacking}' has no kind, but other nodes have"
             raise BadInput(what, where="LogBuilder", fix="set the kind of every node, or of none")
         places = {kind: place for place, kind in enumerate(dict.fromkeys(self._kinds.values()))}
         return tuple(places), np.array([places[self._kinds[name]] for name in self._places], dtype=np.int32)

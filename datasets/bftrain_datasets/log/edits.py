@@ -83,7 +83,7 @@ def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[f
         raise BadInput(
             f"'{text}' is not within the log",
             where=where,
-            fix=f"the log goes from {log.start_s!r} to {log.end_s!r} seconds UTC{_on_the_calendar(log)}",
+            fix=f"the log covers {log.start_s!r} to {log.end_s!r} seconds UTC{_on_the_calendar(log)}",
         )
     return begin_s, end_s
 

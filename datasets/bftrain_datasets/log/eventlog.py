@@ -94,7 +94,7 @@ class EventLog(ShortRepr):
         self._set("states", checked_column("states", self.states, np.int8))
         times = self.times
         if times.size == 0:
-            reject("times", "has no time", "add at least the time at which observation begins")
+            reject("times", "has no time", "add at least the start of the observation")
         if not np.isfinite(times).all():
             reject("times", f"is not finite at place {np.flatnonzero(~np.isfinite(times))[0]}")
         falls = np.flatnonzero(np.diff(times) <= 0)
@@ -332,7 +332,7 @@ class EventLog(ShortRepr):
             reject(
                 "select.window",
                 f"from {begin_s!r} to {end_s!r} is not within the log",
-                f"the log goes from {self.start_s!r} to {self.end_s!r} seconds UTC",
+                f"the log covers {self.start_s!r} to {self.end_s!r} seconds UTC",
             )
         place = np.full(len(self.node_names), -1, dtype=np.int32)
         place[chosen] = np.arange(chosen.size, dtype=np.int32)

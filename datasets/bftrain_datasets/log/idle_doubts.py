@@ -36,14 +36,14 @@ OVER_CAPACITY: Final = "over_capacity"
 CUT_OFF: Final = "cut_off"
 SIMULATED: Final = "simulated"
 CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
-    CENSORED_END: "after the last recorded jobs, as jobs that ended later may be missing",
+    CENSORED_END: "after the last recorded jobs: later jobs may be missing",
     DOWNTIME: "suspected downtime, as no node ran a job",
     NODE_FAILED: "on nodes that may have been down, between a job with a node failure and the next job",
     ALWAYS_IDLE: "on nodes that ran no job in this time",
     LATE_NODES: "before the first job of nodes that may not have been there yet",
     ROWS_ASIDE: "while jobs ran whose rows could not be used",
-    HOSTS_INCOMPLETE: "on further hosts that jobs may have held, of which only the first is named",
-    PROCS_AS_NODES: "as jobs that do not fill their nodes may have held more of them",
+    HOSTS_INCOMPLETE: "on further hosts of jobs with only the first host recorded",
+    PROCS_AS_NODES: "as jobs that do not fill their nodes may have used more nodes",
     RESERVED: "on nodes that were reserved for chosen users",
     POLL_GAP: "between two polls or counts that lie far apart",
     OVER_CAPACITY: "as more nodes were in use than the machine has",

@@ -145,7 +145,7 @@ def checked_column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> N
         return column  # read from a file, immutable
     copy = column.astype(kind)
     if "f" not in allowed and column.size and copy.dtype != column.dtype and not np.array_equal(copy, column):
-        reject(name, f"holds numbers too large for {np.dtype(kind)}")
+        reject(name, f"contains numbers too large for {np.dtype(kind)}")
     return copy
 
 

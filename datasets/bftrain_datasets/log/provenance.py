@@ -86,7 +86,7 @@ class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         checks.text(self, "cause")
         checks.integer(self, "of_nodes", at_least=1)
         if len(self.times) != len(self.nodes):
-            raise BadValue("must have as many times as nodes", where=f"DoubtfulTime {self.cause}")
+            raise BadValue("must have one time per node", where=f"DoubtfulTime {self.cause}")
 
 
 class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

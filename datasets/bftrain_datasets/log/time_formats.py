@@ -202,7 +202,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     except ValueError as error:
         raise BadInput(f"{text!r} is not a window: {error}", where=where, fix=WINDOW_REMEDY) from error
     if begin_s is not None and end_s is not None and begin_s >= end_s:
-        raise BadInput(f"{text!r} ends before it begins", where=where, fix=WINDOW_REMEDY)
+        raise BadInput(f"{text!r} ends before its start", where=where, fix=WINDOW_REMEDY)
     return begin_s, end_s
 
 

@@ -115,7 +115,7 @@ def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[Sav
         what = "this is the other file of the pair" if swapped else f"the table has no column '{missing[0]}'"
         raise BadInput(what, where=str(path), fix=fix)
     if not len(frame.index):
-        raise BadInput("the table holds no task", where=str(path))
+        raise BadInput("the table contains no task", where=str(path))
     return frame, source
 
 

@@ -29,7 +29,7 @@ from bftrain_datasets.importing.text_cells import first_lines, moments, whole_nu
 
 name: Final = "lsf"
 tells_units: Final = (CORE,)
-about: Final = "LSF: ended jobs in lsb.acct, and starts and ends in lsb.events"
+about: Final = "LSF: finished jobs in lsb.acct, and starts and ends in lsb.events"
 
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
 EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE, ASKED_HOSTS = 2, 3, 7, 10, 11, 12, 22

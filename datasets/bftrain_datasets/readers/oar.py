@@ -50,7 +50,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     content = file.binary().read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
         raise BadInput(
-            f"more than {LARGEST_BYTES:,} bytes of JSON, which must be read at once",
+            f"more than {LARGEST_BYTES:,} bytes of JSON in one document",
             where=file.name,
             fix="export shorter periods from OAR to several files",
         )

@@ -23,7 +23,7 @@ from bftrain_datasets.importing.text_cells import date_line, first_lines, paragr
 from bftrain_datasets.job_tables.json_records import format_of
 
 name: Final = "pbs-events"
-about: Final = "PBS: downtime of nodes out of server logs or pbsnodes -av, also with -F json, beside other records"
+about: Final = "PBS: node downtime from server logs or pbsnodes -av, also with -F json, next to other records"
 beside_others: Final = True
 
 LARGEST_BYTES: Final = 1 << 28

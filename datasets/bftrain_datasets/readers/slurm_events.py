@@ -23,7 +23,7 @@ from bftrain_datasets.importing.text_cells import first_lines, state_of
 from bftrain_datasets.log.eventlog import NodeState
 
 name: Final = "slurm-events"
-about: Final = "Slurm: downtime of nodes as sacctmgr show event -P prints it, beside other records"
+about: Final = "Slurm: node downtime as sacctmgr show event -P prints it, next to other records"
 beside_others: Final = True  # may be imported together with files of another format
 
 NODE, START, END, STATE, CLUSTER = "nodename", "timestart", "timeend", "state", "cluster"

@@ -26,7 +26,7 @@ from bftrain_datasets.job_tables.json_records import dig, format_of, records
 from bftrain_datasets.log.idle_doubts import RESERVED
 
 name: Final = "slurm-reservations"
-about: Final = "Slurm: reservations for maintenance, as scontrol or sacctmgr shows them, beside other records"
+about: Final = "Slurm: reservations for maintenance, as scontrol or sacctmgr shows them, next to other records"
 beside_others: Final = True
 
 HEAD: Final = re.compile(r"ReservationName=\S+ StartTime=")

@@ -223,7 +223,9 @@ def read_arrivals(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOpti
 def _arrival(cells: Sequence[str], found: dict[str, int], width: int, number: int, clock: RecordClock) -> TrainingJob:
     if len(cells) != width:
         raise UnusableJob(
-            "malformed", f"{len(cells)} cells, but the header has {width}", "write as many cells in every row"
+            "malformed",
+            f"{len(cells)} cells, but the header has {width}",
+            "write the same number of cells in every row",
         )
     row = {key: cells[place].strip() for key, place in found.items()}
     if not row["duration"]:

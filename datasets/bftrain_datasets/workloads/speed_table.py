@@ -147,7 +147,7 @@ def _models(rows: Mapping[str, object], where: str) -> Mapping[str, Mapping[int,
             )
         gangs = found.setdefault(model, {})
         if gang in gangs:
-            raise BadInput(f"the gang {gang} of '{model}' occurs twice", where=place, fix="remove one of them")
+            raise BadInput(f"the gang {gang} of '{model}' occurs twice", where=place, fix="remove one")
         gangs[gang] = float(rate)
     return MappingProxyType({model: MappingProxyType(dict(sorted(gangs.items()))) for model, gangs in found.items()})
 

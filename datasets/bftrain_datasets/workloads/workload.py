@@ -137,7 +137,7 @@ def _reader(head: bytes, where: str, wanted: str | None) -> JobFormat:
     if not head.strip():
         raise BadInput("the file is empty", where=where, fix="import a file of jobs")
     if head.startswith(PICKLE):
-        what, fix = "a pickled table", "tasks of the published replayer come as a pair: pass JBND and JNPS"
+        what, fix = "a pickled table", "tasks of the published replayer need two files: pass JBND and JNPS"
     else:
         what, fix = "no reader recognises its beginning", f"set the format by --format, one of: {', '.join(known)}"
     raise BadInput(what, where=where, fix=fix)
@@ -199,7 +199,7 @@ def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) 
 
 def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
-        raise UnusableJob("duplicate", f"another job has the name '{job.name}' too", "rename one of them")
+        raise UnusableJob("duplicate", f"another job has the name '{job.name}' too", "rename one")
     sized = sizing.size(job)
     try:
         return TaskSpec(

@@ -135,7 +135,7 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
     aside = result.workload.rows.aside
     if aside:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(aside.items()))
-        yield f"rows set aside: {counts}; docs/reference/readers.md explains each"
+        yield f"rows skipped: {counts}; docs/reference/readers.md explains each"
     if any(each.name == "missing_field" for each in result.workload.findings):
         yield "no job names its user: shares, campaigns and estimates take all for one user's"
     unknown = result.workload.unknown_shares

@@ -199,7 +199,7 @@ def _log_runs(request: Request) -> Runs:
     for path in paths[: 1 if request.quick else None]:
         label = path.name.removesuffix(".gz").removesuffix(".swf") + (", quick" if request.quick else "")
         if label in logs:
-            raise BadInput(f"has the same name as {logs[label].name}", where=str(path), fix="remove one of them")
+            raise BadInput(f"has the same name as {logs[label].name}", where=str(path), fix="remove one")
         logs[label] = path
     return {
         f"{label}: {line}": (log, ScheduleOptions(**_RULES, **policy, **first))

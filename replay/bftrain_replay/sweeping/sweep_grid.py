@@ -183,7 +183,7 @@ def _check(spec: SweepSpec, point: SweepPoint) -> None:
 
 def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
     if point.log:
-        raise spec.wrong("takes the place of a log", sweep_options.CLUSTER, "leave one of them out")
+        raise spec.wrong("takes the place of a log", sweep_options.CLUSTER, "omit one")
     try:
         cluster_of(point.cluster)
     except ValueError as error:

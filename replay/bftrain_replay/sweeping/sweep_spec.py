@@ -192,9 +192,9 @@ def _check_together(spec: SweepSpec) -> None:
     for name in spec.swept:
         places = [(CASES, number, name) for number, case in enumerate(spec.cases) if name in case]
         if name in spec.axes and places:
-            raise document.wrong(f"has values in [{GRID}] too", *places[0], fix="leave one of them out")
+            raise document.wrong(f"has values in [{GRID}] too", *places[0], fix="omit one")
         if name in spec.fixed:
-            raise document.wrong("is fixed as well", *spec.place_of(name), fix="leave one of them out")
+            raise document.wrong("is fixed as well", *spec.place_of(name), fix="omit one")
     for names in ((LOG, CLUSTER), (TASKS,)):
         everywhere = any(name in spec.fixed or name in spec.axes for name in names)
         if not everywhere and not all(any(name in case for name in names) for case in spec.cases):

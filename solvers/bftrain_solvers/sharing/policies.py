@@ -23,7 +23,7 @@ _CLOSE: Final = 1e-10  # relative: precision of the search for the smallest unfa
 _MOST_STEPS: Final = 100
 _FARTHEST: Final = 1e6  # ratio of two relative speeds: solvers overlook 1e-9 of the largest
 _MISSING: Final = 1e-6  # relative: by how much a speed may miss its level
-LEVEL_IS: Final = "speed of the slowest, as a multiple of its weight and of its speed on a part of every kind"
+LEVEL_IS: Final = "speed of the slowest task, over its weight and its speed on an equal part of every kind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,20 +321,18 @@ def _largest_sum(market: ShareDemands, worth: Floats) -> tuple[Floats, float]:
 
 
 max_min: Final = SharingRule("max-min", LEVEL_IS, _max_min)
-max_min_blind: Final = SharingRule(
-    "max-min-blind", "share of time of the one that has least, by node and weight", _blind
-)
+max_min_blind: Final = SharingRule("max-min-blind", "smallest share of time, by node and weight", _blind)
 water_filling: Final = SharingRule("water-filling", LEVEL_IS, _water_filling)
 water_filling_blind: Final = replace(water_filling, name="water-filling-blind", blind=True)
-hierarchical: Final = SharingRule("hierarchical", "what the entity that got least got, by weight", _hierarchical)
+hierarchical: Final = SharingRule("hierarchical", "smallest service of an entity, by weight", _hierarchical)
 makespan: Final = SharingRule("makespan", "seconds until all are done", _makespan, needs_work=True)
 makespan_blind: Final = replace(makespan, name="makespan-blind", blind=True)
 finish_time: Final = SharingRule(
-    "finish-time", "the largest rho: time to the end, over that on an own n-th part", _finish_time, needs_work=True
+    "finish-time", "largest rho: completion time over the time on an equal share", _finish_time, needs_work=True
 )
 finish_time_blind: Final = replace(finish_time, name="finish-time-blind", blind=True)
 throughput: Final = SharingRule("throughput", "samples/s of all, by weight", _throughput)
-cost: Final = SharingRule("cost", "samples/s of all, by weight, over the price of the nodes they come from", _cost)
+cost: Final = SharingRule("cost", "weighted samples/s over the price of the nodes", _cost)
 proportional: Final = SharingRule(
     "proportional", "sum of the logarithms of speeds on a part of every kind, by weight", _proportional
 )

@@ -170,7 +170,7 @@ def needed_speeds(columns: ShareColumns) -> Floats:
 
 
 MISSED: Final = "deadlines that could be met and are missed"
-allox: Final = SharingRule("allox", "mean seconds to the end of those who wait, in queues", _allox, needs_work=True)
+allox: Final = SharingRule("allox", "mean completion time of waiting tasks, in seconds", _allox, needs_work=True)
 strategy_proof: Final = SharingRule("strategy-proof", "the smallest part of its proportional share", _strategy_proof)
 deadlines: Final = SharingRule("deadlines", MISSED, _deadlines)
 cost_deadlines: Final = SharingRule("cost-deadlines", MISSED, _cost_deadlines)

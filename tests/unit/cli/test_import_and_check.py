@@ -58,7 +58,7 @@ def test_every_doubt_is_counted_and_reported(bftrain: CommandLine) -> None:
     ended = bftrain("check", "broken")
     lines = [line.strip() for line in ended.out.splitlines()]
     assert (ended.code, ended.err, lines[0]) == (0, "", "Doubtful: look at these")
-    assert lines[-1] == "sacct: 29 rows read = 14 used + 15 set aside"
+    assert lines[-1] == "sacct: 29 rows read = 14 used + 15 skipped"
     for name, count, node_s, first in DOUBTS + ORDINARY:
         hours = rf" +{node_s / 3600:,.1f}" if node_s else ""
         (at,) = [at for at, line in enumerate(lines) if re.match(rf"{name} +{count}{hours}\s+[a-z]", line)]

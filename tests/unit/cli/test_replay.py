@@ -135,7 +135,7 @@ def test_tasks_that_can_never_run_end_with_a_warning_not_a_hang(bftrain: Command
     assert "warning: task 'late' arrives after the log has ended" in ended.err
     assert "note at" not in ended.err
     noted = replayed(bftrain, "--semantics", semantics, "-v")[0].err
-    assert "note at 0 s: task 'big': nothing measured beyond 1 nodes" in noted
+    assert "note at 0 s: task 'big': no measurement beyond 1 nodes" in noted
 
 
 def test_a_line_every_half_minute_or_a_bar_tells_how_far_it_is(

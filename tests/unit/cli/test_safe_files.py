@@ -227,5 +227,5 @@ def test_the_demo_spares_a_replay_of_something_else(
         (folder / "summary.json").write_text(json.dumps({"format": "bftrain replay 1", **inputs}), encoding="utf-8")
     before = content_of(folder)
     ended = bftrain("demo", "--quick")
-    assert (ended.code, ended.err.startswith("bftrain: demo/replay: holds a finished replay")) == (2, True)
+    assert (ended.code, ended.err.startswith("bftrain: demo/replay: contains a finished replay")) == (2, True)
     assert (list((place / "demo").iterdir()), content_of(folder)) == ([folder], before)

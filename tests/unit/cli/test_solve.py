@@ -45,7 +45,7 @@ def test_the_answer_in_json_and_the_warning_apart_from_it(bftrain: CommandLine) 
     solution = json.loads(ended.out)
     assert (ended.code, solution["sizes"], solution["value"], solution["bound"]) == (0, {"a": 4}, 4200.0, 4200.0)
     assert (solution["termination"], solution["quality"], solution["solver"]) == ("optimal", "proven", "exact")
-    assert ended.err.startswith("warning: task 'a': nothing measured beyond 4 nodes")
+    assert ended.err.startswith("warning: task 'a': no measurement beyond 4 nodes")
 
 
 def test_a_solver_that_cannot_express_an_objective_is_no_success(bftrain: CommandLine) -> None:
@@ -137,7 +137,7 @@ def test_each_task_gets_nodes_of_one_kind(bftrain: CommandLine) -> None:
     answer = json.loads(ended.out)
     assert (ended.code, answer["value"], answer["termination"]) == (0, 1600.0, "optimal")
     assert (answer["sizes"], answer["kinds"]) == ({"both": 1, "any": 2}, {"both": "v100", "any": "k80"})
-    assert "task 'both': on v100: nothing measured beyond 1 nodes" in ended.err
+    assert "task 'both': on v100: no measurement beyond 1 nodes" in ended.err
     shown = bftrain("solve", "-", "--solver", "all", stdin=json.dumps(problem)).out
     assert "'equal-share-published' cannot tell kinds of nodes apart" in " ".join(shown.split())
 

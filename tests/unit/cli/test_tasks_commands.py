@@ -61,7 +61,7 @@ def test_words_and_file_tell_where_tasks_come_from(bftrain: CommandLine) -> None
     assert (first, ended.err) == ("tasks.toml: 3 tasks", "")
     for begin, line in zip(("from jobs, sha256 ", "from speeds.json, sha256 ", "format gavel; "), words, strict=False):
         assert line.startswith(begin)
-    assert words[-1] == "3 rows read = 3 tasks + 0 set aside"
+    assert words[-1] == "3 rows read = 3 tasks + 0 skipped"
     comments = ("made by bftrain tasks import", *words)
     assert MADE.read_text().splitlines()[: len(comments)] == [f"# {line}" for line in comments]
 
@@ -82,7 +82,7 @@ def test_rows_that_become_no_task_are_reported_by_name(bftrain: CommandLine) -> 
     ended = imported(bftrain, BLOX + "".join(f"{n},500,9,{n}\n" for n in range(10, 18)), "--nodes", 2)
     assert "warning: jobs:3: 'job-1' needs 4 nodes, more than 2" in ended.err
     assert (ended.err.count("more than 2"), "warning: 9 does_not_fit, first at jobs:3" in ended.err) == (5, True)
-    assert "10 rows read = 1 task + 9 set aside" in ended.out
+    assert "10 rows read = 1 task + 9 skipped" in ended.out
     ended = imported(bftrain, BLOX + "7,500,0,1\n", "--strict")
     assert ended.err.startswith("warning: 1 no_usage, first at jobs:4")  # ordinary
     ended = imported(bftrain, ARRIVALS)

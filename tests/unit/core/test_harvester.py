@@ -178,7 +178,7 @@ def test_a_node_that_leaves_joins_and_leaves_again_in_one_moment_is_gone() -> No
         (TaskMeasured(time_s=1, task="x", grow_cost_s=1.0), "task 'x' is unknown or over"),
         (
             submitted(1, spec("b", 1, 9, curve=curve(5.0))),
-            "task 'b': nothing measured beyond 1 nodes, taken as flat there",
+            "task 'b': no measurement beyond 1 nodes: the curve is flat there",
         ),
     ],
 )

@@ -165,8 +165,8 @@ def test_sizes_that_were_not_measured_are_noted_for_every_kind() -> None:
     harvester = core()
     harvester.absorb(submitted(0, spec("a", largest=5, curves={"v100": FAST, "k80": curve(1.0)})))
     assert harvester.decide(0).notes == (
-        "task 'a': on v100: nothing measured beyond 4 nodes, taken as flat there",
-        "task 'a': on k80: nothing measured beyond 1 nodes, taken as flat there",
+        "task 'a': on v100: no measurement beyond 4 nodes: the curve is flat there",
+        "task 'a': on k80: no measurement beyond 1 nodes: the curve is flat there",
     )
 
 

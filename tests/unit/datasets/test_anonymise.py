@@ -117,7 +117,7 @@ def test_a_window_outside_says_what_there_is(log: EventLog) -> None:
         chosen_window(log, "5..")
     with pytest.raises(BadInput, match="'last-2w' is not within"):
         chosen_window(log, "last-2w")
-    with pytest.raises(BadInput, match=r"\(the log goes from 1e\+300 to 1e\+300 seconds UTC\)"):
+    with pytest.raises(BadInput, match=r"\(the log covers 1e\+300 to 1e\+300 seconds UTC\)"):
         chosen_window(log_from_transitions([(1e300, "a", IDLE)]), "5..")
 
 
@@ -261,7 +261,7 @@ def test_a_key_that_others_may_read_is_warned_of(bftrain: CommandLine, file: Pat
     key.chmod(0o644)
     ended = bftrain("anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
     assert ended.code == 0
-    assert f"warning: {key} can be read by others" in ended.err
+    assert f"warning: {key} is readable by other users" in ended.err
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", b"x" * (1 << 17)])

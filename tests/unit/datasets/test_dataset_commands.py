@@ -216,8 +216,8 @@ def test_nodes_go_down_with_their_gpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--node-gpus", "8"), "--node-gpus goes with --unit gpu"),
-        (("--unit", "core", "--node-gpus", "8"), "--node-gpus goes with --unit gpu"),
+        (("--node-gpus", "8"), "--node-gpus requires --unit gpu"),
+        (("--unit", "core", "--node-gpus", "8"), "--node-gpus requires --unit gpu"),
         (("--unit", "gpu", "--node-gpus", "0"), "neither a number of at least 1 nor a file"),
         (("--unit", "gpu", "--node-gpus", "x.csv"), "neither a number of at least 1 nor a file"),
     ],

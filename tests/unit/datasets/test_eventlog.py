@@ -159,7 +159,7 @@ def test_select_refuses_nodes_that_are_not_there(nodes: list[int], says: str) ->
 
 @pytest.mark.parametrize("window", [(-1, 20), (0, 51), (30, 20), (float("nan"), 20)])
 def test_select_refuses_a_window_outside_the_log(window: tuple[float, float]) -> None:
-    with pytest.raises(BadValue, match=r"the log goes from 0\.0 to 50\.0"):
+    with pytest.raises(BadValue, match=r"the log covers 0\.0 to 50\.0"):
         small_log().select(window=window)
 
 

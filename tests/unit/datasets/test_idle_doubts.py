@@ -44,8 +44,8 @@ def test_what_is_doubtful_for_two_causes_is_counted_once() -> None:
     assert found.causes == {"censored_end": 15.0, "suspected_downtime": 4 * 3 + 1.0}
     assert (found.idle_node_h, found.share) == (40.0, 28 / 40)
     assert found.sentence == (
-        "40 idle node-hours, of which 12 are sure; 28 doubtful: 15 after the last recorded jobs, as jobs that ended "
-        "later may be missing; 13 suspected downtime, as no node ran a job"
+        "40 idle node-hours, of which 12 are sure; 28 doubtful: 15 after the last recorded jobs: later jobs "
+        "may be missing; 13 suspected downtime, as no node ran a job"
     )
 
 
@@ -85,7 +85,7 @@ def test_what_is_doubtful_for_two_causes_is_counted_once() -> None:
             {"simulated": 0.15, "censored_end": 0.1},
             (
                 "0.25 idle node-hours, of which none is sure; 0.25 doubtful: 0.15 left by a simulated schedule; "
-                "0.1 after the last recorded jobs, as jobs that ended later may be missing"
+                "0.1 after the last recorded jobs: later jobs may be missing"
             ),
         ),
         (4e6, {"always_idle": 1.0}, ""),

@@ -125,7 +125,7 @@ def test_a_builder_wants_a_kind_for_every_node() -> None:
     builder = LogBuilder(("n", "m"))
     builder.add(0.0, "n", NodeState.IDLE)
     builder.set_kind("n", "v")
-    with pytest.raises(BadInput, match="node 'm' has no kind, but others have"):
+    with pytest.raises(BadInput, match="node 'm' has no kind, but other nodes have"):
         builder.build(end_s=1.0)
     with pytest.raises(BadInput, match="node 'n' is of kind 'v' and of kind 'w'"):
         builder.set_kind("n", "w")

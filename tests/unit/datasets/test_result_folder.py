@@ -71,7 +71,7 @@ def test_a_finished_result_is_refused_unless_it_may_be_overwritten(tmp_path: Pat
     replace(tmp_path, files(1))
     with pytest.raises(
         UsageError,
-        match=r"holds a finished replay, and is left unchanged \(--overwrite replaces it, or name another folder",
+        match=r"contains a finished replay, and is left unchanged \(--overwrite replaces it, or name another folder",
     ):
         replace(tmp_path, files(2), overwrite=False)
     assert content_of(tmp_path) == files(1)
@@ -87,7 +87,7 @@ def test_a_part_may_be_replaced_and_a_run_that_ended_by_itself_is_no_part(tmp_pa
         replace(tmp_path, files(2), overwrite=False)
         assert content_of(tmp_path) == files(2)
     else:
-        with pytest.raises(UsageError, match="holds a finished replay"):
+        with pytest.raises(UsageError, match="contains a finished replay"):
             replace(tmp_path, files(2), overwrite=False)
 
 

@@ -149,7 +149,7 @@ def test_a_kind_that_a_cell_cannot_hold_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "tasks.toml: holds no task"),
+        ("", "tasks.toml: contains no task"),
         ("task = 3", "task: must be a list of tables"),
         ("[[task]\n", r"tasks.toml:1: is not valid TOML: .*line 1"),
         ('[[tasks]]\nname = "t"\n', "no table of a task file is called 'tasks' .did you mean 'task'"),
@@ -187,8 +187,8 @@ def test_a_bad_toml_is_refused_with_file_entry_and_key(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "tasks.csv: holds no task"),
-        ("name,profile\n", "holds no task"),
+        ("", "tasks.csv: contains no task"),
+        ("name,profile\n", "contains no task"),
         ("name,profil\nt,vgg16\n", "tasks.csv:1: no column of a task file is called 'profil'.*'profile'"),
         ("name,profile,name\nt,vgg16,t\n", "tasks.csv:1: the column 'name' occurs twice"),
         ("name,profile\nt\n", "tasks.csv:2: the row has 1 cells, the header 2"),

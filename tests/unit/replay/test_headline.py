@@ -93,8 +93,7 @@ def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page(
     assert summary["doubtful"]["causes"] == {"censored_end": 1.0}
     assert summary["headline"]["doubtful_share"] == 0.25
     sentence = (
-        "4 idle node-hours, of which 3 are sure; 1 doubtful: 1 after the last recorded jobs, as jobs that ended later "
-        "may be missing"
+        "4 idle node-hours, of which 3 are sure; 1 doubtful: 1 after the last recorded jobs: later jobs may be missing"
     )
     assert summary["headline"]["caveats"] == (sentence,)
     page = page_of(done)

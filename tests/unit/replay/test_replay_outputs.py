@@ -83,7 +83,7 @@ def test_a_partial_result_says_so(tmp_path: Path) -> None:
 def test_what_decisions_had_to_say_is_kept(tmp_path: Path) -> None:
     bftrain.replay(LOG, [task(max_nodes=9)], Settings()).write(tmp_path / "out")
     summary = summary_of(tmp_path / "out")
-    note = "task 't': nothing measured beyond 2 nodes, taken as flat there"
+    note = "task 't': no measurement beyond 2 nodes: the curve is flat there"
     assert (summary["notes"], summary["first_notes"]) == (1, [{"time_s": 0.0, "note": note}])
 
 

@@ -163,7 +163,7 @@ def test_a_library_of_other_sources_is_never_used(
     (sources / "knapsack.h").write_text((sources / "knapsack.h").read_text() + "\n/* changed */\n")
     assert compiled_knapsack.__wrapped__() is None
     assert why_numpy() == (
-        "its C code was changed after it was compiled",
+        "its C code is newer than the compiled library",
         "run pip install -e . in the checkout once more",
     )
     monkeypatch.setenv("CC", "")  # as if there were none

@@ -154,7 +154,7 @@ def test_the_command_writes_tasks_and_says_where_they_are_from(tmp_path: Path) -
     head = (tmp_path / "tasks.toml").read_text()
     assert "# from Jbnd.pkl, sha256 " in head
     assert "# submit_s counts from 2021-02-10 09:59:00 UTC" in head
-    assert "# Os holds the objective throughput: replay with --objective throughput" in head
+    assert "# Os contains the objective throughput: replay with --objective throughput" in head
     output = json.loads(run(first, second, "-o", tmp_path / "tasks.csv", "--json").stdout)
     assert load_tasks(tmp_path / "tasks.csv") == import_tasks(first, second).tasks
     assert output["tasks"] == 2
@@ -169,7 +169,7 @@ def test_the_command_warns_of_what_a_task_file_cannot_hold(tmp_path: Path) -> No
     said = run(first, second, "-o", tmp_path / "tasks.csv", "--log", log).stderr
     assert "warning: Os is neither samples/s nor speedup" in said
     assert "warning: not used: more" in said
-    assert "warning: 1 task handed in before the log begins" in said
+    assert "warning: 1 task submitted before the start of the log" in said
 
 
 @pytest.mark.parametrize(

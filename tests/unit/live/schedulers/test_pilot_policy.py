@@ -203,7 +203,9 @@ def test_no_waiting_pilot_makes_room_for_one_that_may_not_be_submitted_yet() -> 
         assert pilots or moves.cancel, "an idle node finds a pilot at any time, but between two looks"
     assert {mark for _, mark in submitted} == {LONG, SHORT}
     stock.want(3)
-    assert len(look(stock, [*waiting(1), *waiting(1, SHORT), *running(2)], 1200).cancel) == 1, "but no more wait than may"
+    assert len(look(stock, [*waiting(1), *waiting(1, SHORT), *running(2)], 1200).cancel) == 1, (
+        "but no more wait than may"
+    )
 
 
 def test_a_command_that_submits_many_counts_once_and_a_refused_one_too() -> None:

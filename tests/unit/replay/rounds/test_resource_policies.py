@@ -228,7 +228,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         ({"cpus": "some", "per_host": "2"}, "cpus: is 'some': 'some' is not a number"),
         ({"cpus": "0", "per_host": "2"}, "cpus: is '0': 0 is not above 0"),
         ({"cpus": "nan", "per_host": "2"}, "nan is not above 0"),
-        ({"cpus": "v=1,v=2", "per_host": "2"}, "'v' comes twice"),
+        ({"cpus": "v=1,v=2", "per_host": "2"}, "'v' is listed twice"),
         ({"cpus": "3,4", "per_host": "2"}, "'3' names no kind"),
         ({"cpus": "3", "per_host": "2", "pairs": "p.json"}, "cpus: limits what a task has alone"),
     ):

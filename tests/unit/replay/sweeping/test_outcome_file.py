@@ -80,7 +80,9 @@ def test_a_sweep_with_nothing_in_common_replaces_no_table(tmp_path: Path) -> Non
     done.write(tmp_path)
     swept(small(grid={"max_tasks": [3, 4]}), tmp_path).write(tmp_path)
     other = small(grid={"max_tasks": [7]}, yardsticks=False)
-    with pytest.raises(UsageError, match=r"holds a finished sweep, and is left unchanged \(overwrite=True replaces it"):
+    with pytest.raises(
+        UsageError, match=r"contains a finished sweep, and is left unchanged \(overwrite=True replaces it"
+    ):
         swept(other, tmp_path)
     swept(other, tmp_path, overwrite=True)
     assert json.loads((tmp_path / "sweep.json").read_text())["points"] == 1
