@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,9 @@ class PairWishes(NamedTuple):
         one, other, kind = (np.array([wish[place] for wish in wishes], dtype=np.intp) for place in (1, 2, 3))
         speeds = np.array([wish.speeds for wish in wishes], dtype=np.float64).reshape(-1, 2)
         return cls(np.array([wish.priority for wish in wishes], dtype=np.float64), one, other, kind, speeds)
+
+
+_NO_WISHES: Final = PairWishes.of(())
 
 
 class PairModels(NamedTuple):
@@ -111,6 +114,8 @@ class PairShares:
 
     def wishes(self, contenders: CompetingTasks, deficit_weight: float) -> PairWishes:
         """Return a wish for each present pair and kind with a share: share over time received."""
+        if not self._key.size:
+            return _NO_WISHES
         priority = self._shares / (self._received_s + contenders.round_s / 2.0)
         priority *= 1.0 + deficit_weight * self._deficit_s
         number = np.full(self._tasks, -1)

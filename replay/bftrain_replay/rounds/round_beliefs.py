@@ -30,7 +30,7 @@ class SpeedBeliefs:
 
     def __init__(self, actual: TaskGangs, settings: RoundSettings) -> None:
         self._actual = self.gangs = actual
-        self._learns = settings.learning != NO and settings.speed_error > 0.0
+        self.learns = settings.learning != NO and settings.speed_error > 0.0
         self._completes = settings.learning == COMPLETED
         if not settings.speed_error:
             return
@@ -48,15 +48,13 @@ class SpeedBeliefs:
 
     def teaches(self, run: Places, kind: Places, partner: Places) -> bool:
         """Return whether a speed of these tasks alone on these kinds will be learnt."""
-        if not self._learns:
+        if not self.learns:
             return False
         new = (self._sizes[run, kind] != self._actual.nodes[run]) & ~self._profiled[run] & (partner < 0)
         return bool(new.any())
 
     def learn(self, run: Places, kind: Places, partner: Places, now_s: float) -> bool:
         """Take in the speeds of tasks that have worked, beside ``partner`` (-1: none); return whether any was new."""
-        if not self._learns:
-            return False
         pairs = np.flatnonzero((run < partner) & np.isin(partner, run))
         of_pairs = self._pairs.learn(np.stack((run, partner, kind), axis=1)[pairs].tolist())
         alone = partner < 0

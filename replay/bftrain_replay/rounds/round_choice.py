@@ -91,6 +91,7 @@ class RoundChoice:
         self._kind_order = settings.order_of_kinds
         self._leftovers_by_kind = settings.like_gavel  # Gavel fills one kind before it looks at the next
         self._overtaking = settings.overtaking != NO
+        self.any_pairs = False  # whether any tasks of the last choice share nodes
         self.partner = np.full(tasks, -1, dtype=np.intp)  # of each that runs, who shares its nodes
         self.speed = np.zeros(tasks)  # and how fast it is there
         self._random = np.random.default_rng(settings.seed)
@@ -107,14 +108,15 @@ class RoundChoice:
         if self._sizing is not None:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
-        self.partner[contenders.place] = -1
+        if self.any_pairs:
+            self.partner[:], self.any_pairs = -1, False
         wishes = None if self._pairing is None else self._wishes(self._pairing, contenders)
         if wishes is None:
             run, kind = self._alone(given, contenders)
         else:
             run, kind = self._with_pairs(given, wishes, contenders)
-        if self._blocked is not None:
-            runs = ~self._blocked(contenders)[run]
+        if self._blocked is not None and (blocked := self._blocked(contenders)).any():
+            runs = ~blocked[run]
             run, kind = run[runs], kind[runs]
         return contenders.place[run], kind
 
@@ -165,7 +167,7 @@ class RoundChoice:
                     free[where] -= nodes[first]
                     runs[first] = where
                     if second >= 0:
-                        runs[second] = where
+                        runs[second], self.any_pairs = where, True
                         places = contenders.place[[first, second]]
                         self.partner[places], self.speed[places] = places[::-1], wishes.speeds[turn - task.size]
                 elif len(runs) == count or (not free[where] and self._kind_order != BY_PRIORITY):
@@ -228,9 +230,8 @@ class RoundChoice:
         if given.shape not in {(count,), (count, kinds)}:
             what = f"gave priorities of shape {given.shape} for {count} tasks and {kinds} kinds"
             self._reject(contenders, what, "give one number a task, or one by task and kind")
-        wrong = np.argwhere(np.isnan(given))
-        if wrong.size:
-            name = contenders.tasks[wrong[0][0]].name
+        if np.isnan(given).any():
+            name = contenders.tasks[np.argwhere(np.isnan(given))[0][0]].name
             self._reject(contenders, f"gave task '{name}' the priority NaN", "give a number, -inf to let it wait")
         return given
 

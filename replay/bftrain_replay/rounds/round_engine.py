@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,14 @@ INTERRUPTED: Final = "interrupted"
 _ROUNDING: Final = 1.0 - 1e-12  # a task that lacks less is done
 _PATIENCE: Final = 1000  # rounds in which a task waits and none runs or comes
 _WATCH_EVERY: Final = 64  # steps
+_ALONE: Final = -1  # the partner of a task that has none
+
+
+class _RunSpeeds(NamedTuple):
+    """The speeds of the tasks that run: those they reach, and those they would reach on the fewest hosts."""
+
+    reached: Floats
+    compact: Floats
 
 
 class RoundEngine:
@@ -82,7 +90,9 @@ class RoundEngine:
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
+        self._had_pairs = False  # in the previous step
         self._come = 0
+        self._next_arrival_s = float(gangs.submit_s[0]) if count else math.inf
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
         self._admitted: Places = np.zeros(0, dtype=np.intp)
@@ -91,6 +101,9 @@ class RoundEngine:
         self._limit_s = min(supply.end_s, until_s)
         first, last = settings.measured(count)
         self.measured = slice(first, last + 1)
+        self._unmeasured = len(self.end_s[self.measured])  # measured tasks that have not finished
+        self._starts_cost = bool(gangs.start_cost_s.any())
+        self._counts_batches = isinstance(policy, SizingPolicy) or bool(gangs.batches.any())
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -122,7 +135,7 @@ class RoundEngine:
         wait_for_members = self._come == len(self.gangs)
         if wait_for_members and not self._here.size:
             return ALL_DONE
-        if self._settings.measure and not np.isnan(self.end_s[self.measured]).any():
+        if self._settings.measure and not self._unmeasured:
             return MEASURED_DONE
         if self.now_s >= self._limit_s:
             return LOG_END if self._limit_s == self._supply.end_s else UNTIL
@@ -137,13 +150,14 @@ class RoundEngine:
         return float(getattr(self._policy, "due_s", math.inf))
 
     def _arrivals(self) -> None:
-        come = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
-        if come == self._come:
+        if self.now_s < self._next_arrival_s:
             return
+        come = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
         self._here = np.concatenate((self._here, np.arange(self._come, come)))
         if self._entry is not None:
             self._entry.came(np.arange(self._come, come), self.now_s)
         self._come = come
+        self._next_arrival_s = float(self.gangs.submit_s[come]) if come < len(self.gangs) else math.inf
         self._changed()
         if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
             self.ended = OVERLOAD  # without further arrivals it would end
@@ -189,62 +203,74 @@ class RoundEngine:
 
     def _step(self) -> None:
         run, kind = self._chosen()
-        started, stopped = self._launch(run, kind)
+        mates = self._chooser.partner[run] if self._chooser.any_pairs else None
+        begins, stopped = self._launch(run, kind, mates)
         if self.resources is not None:
             when = round_at(self.now_s, self._settings.round_s)
             self.resources.divide(run, kind, self._holders, self._version + self.starts.sum(), when)
-        rounds = self._rounds_alike(run, kind)
+        speeds = self._speeds(run, kind, mates)
+        nodes = self.gangs.nodes[run].astype(np.float64)
+        if mates is not None:
+            nodes[mates >= 0] *= 0.5  # each task of a pair holds half
+        needs_s = self._needs_s(run, speeds.reached)
+        rounds = self._rounds_alike(run, kind, needs_s)
         begin_s, first = self.now_s, self._round
         self._round += rounds
         self.now_s = min(self._round * self._settings.round_s, self._limit_s)
-        self.seen_s[run] = np.fmin(self.seen_s[run], min((first + 1) * self._settings.round_s, self.now_s))
-        speed, nodes = self._speeds(run, kind), self._held_nodes(run)
-        needs_s = self._needs_s(run, speed)
+        self.seen_s[begins] = np.fmin(self.seen_s[begins], min((first + 1) * self._settings.round_s, self.now_s))
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
-        samples, done, held_s = self._advance(run, kind, speed, needs_s, has_s)
-        worked = self.progress.overhead_s[run] <= 0.0
-        learnt = self._beliefs.learn(run[worked], kind[worked], self._chooser.partner[run[worked]], self.now_s)
-        if self._phases.advance(run, self.progress.left) or learnt:
-            self._changed()
+        samples, done, held_s = self._advance(run, kind, speeds, needs_s, has_s)
+        self._add_held(run, kind, held_s, nodes)
+        if mates is not None:
+            self._count_pairs(run, kind, held_s)
+        self._observe(run, kind)
         if self._entry is not None:
             self._entry.advance_time(self.now_s, round(float(nodes.sum())))
-        self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
-        stands = self._here.size and not speed.any()  # a gang may lie where it does nothing
+        finished = int(np.count_nonzero(done))
+        if finished:
+            self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
+        stands = self._here.size and not speeds.reached.any()  # a gang may lie where it does nothing
         self._idle_rounds = self._idle_rounds + rounds if stands else 0
         used = float(self.held_node_s.sum() - before)
-        counts = (run.size, waiting, started, stopped, taken, int(done.sum()))
+        counts = (run.size, waiting, begins.size, stopped, taken, finished)
         by_user = np.bincount(self._owner[run], held_s * nodes, len(self.users)).astype(np.float64)
         self.steps.rows.append(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts))
         self.steps.by_user.append(by_user)
 
-    def _speeds(self, run: Places, kind: Places) -> Floats:
+    def _observe(self, run: Places, kind: Places) -> None:
+        """Let policies learn speeds of tasks that have worked, and switch tasks to their next phase."""
+        learnt = False
+        if self._beliefs.learns:
+            worked = self.progress.overhead_s[run] <= 0.0
+            run_, kind_ = run[worked], kind[worked]
+            learnt = self._beliefs.learn(run_, kind_, self._chooser.partner[run_], self.now_s)
+        if (self._phases.any and self._phases.advance(run, self.progress.left)) or learnt:
+            self._changed()
+
+    def _speeds(self, run: Places, kind: Places, mates: Places | None) -> _RunSpeeds:
         """Return the speed of each, alone or beside its partner, on the hosts on which it lies."""
-        speeds = self._together(run, kind)
-        if self.knows_hosts:
-            hosts = self._holders.hosts[np.where((one := self._chooser.partner[run]) >= 0, np.minimum(run, one), run)]
-            for each in np.flatnonzero(hosts > 1).tolist():
-                place, where = int(run[each]), int(kind[each])
-                if (spread := self.gangs.specs[place].spread) is not None:
-                    alone, size = self.gangs.speeds[place, where], int(self.gangs.nodes[place])
-                    speeds[each] *= spread.speed(size, int(hosts[each]), alone, self.gangs.kinds[where]) / alone
-        return speeds
+        compact = self.gangs.speeds[run, kind]
+        if self.resources is not None:
+            compact = compact * self.resources.gain[run]
+        if mates is not None:
+            compact = np.where(mates >= 0, self._chooser.speed[run], compact)
+        if not self.knows_hosts:
+            return _RunSpeeds(compact, compact)
+        reached = compact.copy()
+        hosts = self._holders.hosts[run if mates is None else np.where(mates >= 0, np.minimum(run, mates), run)]
+        for each in np.flatnonzero(hosts > 1).tolist():
+            place, where = int(run[each]), int(kind[each])
+            if (spread := self.gangs.specs[place].spread) is not None:
+                alone, size = self.gangs.speeds[place, where], int(self.gangs.nodes[place])
+                reached[each] *= spread.speed(size, int(hosts[each]), alone, self.gangs.kinds[where]) / alone
+        return _RunSpeeds(reached, compact)
 
     def _needs_s(self, run: Places, speed: Floats) -> Floats:
         """Return how long each has to run until it is done."""
         needs_s = np.full(run.size, math.inf)
         np.divide(self.progress.left[run], speed, out=needs_s, where=speed > 0.0)
-        return needs_s + self.progress.overhead_s[run]
-
-    def _together(self, run: Places, kind: Places) -> Floats:
-        """Return the speed of each, alone or beside its partner, on the fewest hosts."""
-        paired = self._chooser.partner[run] >= 0
-        alone = self.gangs.speeds[run, kind] * (1.0 if self.resources is None else self.resources.gain[run])
-        return np.where(paired, self._chooser.speed[run], alone)
-
-    def _held_nodes(self, run: Places) -> Floats:
-        """Return how many nodes each holds: each task of a pair counts half."""
-        return np.where(self._chooser.partner[run] >= 0, 0.5 * self.gangs.nodes[run], self.gangs.nodes[run])
+        return needs_s + self.progress.overhead_s[run] if self._starts_cost else needs_s
 
     def _chosen(self) -> tuple[Places, Places]:
         """Return which tasks run on which kind: as in the previous round if nothing can have changed that."""
@@ -276,8 +302,9 @@ class RoundEngine:
         here, begin_s, gangs = self._here, self.now_s, self.gangs
         shares = self._ideal_shares(here)
         comes = self._come < len(gangs)
-        next_s = float(gangs.submit_s[self._come]) if comes else begin_s + self._settings.round_s
-        self.now_s = min(next_s, self._supply.next_s, self._limit_s)
+        self.now_s = min(
+            self._next_arrival_s if comes else begin_s + self._settings.round_s, self._supply.next_s, self._limit_s
+        )
         passed_s = self.now_s - begin_s
         samples = np.minimum((gangs.speeds[here] * shares).sum(axis=1) * passed_s, self.progress.left[here])
         done = samples >= self.progress.left[here] * _ROUNDING
@@ -290,7 +317,8 @@ class RoundEngine:
         self.pool_node_s += self._holders.count * passed_s
         runs = shares.any(axis=1)
         self.start_s[here[runs]] = np.fmin(self.start_s[here[runs]], begin_s)
-        self._finish(here[done], np.full(int(done.sum()), self.now_s))
+        if done.any():
+            self._finish(here[done], np.full(int(done.sum()), self.now_s))
         self._idle_rounds = self._idle_rounds + 1 if here.size and not runs.any() else 0
         pool, waiting = int(self._holders.count.sum()), int((~runs).sum())
         counts = (int(runs.sum()), waiting, 0, 0, 0, int(done.sum()))
@@ -311,34 +339,40 @@ class RoundEngine:
         fitting: Floats = np.divide(count, used, out=np.ones(used.size), where=used * _ROUNDING > count)
         return shares * fitting
 
-    def _launch(self, run: Places, kind: Places) -> tuple[int, int]:
-        """Stop tasks that do not run any more, start new ones; return how many of each."""
-        was = self.progress.kind
-        nodes = self.gangs.nodes[run]
-        partner = self._chooser.partner[run]
-        fresh = (was[run] != kind) | (self.progress.nodes[run] != nodes) | (self.progress.partner[run] != partner)
-        if not fresh.any() and int((was[self._here] >= 0).sum()) == run.size:
-            return 0, 0  # nothing changed
-        held = self._here[was[self._here] >= 0]
+    def _launch(self, run: Places, kind: Places, mates: Places | None) -> tuple[Places, int]:
+        """Stop tasks that do not run any more, start new ones; return the started ones, and how many stopped."""
+        progress, nodes, before = self.progress, self.gangs.nodes[run], self.progress.kind[run]
+        fresh = (before != kind) | (progress.nodes[run] != nodes)
+        if mates is not None or self._had_pairs:
+            fresh |= progress.partner[run] != (_ALONE if mates is None else mates)
+        held = self._here[progress.kind[self._here] >= 0]
+        if held.size == run.size and not fresh.any():
+            return run[:0], 0  # nothing changed
         self._running[run] = True
         stops = held[~self._running[held]]
         self._running[run] = False
-        self._holders.release(np.concatenate((stops, run[fresh & (was[run] >= 0)])))
-        holds = (partner < 0) | (run < partner)  # of a pair the first holds the nodes of both
-        elsewhere = self._holders.give(run, kind, np.where(holds, nodes, 0), fresh)
-        fresh |= elsewhere | np.isin(partner, run[elsewhere])
-        begins, moved = run[fresh], run[fresh & (was[run] >= 0)]
+        moved = run[fresh & (before >= 0)]
+        self._holders.release(np.concatenate((stops, moved)))
+        # Of a pair the first holds the nodes of both
+        own_nodes = nodes if mates is None else np.where((mates < 0) | (run < mates), nodes, 0)
+        elsewhere = self._holders.give(run, kind, own_nodes, fresh)
+        if elsewhere is not None:
+            fresh |= elsewhere if mates is None else elsewhere | np.isin(mates, run[elsewhere])
+            moved = run[fresh & (before >= 0)]
+        begins = run[fresh]
         self.preemptions[stops] += 1
         self.moves[moved] += 1
         self.starts[begins] += 1
-        was[stops] = -1
-        self.progress.partner[stops], self.progress.partner[run] = -1, partner
-        was[run], self.progress.nodes[run] = kind, nodes
-        self.progress.overhead_s[begins] = self.gangs.start_cost_s[begins]
+        progress.kind[stops] = -1
+        if mates is not None or self._had_pairs:
+            progress.partner[stops], progress.partner[run] = _ALONE, _ALONE if mates is None else mates
+            self._had_pairs = mates is not None
+        progress.kind[run], progress.nodes[run] = kind, nodes
+        progress.overhead_s[begins] = self.gangs.start_cost_s[begins]
         self.start_s[begins] = np.fmin(self.start_s[begins], self.now_s)
-        return begins.size, stops.size
+        return begins, stops.size
 
-    def _rounds_alike(self, run: Places, kind: Places) -> int:
+    def _rounds_alike(self, run: Places, kind: Places, needs_s: Floats) -> int:
         """Return how many rounds will be like this one; in the last of them something may happen."""
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
@@ -346,10 +380,8 @@ class RoundEngine:
             return 1
         round_s = self._settings.round_s
         until_s = min(self._limit_s, self._supply.next_s, max(self._due_s, self.now_s + round_s))
-        if self._come < len(self.gangs):
-            until_s = min(until_s, float(self.gangs.submit_s[self._come]))
+        until_s = min(until_s, self._next_arrival_s)
         if run.size:
-            needs_s = self._needs_s(run, self._speeds(run, kind))
             until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
         if until_s == math.inf:
             return _PATIENCE  # nothing will ever happen
@@ -375,34 +407,38 @@ class RoundEngine:
         return has_s, taken
 
     def _advance(
-        self, run: Places, kind: Places, speed: Floats, needs_s: Floats, has_s: Floats
+        self, run: Places, kind: Places, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
     ) -> tuple[float, NDArray[np.bool_], Floats]:
         """Let all work for their time; return the samples done, which are done, and how long they held nodes."""
-        progress = self.progress
+        progress, speed = self.progress, speeds.reached
         done = needs_s * _ROUNDING <= has_s
-        ran_s = np.where(done, needs_s, has_s)
-        starting_s = np.minimum(ran_s, progress.overhead_s[run])
-        samples = (ran_s - starting_s) * speed
+        ran_s = works_s = np.where(done, needs_s, has_s)
+        if self._starts_cost:
+            starting_s = np.minimum(ran_s, progress.overhead_s[run])
+            works_s = ran_s - starting_s
+            progress.overhead_s[run] -= starting_s
+            self.start_up_samples[run] += starting_s * speed
+        samples = works_s * speed
         self.done_samples[run] += samples
         progress.left[run] = np.where(done, 0.0, progress.left[run] - samples)
-        progress.overhead_s[run] -= starting_s
-        self.start_up_samples[run] += starting_s * speed
-        self.spread_samples[run] += np.maximum(0.0, self._together(run, kind) - speed) * ran_s
-        held_s = has_s if self._settings.finish == BOUNDARY else ran_s
-        progress.service_s[run, kind] += held_s
-        self.batch_s[run] += held_s * self.gangs.batches[run, kind]
+        if self.knows_hosts:
+            self.spread_samples[run] += np.maximum(0.0, speeds.compact - speed) * ran_s
+        return float(samples.sum()), done, has_s if self._settings.finish == BOUNDARY else ran_s
+
+    def _add_held(self, run: Places, kind: Places, held_s: Floats, nodes: Floats) -> None:
+        """Add the time for which tasks held ``nodes``, and what they used in it."""
+        held_node_s = held_s * nodes
+        self.progress.service_s[run, kind] += held_s
+        self.progress.node_s[run] += held_node_s
+        self.held_node_s += np.bincount(kind, held_node_s, self.held_node_s.size)
+        if self._counts_batches:
+            self.batch_s[run] += held_s * self.gangs.batches[run, kind]
         if self.resources is not None:
             self.resource_s[run] += held_s[:, None] * self.resources.amounts[run]
-        progress.node_s[run] += held_s * self._held_nodes(run)
-        self.held_node_s += np.bincount(kind, held_s * self._held_nodes(run), self.held_node_s.size)
-        self._count_pairs(run, kind, held_s)
-        return float(samples.sum()), done, held_s
 
     def _count_pairs(self, run: Places, kind: Places, held_s: Floats) -> None:
         """Add the time that tasks ran beside a partner: of a pair, that of the one that ran longer."""
         progress, paired = self.progress, np.flatnonzero(self._chooser.partner[run] >= 0)
-        if not paired.size:
-            return
         progress.paired_s[run[paired], kind[paired]] += held_s[paired]
         longest: dict[tuple[int, int], tuple[int, float]] = {}
         for each in paired.tolist():
@@ -413,11 +449,10 @@ class RoundEngine:
             progress.pair_s.setdefault(pair, np.zeros(self.held_node_s.size))[where] += ran_s
 
     def _finish(self, done: Places, end_s: Floats) -> None:
-        if not done.size:
-            return
         if self._entry is not None:
             self._entry.done(done, self.now_s)
         self.end_s[done] = end_s
+        self._unmeasured -= int(np.count_nonzero((done >= self.measured.start) & (done < self.measured.stop)))
         self.progress.kind[done] = -1
         self._holders.release(done)
         self._here = self._here[np.isnan(self.end_s[self._here])]

@@ -154,13 +154,14 @@ class NodeHolders:
         if tasks.size and self._tracks:
             self._holder[np.isin(self._holder, tasks)] = _FREE
 
-    def give(self, tasks: Places, kind: Places, nodes: Places, fresh: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def give(self, tasks: Places, kind: Places, nodes: Places, fresh: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Assign this many nodes of a kind to each of these tasks, of which enough are free; return who had to move.
 
-        Tasks that are not ``fresh`` hold theirs. The first free nodes are given out again in every round.
+        Tasks that are not ``fresh`` hold theirs. The first free nodes are given out again in every round. Without hosts
+        no task has to move.
         """
-        moved = np.zeros(tasks.size, dtype=bool)
         if self._host_of is not None:
+            moved = np.zeros(tasks.size, dtype=bool)
             again = self._choose is _first_free
             before = [np.flatnonzero(self._holder == task) for task in tasks.tolist()] if again else []
             if again:
@@ -175,12 +176,13 @@ class NodeHolders:
                 for each in own:
                     if fresh[each] or moved[each]:
                         self._give_one(int(tasks[each]), int(kind[each]), count)
-        elif self._tracks:
+            return moved
+        if self._tracks:
             for number in np.unique(kind[fresh]).tolist():
                 own = fresh & (kind == number)
                 holders = np.repeat(tasks[own], nodes[own])
                 self._holder[self._free(number)[: holders.size]] = holders
-        return moved
+        return None
 
     def _free(self, kind: int) -> Places:
         return np.flatnonzero(self._here & (self._holder == _FREE) & (self._kind_of == kind))
