@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.rounds.round_inputs import Floats
+from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 from bftrain_solvers.sharing.rising import ShareDemands
 
 _SLACK: Final = 1e-4  # a part of its speed that a task may lose: the set of the best shares may have no inside
@@ -55,6 +56,16 @@ class _Rows(NamedTuple):
 
 def _middle(rows: _Rows, found: Floats, counts: Floats, least: Floats) -> Floats:
     """Move to the middle by Newton's method; every step stays inside."""
+    size, kinds = rows.table.shape
+    room = np.empty(size * (kinds * (kinds + 6) + 12) + kinds * (kinds + 6))
+    middle = found.copy()
+    given = (rows.table, rows.nodes, rows.many, counts, least, room, middle)
+    return (
+        middle if call_compiled("bftrain_middle", (size, kinds), given) else _numpy_middle(rows, found, counts, least)
+    )
+
+
+def _numpy_middle(rows: _Rows, found: Floats, counts: Floats, least: Floats) -> Floats:
     table, able, many = rows.table, rows.able, rows.many[:, None]
     one, wide, unit = able.astype(np.float64), np.where(able, rows.nodes[:, None], 0.0), np.eye(counts.size)
     ones, tables = one[:, :, None] * one[:, None, :], table[:, :, None] * table[:, None, :]

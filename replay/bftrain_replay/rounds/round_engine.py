@@ -220,7 +220,7 @@ class RoundEngine:
         self.seen_s[begins] = np.fmin(self.seen_s[begins], min((first + 1) * self._settings.round_s, self.now_s))
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
-        samples, done, held_s = self._advance(run, kind, speeds, needs_s, has_s)
+        samples, done, held_s = self._advance(run, speeds, needs_s, has_s)
         self._add_held(run, kind, held_s, nodes)
         if mates is not None:
             self._count_pairs(run, kind, held_s)
@@ -407,7 +407,7 @@ class RoundEngine:
         return has_s, taken
 
     def _advance(
-        self, run: Places, kind: Places, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
+        self, run: Places, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
     ) -> tuple[float, NDArray[np.bool_], Floats]:
         """Let all work for their time; return the samples done, which are done, and how long they held nodes."""
         progress, speed = self.progress, speeds.reached

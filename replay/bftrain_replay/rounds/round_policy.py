@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -219,7 +219,9 @@ class BlindFifoLikeGavel:
     def __init__(self, settings: RoundSettings) -> None:
         self._resets = ResetTimes(settings.least_interval_s)
         self._random = Random(settings.seed)  # noqa: S311 - Gavel's generator, so that the same kinds are drawn
+        self._admits = bool(settings.admission)  # tasks outside may have run since the last reset, too
         self._kind: dict[int, int] = {}
+        self._kind_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the same for all tasks; -1: none
         self._since_s: Floats = np.zeros(0)  # service at the last reset
         self._owed_s: Floats = np.zeros(0)  # time that each should have received until then, less what it received
         self._reset_s = 0.0
@@ -231,17 +233,21 @@ class BlindFifoLikeGavel:
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number for the assigned kind of each task: the largest for the one that received least."""
-        service_s = contenders.progress.service_s.sum(axis=1)
+        here, count = contenders.place, len(contenders.gangs)
         if not self._since_s.size:
-            self._since_s, self._owed_s = np.zeros((2, service_s.size))
+            self._since_s, self._owed_s = np.zeros((2, count))
+            self._kind_of = np.full(count, -1, dtype=np.intp)
+        service_s = contenders.service_s.sum(axis=1)
         if self._resets.due(contenders):
             self._owed_s[list(self._kind)] += contenders.time_s - self._reset_s
-            self._owed_s -= service_s - self._since_s
-            self._since_s, self._reset_s = service_s, contenders.time_s
+            rows = np.arange(count) if self._admits else here
+            all_s = contenders.progress.service_s[rows].sum(axis=1)
+            self._owed_s[rows] -= all_s - self._since_s[rows]
+            self._since_s[rows], self._reset_s = all_s, contenders.time_s
             self._assign(contenders)
-        here = contenders.place
-        received_s = (service_s - self._since_s)[here] + contenders.round_s / 2.0
-        own = np.array([self._kind.get(place, -1) for place in here.tolist()], dtype=np.intp)
+            self._kind_of[here] = [self._kind.get(place, -1) for place in here.tolist()]
+        received_s = service_s - self._since_s[here] + contenders.round_s / 2.0
+        own = self._kind_of[here]
         turn = 1.0 / received_s + _TIE * self._owed_s[here]
         return np.where(own[:, None] == np.arange(len(contenders.kinds)), turn[:, None], -math.inf)
 
@@ -281,6 +287,17 @@ def srtf() -> OrderedPolicy:
     return OrderedPolicy("srtf", lambda contenders: contenders.left_s)
 
 
+class _ShareRows(NamedTuple):
+    """Columns of the competing tasks that stay until tasks or shares change."""
+
+    place: Places
+    share: Floats
+    has_share: NDArray[np.bool_]
+    deficit_s: Floats
+    service_s: Floats  # at the last reset
+    is_new: NDArray[np.bool_]
+
+
 class ByShares:
     """Carries out a sharing policy. ``needs_work`` says that the policy divides by the work left.
 
@@ -300,9 +317,11 @@ class ByShares:
         self._settings = settings
         self._resets = ResetTimes(settings.least_interval_s)
         self._shares: Floats = np.zeros((0, 0))
+        self._shared: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who may have shares
         self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
         self._is_new: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # came since then, or has not come
+        self._rows: _ShareRows | None = None  # of the competing tasks, until these or the shares change
         self._pairs = PairShares(0, 0)
         self._models: PairModels | None = None  # of all tasks, with the speeds at which pairs run
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the kind on which each has all of its time
@@ -327,17 +346,26 @@ class ByShares:
         """
         if self._resets.due(contenders):
             self._reset(contenders)
-        share = self._shares[contenders.place]
-        alone_s = contenders.service_s - contenders.progress.paired_s[contenders.place]
-        received = alone_s - self._service_s[contenders.place] + contenders.round_s / 2.0
-        # No task has received more since the reset than all the time until now, on each kind half a round too early
-        most_s = contenders.time_s + contenders.round_s * received.shape[1]
-        behind = received.sum(axis=1, keepdims=True) + np.where(contenders.weight > 0.0, 0.0, most_s)[:, None]
-        ahead = share / received
+        place, progress = contenders.place, contenders.progress
+        if self._rows is None or self._rows.place is not place:
+            share, deficit_s = self._shares[place], self._deficit_s[place]
+            self._rows = _ShareRows(place, share, share > 0.0, deficit_s, self._service_s[place], self._is_new[place])
+        rows = self._rows
+        received = progress.service_s[place]
+        if progress.pair_s:
+            received -= progress.paired_s[place]
+        received -= rows.service_s
+        received += contenders.round_s / 2.0
+        ahead = rows.share / received
         if self._settings.like_gavel:
-            deficit_s = self._deficit_s[contenders.place]
-            ahead, behind = ahead * (1.0 + _OF_EQUALS * deficit_s), _NO_SHARE - deficit_s
-        return np.where(share > 0.0, ahead, -behind)
+            ahead *= 1.0 + _OF_EQUALS * rows.deficit_s
+            behind = _NO_SHARE - rows.deficit_s
+        else:
+            # No task has received more since the reset than all the time until now, on each kind half a round too early
+            most_s = contenders.time_s + contenders.round_s * received.shape[1]
+            weightless = np.where(contenders.weight > 0.0, 0.0, most_s)
+            behind = received.sum(axis=1, keepdims=True) + weightless[:, None]
+        return np.where(rows.has_share, ahead, -behind)
 
     def shares(self, contenders: CompetingTasks) -> Floats:
         """Return the shares by task and kind; 0 for a task that came since the last computation."""
@@ -349,7 +377,7 @@ class ByShares:
         """Return which tasks do not run though they get nodes: in Gavel the tasks that came since the last reset."""
         if not self._settings.like_gavel:
             return np.zeros(len(contenders), dtype=bool)
-        return self._is_new[contenders.place]
+        return self._is_new[contenders.place] if self._rows is None else self._rows.is_new
 
     def pairs(self, contenders: CompetingTasks) -> PairWishes:
         """Return a wish for each present pair that has a share; share over time received counts here too."""
@@ -377,21 +405,27 @@ class ByShares:
         if not self._left.size:
             self._left = contenders.gangs.work.copy()
             self._alone_s, self._alone_speed = np.zeros_like(self._left), np.zeros_like(self._left)
+            self._kept = np.full(self._left.size, -1)
             self._shares = np.zeros_like(contenders.progress.service_s)
-            self._deficit_s = np.zeros_like(self._shares)
+            self._deficit_s, self._service_s = np.zeros_like(self._shares), np.zeros_like(self._shares)
             self._pairs = PairShares(*self._shares.shape)
             self._is_new = np.ones(len(self._left), dtype=bool)
-        self._count_alone(contenders)
-        self._count_deficits(contenders)
+        # Tasks that wait outside an admission may have run since the last reset, too
+        rows = contenders.place if not self._settings.admission else np.arange(len(self._left))
+        self._count_alone(contenders, rows)
+        self._count_deficits(contenders, rows)
         if not np.array_equal(contenders.place, self._there):
             # Where only nodes came or went, what was received still counts: on a log that may be so in every round
-            self._service_s = contenders.progress.service_s - contenders.progress.paired_s
+            self._service_s[rows] = self._alone_time_s(contenders, rows)
             self._pairs.forget_received()
             self._there = contenders.place
             self._is_new[self._there] = False
-        kinds_kept = contenders.progress.kind if not self._settings.like_gavel else self._shares.argmax(axis=1)
-        self._kept = np.where(self._shares.max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
-        self._shares = np.zeros_like(contenders.progress.service_s)
+        kinds_kept = (
+            contenders.progress.kind[rows] if not self._settings.like_gavel else self._shares[rows].argmax(axis=1)
+        )
+        self._kept[rows] = np.where(self._shares[rows].max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
+        self._shares[self._shared] = 0.0
+        self._shared, self._rows = contenders.place, None
         fits = contenders.nodes[:, None] <= contenders.free
         able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
         if self._settings.like_gavel and self.name in DIRECT and able.size and contenders.weight[able].any():
@@ -445,15 +479,20 @@ class ByShares:
         self._models = self._models or models_of(gangs, range(len(gangs)), kinds)
         return self._models and PairModels(self._models.model[places], self._models.speeds)
 
-    def _count_deficits(self, contenders: CompetingTasks) -> None:
+    def _count_deficits(self, contenders: CompetingTasks, rows: Places) -> None:
         """Add what the shares promised since the last reset, and subtract the time received alone."""
-        alone_s = contenders.progress.service_s - contenders.progress.paired_s
-        if self._service_s.size:
-            passed_s = contenders.time_s - self._reset_s
-            self._deficit_s += self._shares * passed_s - (alone_s - self._service_s)
-            self._pairs.count_received(contenders.progress, contenders.place)
-            self._pairs.count_deficits(passed_s)
+        passed_s = contenders.time_s - self._reset_s
+        received_s = self._alone_time_s(contenders, rows) - self._service_s[rows]
+        self._deficit_s[rows] += self._shares[rows] * passed_s - received_s
+        self._pairs.count_received(contenders.progress, contenders.place)
+        self._pairs.count_deficits(passed_s)
         self._reset_s = contenders.time_s
+
+    @staticmethod
+    def _alone_time_s(contenders: CompetingTasks, rows: Places) -> Floats:
+        """Return the time by kind that tasks have received alone."""
+        alone_s: Floats = contenders.progress.service_s[rows] - contenders.progress.paired_s[rows]
+        return alone_s
 
     def _speeds(self, contenders: CompetingTasks) -> Floats:
         """Return the speeds that the policy sees: all kinds are like the first one if it knows no difference."""
@@ -462,18 +501,17 @@ class ByShares:
         first = contenders.speeds[:, :1]
         return np.where(first > 0.0, first, contenders.speeds)
 
-    def _count_alone(self, contenders: CompetingTasks) -> None:
+    def _count_alone(self, contenders: CompetingTasks, rows: Places) -> None:
         """Add how long the work since the last reset would have taken on an own n-th part of everything."""
-        left, own = contenders.progress.left, contenders.place
+        left, speed = contenders.progress.left[rows], self._alone_speed[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
-            took_s = (self._left - left) / self._alone_speed
-        self._alone_s += np.where((self._alone_speed > 0.0) & np.isfinite(took_s), took_s, 0.0)
-        self._left = left.copy()
-        self._alone_speed = np.zeros_like(left)
+            took_s = (self._left[rows] - left) / speed
+        self._alone_s[rows] += np.where((speed > 0.0) & np.isfinite(took_s), took_s, 0.0)
+        self._left[rows], self._alone_speed[rows] = left, 0.0
         speeds, count = self._speeds(contenders), max(1, len(contenders))
         part = np.where(speeds > 0.0, contenders.free / contenders.nodes[:, None] / count, 0.0)
         part /= np.maximum(1.0, part.sum(axis=1, keepdims=True))
-        self._alone_speed[own] = (speeds * part).sum(axis=1)
+        self._alone_speed[contenders.place] = (speeds * part).sum(axis=1)
 
     def _problem(self, contenders: CompetingTasks, able: Any) -> SharingProblem | None:  # noqa: ANN401 - places
         if not able.size:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from bftrain_solvers.arrays import Floats
+from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.library_file import library_file, other_libraries
 
 NO_COMPILED: Final = "BFTRAIN_NO_COMPILED"
@@ -63,14 +63,35 @@ class CompiledKnapsack:
 
 
 @cache
-def compiled_knapsack() -> CompiledKnapsack | None:
-    """Return the compiled knapsack, or ``None`` where there is no library for these sources and this machine."""
+def compiled_library() -> ctypes.PyDLL | None:
+    """Return the library, or ``None`` where there is none for these sources and this machine."""
     if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
         return None
     try:
-        return CompiledKnapsack(ctypes.PyDLL(str(library_file())))
+        return ctypes.PyDLL(str(library_file()))
     except OSError:
         return None
+
+
+def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> bool:
+    """Call a function of the library with whole numbers and then arrays of 8-byte numbers, the last ones its results.
+
+    Return False where there is no library, or the function declines.
+    """
+    library = compiled_library()
+    if library is None:
+        return False
+    # Results have this layout; a copy of another array lives as long as this list
+    plain = [np.ascontiguousarray(array) for array in arrays]
+    addresses = [ctypes.c_void_p(array.ctypes.data) for array in plain]
+    return not library[name](*map(ctypes.c_int64, numbers), *addresses)
+
+
+@cache
+def compiled_knapsack() -> CompiledKnapsack | None:
+    """Return the compiled knapsack, or ``None`` without a library."""
+    library = compiled_library()
+    return None if library is None else CompiledKnapsack(library)
 
 
 def why_numpy() -> tuple[str, str]:

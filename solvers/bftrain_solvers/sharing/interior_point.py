@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 
 _PRECISE: Final = 1e-8  # of primal and dual residuals, and of the gap
 _MOST_STEPS: Final = 100
@@ -23,6 +24,7 @@ _SHORTER: Final = 0.99
 _SMALL: Final = 20_000  # a matrix with fewer elements is a dense one
 _FEW: Final = 250  # rows; a system with fewer is solved as a dense one
 _DENSE: Final = 0.1  # of its elements are not 0: a matrix with more is factored as a dense one
+_MOST_ROWS: Final = 1500  # for compiled code, which factors a dense matrix
 _RELATIVE: Final = 1e-14  # added to the diagonal, so that equal rows do no harm
 
 
@@ -139,6 +141,24 @@ def _factored(matrix: Any, squares: Floats, rise: Floats | None) -> Callable[[Fl
 
 def central_columns(program: EqualColumns) -> Floats:
     """Return the values of the bounded columns in the middle of the optimal solutions."""
+    found = _compiled_columns(program)
+    return _numpy_columns(program) if found is None else found
+
+
+def _compiled_columns(program: EqualColumns) -> Floats | None:
+    """Return the columns as compiled code computes them; ``None`` without such code, or if it declines."""
+    bounded, free, rows = program.columns.size, int(program.rising), program.rows.size
+    if rows > _MOST_ROWS:
+        return None
+    order = np.lexsort((program.row, program.column))
+    start = np.searchsorted(program.column[order], np.arange(bounded + free + 1))
+    room = np.empty(12 * (bounded + rows) + 7 * (bounded + free) + 4 * (bounded + rows) + rows * rows + order.size)
+    by_column = (start, program.row[order], program.entries[order], program.times[order])
+    arrays = (*by_column, program.limits, program.columns, program.rows, room, found := np.empty(bounded))
+    return found if call_compiled("bftrain_central_columns", (bounded, free, rows), arrays) else None
+
+
+def _numpy_columns(program: EqualColumns) -> Floats:
     scaled = _Scaled(program)
     equals, weights, cost, limits = scaled.equals, scaled.weights, scaled.cost, scaled.limits
     solve = scaled.system(1.0 / weights)
