@@ -62,8 +62,7 @@ class CompiledKnapsack:
         return None if declined else sizes.tolist()
 
 
-@cache
-def compiled_library() -> ctypes.PyDLL | None:
+def _load() -> ctypes.PyDLL | None:
     """Return the library, or ``None`` where there is none for these sources and this machine."""
     if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
         return None
@@ -73,12 +72,15 @@ def compiled_library() -> ctypes.PyDLL | None:
         return None
 
 
+_library = cache(_load)
+
+
 def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> bool:
     """Call a function of the library with whole numbers and then arrays of 8-byte numbers, the last ones its results.
 
     Return False where there is no library, or the function declines.
     """
-    library = compiled_library()
+    library = _library()
     if library is None:
         return False
     # Results have this layout; a copy of another array lives as long as this list
@@ -90,7 +92,7 @@ def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | I
 @cache
 def compiled_knapsack() -> CompiledKnapsack | None:
     """Return the compiled knapsack, or ``None`` without a library."""
-    library = compiled_library()
+    library = _load()
     return None if library is None else CompiledKnapsack(library)
 
 

@@ -2,13 +2,16 @@
 
 The time of a task over all combinations that contain it is at most 1. There are as many pairs as squares of tasks, and
 few of them are used. So column generation begins with single tasks, and adds the combinations whose reduced cost is
-positive, until there is none.
+positive, until there is none. Of many tasks, equal ones are solved as one class: a programme has the total times of
+classes and of pairs of classes, which few pairs of tasks can receive in equal parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Final
 
@@ -35,22 +38,78 @@ _CLOSE: Final = 1e-10  # relative precision of the search for the smallest rho
 _SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: allowed errors of levels from programmes
 _MOST_STEPS: Final = 60
 _STAYS: Final = 1e-7  # lower prices of speed count as 0: prices are about 1
+_TWO: Final = 2
+_ONE_BY_ONE: Final = 400  # fewer tasks are solved without classes
+
+
+class TaskClasses:
+    """Classes of tasks for which a policy sees no difference: the first task of each, and the class of each task."""
+
+    def __init__(self, columns: ShareColumns, looks_at: Sequence[str]) -> None:
+        self.of_task = np.arange(len(columns.tasks))
+        if self.of_task.size >= _ONE_BY_ONE:
+            number: dict[object, int] = {}
+            self.of_task = np.array([number.setdefault(key, len(number)) for key in _keys(columns, looks_at)])
+        _, self.first, self.many = np.unique(self.of_task, return_index=True, return_counts=True)
+        self._members = np.split(np.argsort(self.of_task, kind="stable"), np.cumsum(self.many)[:-1])
+
+    def __len__(self) -> int:
+        return self.first.size
+
+    def parts(self, one: int, other: int, time: float) -> Iterator[tuple[int, int, float]]:
+        """Divide the time of a class, or of a pair of classes, over its tasks in equal parts; ``other`` may be -1."""
+        ones = self._members[one].tolist()
+        if other < 0:
+            yield from ((task, -1, time / len(ones)) for task in ones)
+        elif one == other:  # in a ring, in which each task has two partners
+            pairs = min(len(ones), len(ones) * (len(ones) - 1) // 2)
+            yield from ((ones[place], ones[(place + 1) % len(ones)], time / pairs) for place in range(pairs))
+        else:
+            # Each task takes the next part of the time of its class, the same for all of it
+            others = self._members[other].tolist()
+            ends = sorted(
+                {k / len(ones) for k in range(1, len(ones))} | {k / len(others) for k in range(1, len(others))}
+            )
+            for begin, end in pairwise((0.0, *ends, 1.0)):
+                middle = (begin + end) / 2.0
+                part = ones[int(middle * len(ones))], others[int(middle * len(others))]
+                yield *part, time * (end - begin)
+
+
+def _keys(columns: ShareColumns, looks_at: Sequence[str]) -> list[object]:
+    """Return what a policy sees of each task."""
+    keys: list[object] = [
+        (task.model, task.nodes, task.weight, tuple(row), *(getattr(task, name) for name in looks_at))
+        for task, row in zip(columns.tasks, columns.market.speeds.tolist(), strict=True)
+    ]
+    # Only in a ring of more tasks is each of them as often the first of a pair as the second
+    differ = {
+        (pair.models[0], pair.nodes)
+        for pair in columns.problem.pairs
+        if pair.models[0] == pair.models[1] and any(first != second for first, second in pair.speeds.values())
+    }
+    count = Counter(keys)
+    return [
+        (key, task.name) if count[key] == _TWO and (task.model, task.nodes) in differ else key
+        for key, task in zip(keys, columns.tasks, strict=True)
+    ]
 
 
 class Combinations:
-    """Single tasks and pairs, by kind: ``one`` and ``other`` (-1: none), their speeds, nodes and kind."""
+    """Single classes of tasks and pairs of them, by kind: ``one`` and ``other`` (-1: none), speeds, nodes and kind."""
 
-    def __init__(self, columns: ShareColumns) -> None:
-        self.columns, market = columns, columns.market
-        self.largest = market.speeds.max(axis=1, initial=0.0)
-        one, kind = np.nonzero(market.speeds > 0.0)
+    def __init__(self, columns: ShareColumns, classes: TaskClasses) -> None:
+        self.columns, self.classes, market = columns, classes, columns.market
+        speeds = market.speeds[classes.first]
+        self.largest = speeds.max(axis=1, initial=0.0)
+        one, kind = np.nonzero(speeds > 0.0)
         self.singles = one.size
-        parts = [(one, np.full(one.size, -1), kind, market.speeds[one, kind], np.zeros(one.size))]
+        parts = [(one, np.full(one.size, -1), kind, speeds[one, kind], np.zeros(one.size))]
         parts += self._pairs()
         self.one, self.other, self.kind, speed, other_speed = (
             np.concatenate(each) for each in zip(*parts, strict=True)
         )
-        self.nodes = market.nodes[self.one]
+        self.nodes = market.nodes[classes.first][self.one]
         # As fractions of the largest speed of each task
         self.speed = speed / self.largest[self.one]
         self.other_speed = np.where(self.other >= 0, other_speed / self.largest[self.other], 0.0)
@@ -60,21 +119,23 @@ class Combinations:
     def _pairs(self) -> list[tuple[Integers, Integers, Integers, Floats, Floats]]:
         tasks, kinds, counts = self.columns.tasks, self.columns.kinds, self.columns.market.counts
         of_model: dict[tuple[str, int], list[int]] = {}
-        for place, task in enumerate(tasks):
-            of_model.setdefault((task.model, task.nodes), []).append(place)
+        for place, first in enumerate(self.classes.first.tolist()):
+            of_model.setdefault((tasks[first].model, tasks[first].nodes), []).append(place)
         parts = []
         for pair in self.columns.problem.pairs:
             ones, others = (np.array(of_model.get((name, pair.nodes), [])) for name in pair.models)
             if not ones.size or not others.size:
                 continue
             one, other = (each.ravel() for each in np.meshgrid(ones, others, indexing="ij"))
-            keep = one < other if pair.models[0] == pair.models[1] else one != other
+            keep = one != other
+            if pair.models[0] == pair.models[1]:
+                keep = (one < other) | ((one == other) & (self.classes.many[one.astype(np.intp)] > 1))
             for number, kind in enumerate(kinds):
-                first, second = pair.speeds.get(kind, (0.0, 0.0))
-                if first > 0.0 and second > 0.0 and pair.nodes <= counts[number]:
+                first_speed, second_speed = pair.speeds.get(kind, (0.0, 0.0))
+                if first_speed > 0.0 and second_speed > 0.0 and pair.nodes <= counts[number]:
                     ones_, others_ = one[keep].astype(np.intp), other[keep].astype(np.intp)
-                    ones_of = np.full(ones_.size, number), np.full(ones_.size, first), np.full(ones_.size, second)
-                    parts.append((ones_, others_, *ones_of))
+                    columns = (number, first_speed, second_speed)
+                    parts.append((ones_, others_, *(np.full(ones_.size, value) for value in columns)))
         return parts
 
     def best(
@@ -112,12 +173,13 @@ class Combinations:
         paired = np.flatnonzero(other >= 0)
         rows = [(np.ones(used.size), one, entry), (np.ones(paired.size), other[paired], paired)]
         rows += [(self.nodes[used], tasks + self.kind[used], entry)]
-        limits, objective, first = [np.ones(tasks), counts], worth[used], tasks + counts.size
+        many = self.classes.many
+        limits, objective, first = [many.astype(np.float64), counts], worth[used], tasks + counts.size
         if levels is not None:
             rise_of = np.full(tasks, used.size)
-            rows += [(levels, first + np.arange(tasks), rise_of), (-self.speed[used], first + one, entry)]
+            rows += [(levels * many, first + np.arange(tasks), rise_of), (-self.speed[used], first + one, entry)]
             rows += [(-self.other_speed[used][paired], first + other[paired], paired)]
-            limits += [np.zeros(tasks) if floors is None else -floors]
+            limits += [np.zeros(tasks) if floors is None else -floors * many]
             objective = np.append(worth[used], 0.0 if height else 1.0)
         last = None if height is None else (height, height)
         data, row, column = zip(*rows, strict=True)
@@ -151,12 +213,26 @@ class Combinations:
         return times, 0.0
 
     def speeds(self, times: Floats) -> Floats:
-        """Return the speeds for given times."""
+        """Return the speed of each class of tasks for given times."""
         pair = self.other >= 0
         parts = np.bincount(self.one, self.speed * times, self.largest.size)
         parts += np.bincount(self.other[pair], (self.other_speed * times)[pair], self.largest.size)
-        speeds: Floats = parts * self.largest
+        speeds: Floats = parts / self.classes.many * self.largest
         return speeds
+
+    def of_classes(self, values: Floats) -> Floats:
+        """Return the values of the first task of each class."""
+        return values[self.classes.first]
+
+    @property
+    def fair(self) -> Floats:
+        """The reference for fairness of each class."""
+        return self.of_classes(self.columns.fair)
+
+    @property
+    def weights(self) -> Floats:
+        """The weight of each class; raises if all are 0."""
+        return self.of_classes(checked_weights(self.columns))
 
     def worth_of(self, worth: Floats) -> Floats:
         """Return the worth of a second of each combination; ``worth`` is that of a sample, by task and kind."""
@@ -175,12 +251,16 @@ class Combinations:
 
 @dataclass(frozen=True, slots=True)
 class PackedRule:
-    """A packed policy; ``choose`` returns the times of combinations and the value of the objective."""
+    """A packed policy; ``choose`` returns the times of combinations and the value of the objective.
+
+    ``looks_at`` names what it sees of a task apart from speeds and weight.
+    """
 
     name: str
     value_is: str
     choose: Callable[[Combinations], tuple[Floats, float]]
     needs_work: bool = False
+    looks_at: tuple[str, ...] = ()
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide the time of all nodes over tasks and pairs."""
@@ -190,14 +270,18 @@ class PackedRule:
         pairs: dict[tuple[str, str], dict[str, float]] = {}
         speeds, value = np.zeros(0), 0.0
         if problem.tasks:
-            combinations = Combinations(columns)
+            classes = TaskClasses(columns, self.looks_at)
+            combinations = Combinations(columns, classes)
             with readable_errors(self.name):
                 times, value = self.choose(combinations)
-            speeds = combinations.speeds(times)
+            speeds = combinations.speeds(times)[classes.of_task]
+            names = [task.name for task in problem.tasks]
             for place in np.flatnonzero(times > 0.0).tolist():
-                one, other = problem.tasks[combinations.one[place]].name, combinations.other[place]
-                of = by_name[one] if other < 0 else pairs.setdefault((one, problem.tasks[other].name), {})
-                of[columns.kinds[combinations.kind[place]]] = float(times[place])
+                kind = columns.kinds[combinations.kind[place]]
+                both = int(combinations.one[place]), int(combinations.other[place])
+                for one, other, time in classes.parts(*both, float(times[place])):
+                    of = by_name[names[one]] if other < 0 else pairs.setdefault((names[one], names[other]), {})
+                    of[kind] = of.get(kind, 0.0) + time
         return Shares(
             policy=self.name,
             value=float(value),
@@ -211,13 +295,12 @@ class PackedRule:
 
 
 def _max_min(combinations: Combinations) -> tuple[Floats, float]:
-    return combinations.rise(combinations.columns.fair * checked_weights(combinations.columns))
+    return combinations.rise(combinations.fair * combinations.weights)
 
 
 def _water_filling(combinations: Combinations) -> tuple[Floats, float]:
     """Raise all tasks by weight; those whose speed has a price stop, the others go on until none is left."""
-    columns = combinations.columns
-    rate = columns.fair * checked_weights(columns) / combinations.largest
+    rate = combinations.fair * combinations.weights / combinations.largest
     fastest = float(rate.max())
     rate /= fastest
     level, rising, lowest = np.zeros(rate.size), rate > 0.0, 0.0
@@ -233,7 +316,7 @@ def _water_filling(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _makespan(combinations: Combinations) -> tuple[Floats, float]:
-    work = work_left(combinations.columns)
+    work = combinations.of_classes(work_left(combinations.columns))
     times, _ = combinations.rise_and_spare(work)
     return times, float((work / combinations.speeds(times)).max())
 
@@ -242,8 +325,10 @@ def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
     """Minimise the largest rho by Newton's method, from that of equal shares."""
     columns = combinations.columns
     work, age_s = work_left(columns), np.array([task.age_s for task in columns.tasks])
-    alone_s = np.array([task.alone_s for task in columns.tasks]) + work / columns.speeds(columns.alone)
-    times, worst = np.zeros(0), float(((age_s + work / columns.speeds(columns.alone)) / alone_s).max())
+    alone_speeds = columns.speeds(columns.alone)
+    alone_s = np.array([task.alone_s for task in columns.tasks]) + work / alone_speeds
+    work, age_s, alone_s, alone_speeds = map(combinations.of_classes, (work, age_s, alone_s, alone_speeds))
+    times, worst = np.zeros(0), float(((age_s + work / alone_speeds) / alone_s).max())
     for _ in range(_MOST_STEPS):
         times, _ = combinations.rise(work / (worst * alone_s - age_s))
         before, worst = worst, float(((age_s + work / combinations.speeds(times)) / alone_s).max())
@@ -264,12 +349,14 @@ def _fifo(combinations: Combinations) -> tuple[Floats, float]:
 
 def _throughput(combinations: Combinations) -> tuple[Floats, float]:
     columns = combinations.columns
-    return combinations.sum_of(np.repeat(columns.weights[:, None], columns.market.counts.size, 1))
+    return combinations.sum_of(
+        np.repeat(combinations.of_classes(columns.weights)[:, None], columns.market.counts.size, 1)
+    )
 
 
 def _cost(combinations: Combinations) -> tuple[Floats, float]:
     columns = combinations.columns
-    return combinations.sum_of(columns.weights[:, None] / price_of(columns))
+    return combinations.sum_of(combinations.of_classes(columns.weights)[:, None] / price_of(columns))
 
 
 def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
@@ -288,11 +375,17 @@ def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
     return times, missed(combinations.speeds(times), needed)
 
 
+_WORK: Final = ("work_left_samples", "age_s", "alone_s")
+_NAME: Final = ("name",)  # each task has its place in the queue, or its own deadline
 max_min: Final = PackedRule("max-min-packed", LEVEL_IS, _max_min)
-finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True)
+finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True, looks_at=_WORK)
 water_filling: Final = PackedRule("water-filling-packed", LEVEL_IS, _water_filling)
-makespan: Final = PackedRule("makespan-packed", "seconds until all are done", _makespan, needs_work=True)
-fifo: Final = PackedRule("fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo)
+makespan: Final = PackedRule(
+    "makespan-packed", "seconds until all are done", _makespan, needs_work=True, looks_at=_WORK
+)
+fifo: Final = PackedRule(
+    "fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo, looks_at=_NAME
+)
 throughput: Final = PackedRule("throughput-packed", "samples/s of all, by weight", _throughput)
-cost_deadlines: Final = PackedRule("cost-deadlines-packed", MISSED, _cost_deadlines)
+cost_deadlines: Final = PackedRule("cost-deadlines-packed", MISSED, _cost_deadlines, looks_at=_NAME)
 cost: Final = PackedRule("cost-packed", "samples/s of all, by weight, over the price of their nodes", _cost)
