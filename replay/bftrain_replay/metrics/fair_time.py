@@ -245,6 +245,8 @@ class _Division:
         self._there: list[list[tuple[float, int]]] = [[] for _ in self._classes]
         self._active: list[int] = []  # classes with a present task
         self._count = 0  # tasks that are there
+        self._pool: tuple[float, ...] = ()
+        self._known_speeds: dict[tuple[int, int], float] = {}  # by class and number of tasks, with this pool
         self._now_s = 0.0
         self._ends: list[float | None] = [None] * len(specs)
 
@@ -309,7 +311,15 @@ class _Division:
 
         ``nodes`` are divided; ``counts`` limit the sizes.
         """
-        speeds = [self._speed(cls, nodes, counts) for cls in self._active]
+        if (pool := (*nodes.values(), *counts.values())) != self._pool:
+            self._pool = pool
+            self._known_speeds.clear()
+        speeds = []
+        for cls in self._active:
+            key = cls, self._count
+            if key not in self._known_speeds:
+                self._known_speeds[key] = self._speed(cls, nodes, counts)
+            speeds.append(self._known_speeds[key])
         left = self._left()
         need_s = [samples / speed if speed else math.inf for samples, speed in zip(left, speeds, strict=True)]
         seconds = min(*need_s, end_s - self._now_s) if need_s else math.inf

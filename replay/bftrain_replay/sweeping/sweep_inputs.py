@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
@@ -92,6 +93,12 @@ class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
         return self.cluster.log()
 
 
+@lru_cache(maxsize=1)
+def _tasks_in(path: Path, _changed_ns: int) -> Tasks:
+    """Load a file once for all rates, until it changes."""
+    return load_tasks(path)
+
+
 class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
     """Tasks in a file; with a ``rate`` of 2 they arrive twice as fast."""
 
@@ -106,9 +113,10 @@ class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
 
     def load(self, _seed: int) -> Tasks:
         """Load them."""
-        tasks = load_tasks(Path(self.path))
+        path = Path(self.path)
         if self.rate == 1.0:
-            return tasks
+            return load_tasks(path)
+        tasks = _tasks_in(path, path.stat().st_mtime_ns if path.exists() else 0)
         return tuple(msgspec.structs.replace(task, submit_s=task.submit_s / self.rate) for task in tasks)
 
 
