@@ -6,7 +6,6 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -272,7 +271,7 @@ def files_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class HeldSpans:
-    """Every (job, node) pair of part of the nodes, ordered by node and start; ``row`` is the job's row.
+    """(Job, node) pairs, ordered by node and start; ``row`` is the job's row.
 
     If GPUs or cores are counted, ``units`` are the number held of each node, or a slot (see ``StayColumns``).
     """
@@ -284,36 +283,60 @@ class HeldSpans:
     units: NDArray[np.int32] | None = None
 
 
+def spans_by_time(jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float) -> Iterator[HeldSpans]:
+    """Yield every (job, node) pair within the observed time; later pieces have later starts, to bound memory."""
+    rows = _rows_by_start(jobs, keep, begin_s, end_s)
+    pairs = np.cumsum(np.diff(jobs.set_offsets)[jobs.sets[rows]])
+    bounds = np.searchsorted(pairs, np.arange(_PAIRS_AT_ONCE, pairs[-1] if pairs.size else 0, _PAIRS_AT_ONCE))
+    for part in np.split(rows, bounds):
+        yield _spans_of(jobs, part, jobs.set_offsets, jobs.set_nodes, jobs.set_units, (begin_s, end_s))
+
+
 def spans_by_node(
     jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
 ) -> Iterator[HeldSpans]:
     """Yield every (job, node) pair within the observed time, for part of the nodes at a time to bound memory."""
-    rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
-    rows = rows[np.argsort(np.maximum(jobs.start[rows], begin_s), kind="stable")]  # then pairs need no second key
-    sets = jobs.sets[rows]
+    rows = _rows_by_start(jobs, keep, begin_s, end_s)
     sizes = np.diff(jobs.set_offsets)
     weight = np.zeros(node_count, dtype=np.int64)
-    np.add.at(weight, jobs.set_nodes, np.repeat(np.bincount(sets, minlength=sizes.size), sizes))
+    np.add.at(weight, jobs.set_nodes, np.repeat(np.bincount(jobs.sets[rows], minlength=sizes.size), sizes))
     part = np.cumsum(weight) // _PAIRS_AT_ONCE
     for number in np.unique(part).tolist():
         low, high = np.searchsorted(part, [number, number + 1]).tolist()
         inside = np.flatnonzero((jobs.set_nodes >= low) & (jobs.set_nodes < high))
         offsets = np.searchsorted(inside, jobs.set_offsets)
-        counts = np.diff(offsets)[sets]
-        member = ranges_from(offsets[sets], counts)
-        node = jobs.set_nodes[inside][member]
-        fits = high - low <= np.iinfo(np.uint16).max  # NumPy sorts 16-bit numbers without comparisons
-        order = np.argsort((node - low).astype(np.uint16) if fits else node, kind="stable")
-        row = np.repeat(rows, counts)[order]
-        start, end = np.maximum(jobs.start[row], begin_s), np.minimum(jobs.end[row], end_s)
-        units = jobs.set_units[inside][member[order]] if jobs.set_units.size else None
-        yield HeldSpans(node[order], start, end, row, units)
+        units = jobs.set_units[inside] if jobs.set_units.size else jobs.set_units
+        yield _spans_of(jobs, rows, offsets, jobs.set_nodes[inside], units, (begin_s, end_s))
+
+
+def _rows_by_start(jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float) -> NDArray[np.int64]:
+    rows = np.flatnonzero(keep & (jobs.start < end_s) & (jobs.end > begin_s))
+    return rows[np.argsort(np.maximum(jobs.start[rows], begin_s), kind="stable")]
+
+
+def _spans_of(
+    jobs: StayColumns,
+    rows: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    nodes: NDArray[np.int32],
+    units: NDArray[np.int32],
+    window: tuple[float, float],
+) -> HeldSpans:
+    """Return the (job, node) pairs of rows in order of start, with the nodes of each set from its offset on."""
+    sets = jobs.sets[rows]
+    counts = offsets[sets + 1] - offsets[sets]
+    member = ranges_from(offsets[sets], counts)
+    node = nodes[member]
+    low = int(node.min(initial=0))
+    fits = int(node.max(initial=0)) - low <= np.iinfo(np.uint16).max  # NumPy sorts 16-bit numbers without comparisons
+    order = np.argsort((node - low).astype(np.uint16) if fits else node, kind="stable")
+    index = np.repeat(np.arange(rows.size), counts)[order]
+    start, end = np.maximum(jobs.start[rows], window[0])[index], np.minimum(jobs.end[rows], window[1])[index]
+    return HeldSpans(node[order], start, end, rows[index], units[member[order]] if units.size else None)
 
 
 def latest_ends(first: NDArray[np.bool_], end: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return for each span the latest end of it and all before it in its group; ``first`` marks where groups begin."""
-    reach = np.empty_like(end)
-    bounds = [*np.flatnonzero(first).tolist(), end.size]
-    for low, high in pairwise(bounds):
-        np.maximum.accumulate(end[low:high], out=reach[low:high])
-    return reach
+    pairs = np.empty(end.size, dtype=np.complex128)  # NumPy compares the group first, then the end
+    pairs.real, pairs.imag = np.cumsum(first), end
+    return np.maximum.accumulate(pairs).imag

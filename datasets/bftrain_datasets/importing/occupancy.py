@@ -14,7 +14,7 @@ from bftrain.errors import BadInput
 from bftrain.node_units import NODE, slot_name
 from bftrain.nodesets import expand, fold, natural_order
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import HeldSpans, StayColumns, files_of, latest_ends, spans_by_node
+from bftrain_datasets.importing.job_columns import HeldSpans, StayColumns, files_of, latest_ends, spans_by_node, spans_by_time
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
@@ -136,34 +136,74 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
         names = [unordered[place] for place in order.tolist()]
         place_of = np.empty(len(names), dtype=np.int32)
         place_of[order] = np.arange(len(names), dtype=np.int32)
-        pieces = spans_by_node(jobs, keep, begin_s, end_s, len(names))
+        pieces = spans_by_time(jobs, keep, begin_s, end_s)
     builder = LogBuilder(names)
     everyone = np.arange(len(names), dtype=np.int32)
     builder.add_columns(np.full(len(names), begin_s), everyone, np.full(len(names), IDLE, dtype=np.int8))
-    last = np.full(len(names), -np.inf)
+    sweep = _Sweep(jobs, len(names))
     for held in pieces:
-        if not held.node.size:
-            continue
-        same_node = held.node[1:] == held.node[:-1]
-        reach = latest_ends(np.append(True, ~same_node), held.end)
-        _note_overlaps(held, same_node, reach, jobs, intake)
-        touching = np.flatnonzero(same_node & (held.start[1:] == reach[:-1])) + 1
-        if touching.size:
-            first = intake.place_name(int(jobs.place[held.row[touching[0]]]))
-            intake.note("short_gaps", count=int(touching.size), where=first)
-        bounds = np.flatnonzero(~same_node | (held.start[1:] > reach[:-1])) + 1
-        firsts, lasts = np.append(0, bounds), np.append(bounds, held.node.size) - 1
-        node, start, end = held.node[firsts], held.start[firsts], reach[lasts]
-        failed = jobs.node_failed[held.row] > 0
-        intake.failed_nodes.append((place_of[held.node[failed]], held.end[failed]))
-        np.maximum.at(last, node, end)
-        nodes = place_of[node]
-        builder.add_columns(start, nodes, np.full(node.size, BUSY, dtype=np.int8))
-        ends_inside = end < end_s
-        builder.add_columns(end[ends_inside], nodes[ends_inside], np.full(int(ends_inside.sum()), IDLE, dtype=np.int8))
-    _note_censored_end(last, end_s, intake, runs_on=any_running(jobs, keep))
+        if held.node.size:
+            idle, busy, failed = sweep.stays(held)
+            builder.add_columns(idle[1], place_of[idle[0]], np.full(idle[0].size, IDLE, dtype=np.int8))
+            builder.add_columns(busy[1], place_of[busy[0]], np.full(busy[0].size, BUSY, dtype=np.int8))
+            intake.failed_nodes.append((place_of[failed[0]], failed[1]))
+    sweep.note(intake)
+    ended = np.isfinite(sweep.reach) & (sweep.reach < end_s)
+    builder.add_columns(sweep.reach[ended], place_of[ended], np.full(int(ended.sum()), IDLE, dtype=np.int8))
+    _note_censored_end(sweep.reach, end_s, intake, runs_on=any_running(jobs, keep))
     story = LogProvenance(partitions=partitions_of(jobs, keep, begin_s, end_s, intake.node_names))
     return builder.build(begin_s=begin_s, end_s=end_s, provenance=story)
+
+
+_AtNodes = tuple[NDArray[np.int32], NDArray[np.float64]]  # nodes, and the time of each
+
+
+class _Sweep:
+    """Joins the stays on each node, in order of start; ``reach`` is the latest end on each node so far."""
+
+    def __init__(self, jobs: StayColumns, node_count: int) -> None:
+        self.reach = np.full(node_count, -np.inf)
+        self._jobs = jobs
+        self._last_row = np.zeros(node_count, dtype=np.int64)
+        self._found: dict[str, tuple[int, float, tuple[int, int]]] = {}  # count, node-seconds, first node and its row
+
+    def stays(self, held: HeldSpans) -> tuple[_AtNodes, _AtNodes, _AtNodes]:
+        """Return when nodes become idle and busy, and when jobs were killed by a failure of them."""
+        node, row = held.node, held.row
+        first = np.append(True, node[1:] != node[:-1])
+        firsts = np.flatnonzero(first)
+        lasts = np.append(firsts[1:], node.size) - 1
+        nodes = node[firsts]
+        end = held.end.copy()
+        end[firsts] = np.maximum(end[firsts], self.reach[nodes])
+        reach = latest_ends(first, end)
+        before, row_before = np.empty_like(reach), np.empty_like(row)
+        before[1:], row_before[1:] = reach[:-1], row[:-1]
+        before[firsts], row_before[firsts] = self.reach[nodes], self._last_row[nodes]
+        self.reach[nodes], self._last_row[nodes] = reach[lasts], row[lasts]
+        over = np.flatnonzero(held.start < before)
+        both_s = np.minimum(held.end[over], before[over]) - held.start[over]
+        twice = self._jobs.job[row[over]] == self._jobs.job[row_before[over]]
+        self._add("held_twice", held, over[twice], both_s[twice])
+        self._add("shared", held, over[~twice], both_s[~twice])
+        touching = np.flatnonzero(held.start == before)
+        self._add("short_gaps", held, touching, np.zeros(touching.size))
+        begins = held.start > before
+        again = begins & np.isfinite(before)
+        failed = self._jobs.node_failed[row] > 0
+        return (node[again], before[again]), (node[begins], held.start[begins]), (node[failed], held.end[failed])
+
+    def _add(self, finding: str, held: HeldSpans, these: NDArray[np.int64], node_s: NDArray[np.float64]) -> None:
+        if these.size:
+            count, sum_s, first = self._found.get(finding, (0, 0.0, (MOST_SLOTS, 0)))
+            here = int(held.node[these[0]]), int(held.row[these[0]])
+            first = here if here[0] < first[0] else first
+            self._found[finding] = count + these.size, sum_s + float(node_s.sum()), first
+
+    def note(self, intake: RecordIntake) -> None:
+        """Count jobs that share a node, and gaps without length."""
+        for finding, (count, node_s, (_, row)) in self._found.items():
+            intake.note(finding, count=count, node_s=node_s, where=intake.place_name(int(self._jobs.place[row])))
 
 
 def _note_censored_end(last: NDArray[np.float64], end_s: float, intake: RecordIntake, *, runs_on: bool) -> None:
@@ -288,19 +328,6 @@ def _observed_until(
         done=f"left out: the log ends when the last job starts, {after / 3600:,.1f} h before the last end",
     )
     return started_s
-
-
-def _note_overlaps(
-    held: HeldSpans, same_node: NDArray[np.bool_], reach: NDArray[np.float64], jobs: StayColumns, intake: RecordIntake
-) -> None:
-    """Count stays that begin while the node is still held, by another job or by the same one."""
-    over = np.flatnonzero(same_node & (held.start[1:] < reach[:-1])) + 1
-    both_s = np.minimum(held.end[over], reach[over - 1]) - held.start[over]
-    twice = jobs.job[held.row[over]] == jobs.job[held.row[over - 1]]
-    for name, these in (("shared", ~twice), ("held_twice", twice)):
-        if these.any():
-            first = intake.place_name(int(jobs.place[held.row[over[these][0]]]))
-            intake.note(name, count=int(these.sum()), node_s=float(both_s[these].sum()), where=first)
 
 
 MOST_PARTITIONS: Final = 100  # more of them are users or projects by another name
