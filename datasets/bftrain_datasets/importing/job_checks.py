@@ -21,7 +21,6 @@ from bftrain_datasets.importing.job_columns import (
     BAD_TIME,
     JobStays,
     JobTable,
-    Texts,
     file_and_line,
     key_of,
     place_of,
@@ -40,6 +39,7 @@ from bftrain_datasets.importing.machine_nodes import (
     Units,
 )
 from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJob, OpenJobTable
+from bftrain_datasets.importing.text_columns import Texts
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import NodeState
@@ -246,7 +246,7 @@ class RecordIntake(FindingsTally):
         job, start, end, submit, count, queue, user, sets, places, turns, calls = columns
         table = JobTable(
             lines=np.array(places, dtype=np.int64),
-            job=job,
+            job=np.array(list(map(key_of, job)), dtype=np.int64),
             start=np.array(start, dtype=np.float64),
             end=np.array(end, dtype=np.float64),
             count=np.array([max(-1, min(size, MOST_NODES + 1)) for size in count], dtype=np.int64),
@@ -272,19 +272,11 @@ class RecordIntake(FindingsTally):
         """Return the numbers of the node sets in a table, -1 for none."""
         nodes = table.nodes
         if self.options.unit != NODE:
-            texts = [""] * len(table) if nodes is None else nodes.cells()
+            texts = [""] * len(table) if nodes is None else nodes.fill_null("").to_pylist()
             units: Sequence[Units] = np.maximum(table.count, 0).tolist() if table.units is None else table.units
             pairs = zip(texts, units, strict=True)
             return np.fromiter((self.sets.number(text, expand, held) for text, held in pairs), np.int64, len(table))
-        if nodes is None:
-            return np.full(len(table), -1, dtype=np.int64)
-        numbers = np.full(len(nodes.texts) + 1, -1, dtype=np.int64)  # the last is for rows without a text
-        if nodes.codes.size < len(nodes.texts):
-            used = np.unique(nodes.codes[nodes.codes >= 0])
-            numbers[used] = self.sets.numbers([nodes.texts[code] for code in used.tolist()], expand)
-        else:
-            numbers[:-1] = self.sets.numbers(nodes.texts, expand)
-        return numbers[nodes.codes]
+        return np.full(len(table), -1, dtype=np.int64) if nodes is None else self.sets.numbers(nodes, expand)
 
     def _check(
         self,
@@ -415,8 +407,8 @@ class _Check:
             outside |= end <= begin_s
         if until_s is not None:
             outside |= start >= until_s
-        for row in np.flatnonzero(outside & self._left & ~np.isinf(end)).tolist():
-            self._intake.stays.add_outside(self._table.job[row], float(start[row]))
+        ended = outside & self._left & ~np.isinf(end)
+        self._intake.stays.add_outside(self._table.job[ended], start[ended])
         self._set_aside("not_selected", outside, weight)
 
     def _go_to(self, row: int) -> None:
@@ -513,14 +505,13 @@ class _Check:
                 intake.doubtful_stays.add(PROCS_AS_NODES, *stay)
         intake.use_many(rows.size)
         intake.observed(float(np.where(np.isinf(end), start, end).max()))
-        jobs = table.job if rows.size == len(table) else map(table.job.__getitem__, rows.tolist())
         sets = self._sets[rows]
         stays.add_many(
             start=start,
             end=end,
             sets=np.where(sets < 0, -1, intake.sets.facts[STORED][sets]),
             count=size[rows],
-            job=np.fromiter(map(key_of, jobs), dtype=np.int64, count=rows.size),
+            job=table.job[rows],
             place=self._places[rows],
             queue=stays.queues.codes_of(table.queue, rows),
             user=stays.users.codes_of(table.user, rows),

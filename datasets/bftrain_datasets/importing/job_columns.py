@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
+from pyarrow import compute
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.machine_nodes import Units, ranges_from
+from bftrain_datasets.importing.text_columns import Column, Texts, lengths_of
 
 MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
-_PAIRS_AT_ONCE: Final = 1 << 20
+_PAIRS_AT_ONCE: Final = 1 << 19
+_MOST_DIGITS: Final = 18  # of a number that is its own key
+_LEAST_OF_DIGITS: Final = np.array([0, 0, *(10 ** (digits - 1) for digits in range(2, _MOST_DIGITS + 1))])
 _LINE_BITS: Final = 40  # of a place, which combines a file number and a line number
 
 
@@ -25,44 +30,23 @@ def time_cell(time_s: float | None) -> float:
     return np.nan if time_s is None else BAD_TIME if math.isnan(time_s) else time_s
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """A column of texts: ``texts[codes[row]]``, or none where the code is -1."""
-
-    codes: NDArray[np.int32]
-    texts: Sequence[str]
-
-    @classmethod
-    def of(cls, cells: Sequence[str]) -> Texts:
-        """Return a column of these cells; empty ones have no text."""
-        texts = dict.fromkeys(cells)
-        texts.pop("", None)
-        codes = dict(zip(texts, range(len(texts)), strict=True))
-        codes[""] = -1
-        return cls(np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells)), list(texts))
-
-    def cells(self) -> list[str]:
-        """Return the text of each row."""
-        texts = [*self.texts, ""]
-        return [texts[code] for code in self.codes.tolist()]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTable:
     """Rows of a reader, one per job. Times are seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones.
 
-    ``lines`` are line numbers. ``end`` is infinite while a job runs. ``nodes`` are node sets as written, ``count`` is
-    the number of nodes, instead of names or as a check of them; 0 if not recorded. ``units`` are the GPUs or cores of
-    each job, if these are counted. ``reason`` is the index in ``reasons`` for which the reader sets a row aside, or -1.
-    ``most`` is the largest number of nodes that a job may have held, if its processors are known but not its nodes.
+    ``lines`` are line numbers, ``job`` are keys of names. ``end`` is infinite while a job runs. ``nodes`` are node sets
+    as written, an array of Arrow with nulls for none; ``count`` is the number of nodes, instead of names or as a check
+    of them; 0 if not recorded. ``units`` are the GPUs or cores of each job, if these are counted. ``reason`` is the
+    index in ``reasons`` for which the reader sets a row aside, or -1. ``most`` is the largest number of nodes that a
+    job may have held, if its processors are known but not its nodes.
     """
 
     lines: NDArray[np.int64]
-    job: Sequence[str]
+    job: NDArray[np.int64]
     start: NDArray[np.float64]
     end: NDArray[np.float64]
     count: NDArray[np.int64]
-    nodes: Texts | None = None
+    nodes: Column | None = None
     queue: Texts | None = None
     user: Texts | None = None
     submit: NDArray[np.float64] | None = None
@@ -75,24 +59,6 @@ class JobTable:
 
     def __len__(self) -> int:
         return self.start.size
-
-    def rows(self, chosen: slice | NDArray[np.bool_]) -> JobTable:
-        """Return part of the rows."""
-        if isinstance(chosen, np.ndarray) and chosen.all():
-            return self
-        places = np.arange(len(self))[chosen].tolist()
-        found: dict[str, Any] = {}
-        for name in self.__slots__:
-            column = getattr(self, name)
-            if isinstance(column, np.ndarray):
-                found[name] = column[chosen]
-            elif isinstance(column, Texts):
-                found[name] = Texts(column.codes[chosen], column.texts)
-            elif isinstance(column, tuple) or column is None:
-                found[name] = column
-            else:
-                found[name] = [column[place] for place in places]
-        return JobTable(**found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +138,13 @@ class JobStays:
         """Return key, start and end of every job, to recognise a job contained in two files."""
         return set(zip(*(self._columns[name] for name in ("job", "start", "end")), strict=True))
 
-    def add_outside(self, job: str, start_s: float) -> None:
-        """Record that a job ended outside the window; another row may list it as running."""
-        self._outside_job.append(hash(job))
-        self._outside_start.append(start_s)
+    def add_outside(self, jobs: NDArray[np.int64], start: NDArray[np.float64]) -> None:
+        """Record that jobs ended outside the window; other rows may list them as running."""
+        self._outside_job.frombytes(jobs.tobytes())
+        self._outside_start.frombytes(start.tobytes())
 
     def outside(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return name hash and start of jobs that ended outside the window."""
+        """Return key and start of jobs that ended outside the window."""
         return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
     def add_sets(self, nodes: ArrayLike, sizes: ArrayLike, units: Sequence[int] = ()) -> int:
@@ -250,8 +216,34 @@ def _shared(column: array[Any]) -> NDArray[Any]:
     return np.frombuffer(column, dtype=column.typecode) if column else np.array(column)
 
 
-# A hash of a job's name, to save memory; times and nodes resolve collisions
-key_of: Final[Callable[[str], int]] = hash
+def key_of(job: str) -> int:
+    """Return the key of a job's name, to save memory: a number plus 1, or a hash; times and nodes resolve collisions.
+
+    Jobs without a name have the key 0.
+    """
+    plain = job.isascii() and job.isdecimal() and len(job) <= _MOST_DIGITS and (job[0] != "0" or len(job) == 1)
+    return int(job) + 1 if plain else hash(job)
+
+
+def keys_of(jobs: Column | NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the keys of texts in an array of Arrow, or of whole numbers, as by ``key_of``."""
+    if isinstance(jobs, np.ndarray):
+        found = np.nan_to_num(jobs, nan=-1).astype(np.int64)
+        negative = found < 0
+        found[~negative] += 1
+        found[negative] = [key_of(str(number)) for number in found[negative].tolist()]
+        return found
+    lengths = lengths_of(jobs)
+    plain = compute.ascii_is_decimal(jobs).to_numpy(zero_copy_only=False) & (lengths <= _MOST_DIGITS)
+    keys = np.zeros(lengths.size, dtype=np.int64)
+    texts = jobs if plain.all() else jobs.filter(pa.array(plain))
+    numbers = texts.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    leading = numbers < _LEAST_OF_DIGITS[lengths[plain]]
+    keys[plain] = numbers + 1
+    plain[np.flatnonzero(plain)[leading]] = False
+    if not plain.all():
+        keys[~plain] = list(map(hash, jobs.filter(pa.array(~plain)).to_pylist()))
+    return keys
 
 
 def place_of(file: int, line: int) -> int:

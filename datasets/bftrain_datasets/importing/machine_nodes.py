@@ -18,6 +18,7 @@ from bftrain.nodesets import LONGEST_NAME, MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
+from bftrain_datasets.importing.text_columns import Column, lengths_of
 
 MOST_KNOWN: Final = 1 << 25  # letters and nodes of the known node sets, to bound memory
 MOST_OF_A_NODE: Final = 1 << 16  # GPUs or cores
@@ -25,6 +26,9 @@ _NUMBERS: Final = re.compile(r"\d[\d,]*-[\d,-]*\Z")
 _NAME: Final = re.compile(r"[^\s,\[\]]+\Z")
 _LIST: Final = re.compile(r"\[[^\[\]]*\]\Z")
 _AROUND_NAMES: Final = " \t\"'"
+_OUTSIDE: Final = re.compile(r"[;|+\s]+(?![^\[]*\])|,(?![^\[]*\])")
+_SLOT: Final = re.compile(r"[^\s,;|@]+@")  # of HTCondor, as in slot1@n1
+_MARKS: Final = "[](){}'\" "
 # Node sets that are read in columns: ``n[01-04,7]`` or ``n7``, with few digits
 _PLAIN_SET: Final = r"^(?P<stem>|[A-Za-z_.-][\w.-]*?)(?:\[(?P<ranges>\d[\d,-]*)\]|(?P<number>\d{1,9}))$"
 _RANGE: Final = r"^(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$"
@@ -92,7 +96,7 @@ class HeldNodes:
 
 
 OF_NODES: Final = ("no_usage", "bad_nodes", "bad_value")  # reasons to reject a node set
-SIZE, UNKNOWN, REPEATED, REASON, STORED, SURE = range(6)  # rows of ``NodeSets.facts``
+SIZE, UNKNOWN, REPEATED, REASON, STORED, SURE, USUAL = range(7)  # rows of ``NodeSets.facts``
 
 
 class NodeSets:
@@ -100,7 +104,8 @@ class NodeSets:
 
     ``places`` are the nodes: given ones in their order, others at their first mention. ``facts[:, number]`` are the
     size of a set, -1 if it is not known yet, its numbers of other nodes and of repeated names, the index of its reason
-    in ``OF_NODES`` or -1, its number in ``JobStays`` or -1, and 1 if all of that is the same for jobs with any count.
+    in ``OF_NODES`` or -1, its number in ``JobStays`` or -1, 1 if all of that is the same for jobs with any count, and
+    1 if the set may be in the usual form.
     """
 
     def __init__(
@@ -121,11 +126,12 @@ class NodeSets:
         self._key_places = np.zeros(0, dtype=np.int64)
         self.texts: list[str] = []
         self._numbers: dict[Hashable, int] = {}
+        self._columns: dict[Expand, tuple[Column, Places]] = {}  # distinct texts of columns, and their numbers
         self._expands: dict[int, Expand] = {}
         self._units: dict[int, Units] = {}
         self._of_units: dict[int, tuple[int, str]] = {}  # nodes of a set with units, and what is assumed of it
         self._size = 0
-        self.facts = np.full((6, 1), -1, dtype=np.int64)
+        self.facts = np.full((USUAL + 1, 1), -1, dtype=np.int64)
 
     @property
     def is_large(self) -> bool:
@@ -137,19 +143,32 @@ class NodeSets:
         key: Hashable = text if expand is expand_set and units == 0 else (text, expand, units)
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = self._new(text)
+            number = self._numbers[key] = self._add([text], len(text))
+            self.facts[USUAL, number] = expand is expand_set and text.isascii()
             if expand is not expand_set:
                 self._expands[number] = expand
             if units != 0:
                 self._units[number] = units
         return number
 
-    def numbers(self, texts: Sequence[str], expand: Expand = expand_set) -> list[int]:
-        """Return the numbers of node sets, most of which are known."""
-        if expand is not expand_set:
-            return [self.number(text, expand) for text in texts]
-        found = map(self._numbers.get, texts)
-        return [self.number(text) if number is None else number for text, number in zip(texts, found, strict=True)]
+    def numbers(self, texts: Column, expand: Expand = expand_set) -> Places:
+        """Return the numbers of node sets in a column, -1 for nulls."""
+        known, numbers = self._columns.get(expand, (pa.array([], pa.string()), np.zeros(0, dtype=np.int64)))
+        encoded = pa.chunked_array([known, texts]).dictionary_encode().chunks[-1]  # continues the known texts
+        new = encoded.dictionary.slice(len(known))
+        if len(new):
+            words = new.to_pylist()
+            first = self._add(words, int(lengths_of(new).sum()))
+            added = np.arange(first, first + len(words))
+            self.facts[USUAL, added] = compute.string_is_ascii(new) if expand in (expand_set, nodes_in) else 0
+            if expand is nodes_in:  # a list in brackets, or ranges of names
+                self.facts[USUAL, added[compute.starts_with(new, "[").to_numpy(zero_copy_only=False)]] = 0
+            if expand is not expand_set:
+                self._expands.update(dict.fromkeys(added.tolist(), expand))
+            numbers = np.append(numbers, added)
+            self._columns[expand] = encoded.dictionary, numbers
+        codes: Places = encoded.indices.fill_null(numbers.size).to_numpy(zero_copy_only=False)
+        return np.append(numbers, -1)[codes]
 
     def size_of(self, number: int) -> int:
         """Return the size of a node set, or 0 if unreadable, without adding its nodes to the machine."""
@@ -166,7 +185,7 @@ class NodeSets:
         """
         known = self.facts[SIZE, numbers] >= 0
         fresh, at = np.unique(np.where(known, -1, numbers), return_inverse=True)
-        ranges = self._ranges_of(fresh.tolist())
+        ranges = self._ranges_of(fresh)
         plain = (ranges.sizes[at] > 0) & ((counts == 0) | (counts == ranges.sizes[at]))
         chosen, first = np.unique(at[plain], return_index=True)
         order = np.argsort(first)  # new nodes are numbered in the order of the rows
@@ -197,13 +216,11 @@ class NodeSets:
         self._store(fresh[chosen], sizes, self._places_of(nodes))
         return found
 
-    def _ranges_of(self, numbers: Sequence[int]) -> _Ranges:
+    def _ranges_of(self, numbers: Places) -> _Ranges:
         """Return the ranges of node sets in the usual form; the others have no ranges."""
-        usual = self._options.unit == NODE
-        texts = (
-            self.texts[number] if usual and number not in self._expands and number >= 0 else "" for number in numbers
-        )
-        return _Ranges.of([text if text.isascii() else "" for text in texts], self._stems)
+        usual = (self.facts[USUAL, numbers] > 0) & (numbers >= 0) & (self._options.unit == NODE)
+        pairs = zip(numbers.tolist(), usual.tolist(), strict=True)
+        return _Ranges.of([self.texts[number] if is_usual else "" for number, is_usual in pairs], self._stems)
 
     def _places_of(self, nodes: Places) -> Places:
         """Return the places of numbered nodes, ``_STRANGER`` for those of no machine, or ``_UNKNOWN``."""
@@ -223,7 +240,7 @@ class NodeSets:
         kept = places >= 0
         held = np.add.reduceat(kept, np.cumsum(sizes) - sizes, dtype=np.int64)
         stored = self._add_sets(places[kept], held, ()) + np.arange(numbers.size)
-        self.facts[:, numbers] = (
+        self.facts[:USUAL, numbers] = (
             held,
             sizes - held,
             np.zeros_like(held),
@@ -233,23 +250,27 @@ class NodeSets:
         )
         self._size += places.size
 
-    def _new(self, text: str) -> int:
-        self.texts.append(text)
-        self._size += len(text) + 8
-        if len(self.texts) > self.facts.shape[1]:
-            self.facts = np.append(self.facts, np.full_like(self.facts, -1), axis=1)
-        return len(self.texts) - 1
+    def _add(self, texts: Sequence[str], letters: int) -> int:
+        """Number further node sets; return the number of the first."""
+        first = len(self.texts)
+        self.texts += texts
+        self._size += letters + 8 * len(texts)
+        lacking = len(self.texts) - self.facts.shape[1]
+        if lacking > 0:
+            more = np.full((USUAL + 1, max(lacking, first)), -1, dtype=np.int64)
+            self.facts = np.append(self.facts, more, axis=1)
+        return first
 
     def _keep(self, number: int, held: HeldNodes, *, sure: bool = True) -> int:
         stored = self._add_sets(held.nodes, [len(held.nodes)], held.units) if held.nodes else -1
         reason = OF_NODES.index(held.reason) if held.reason else -1
-        self.facts[:, number] = held.size, held.unknown, held.repeated, reason, stored, sure
+        self.facts[:USUAL, number] = held.size, held.unknown, held.repeated, reason, stored, sure
         self._size += len(held.nodes)
         return number
 
     def _rejected(self, size: int) -> int:
         """Number a node set of another size than recorded."""
-        return self._keep(self._new(""), HeldNodes(0, size, reason="bad_nodes"))
+        return self._keep(self._add([""], 0), HeldNodes(0, size, reason="bad_nodes"))
 
     def _held_by(self, number: int, count: int, rows: int) -> int:
         """Return the number of the expanded node set that rows hold, or that has the reason to reject them."""
@@ -439,6 +460,27 @@ def same_nodes(names: Iterable[str]) -> dict[str, str]:
         if len(full) == 1:
             spelt[short] += spelt.pop(full[0])
     return {other: first for first, *others in spelt.values() for other in others}
+
+
+def nodes_in(text: str) -> list[str]:
+    """Expand the notations of tables: node sets, lists such as ``[12, 'n3']``, or names with any separator."""
+    if "@" in text:
+        text = _SLOT.sub("", text)
+    if "\n" in text:
+        return checked_names(text.split("\n"))
+    if text[:1] in "[({":
+        return checked_names([part.strip(_MARKS) for part in text.strip(_MARKS).replace(" ", ",").split(",")])
+    if not _OUTSIDE.search(text):
+        return expand_set(text)
+    return [name for part in _OUTSIDE.split(text) if part for name in expand_set(part)]
+
+
+def checked_names(names: Sequence[str]) -> list[str]:
+    """Return the names that are not empty; raise ``ValueError`` if one is no node."""
+    found = [name for name in names if name]
+    if not found or not all(name.isprintable() and " " not in name and len(name) < LONGEST_NAME for name in found):
+        raise ValueError("it has no node")
+    return found
 
 
 def _listed(text: str) -> list[str]:

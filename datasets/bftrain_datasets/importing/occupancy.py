@@ -14,7 +14,14 @@ from bftrain.errors import BadInput
 from bftrain.node_units import NODE, slot_name
 from bftrain.nodesets import expand, fold, natural_order
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import HeldSpans, StayColumns, files_of, latest_ends, spans_by_node, spans_by_time
+from bftrain_datasets.importing.job_columns import (
+    HeldSpans,
+    StayColumns,
+    files_of,
+    latest_ends,
+    spans_by_node,
+    spans_by_time,
+)
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
@@ -22,7 +29,7 @@ from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
 from bftrain_datasets.log.provenance import LogProvenance
 
 MOST_SLOTS: Final = 1 << 24
-_NAMELESS: Final = hash("")  # jobs without a name are different jobs
+_NAMELESS: Final = 0  # key of jobs without a name, which are different jobs
 
 
 def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
@@ -67,9 +74,8 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
 
 def _of_repeated_names(names: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows of jobs whose name occurs in several rows: few in most logs."""
-    order = np.argsort(names)
-    same = np.flatnonzero(names[order[1:]] == names[order[:-1]])
-    return np.unique(order[np.concatenate((same, same + 1))])
+    ordered = np.sort(names)
+    return np.flatnonzero(np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]]))
 
 
 def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:

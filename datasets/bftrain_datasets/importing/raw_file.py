@@ -27,6 +27,7 @@ from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
+_LINES_BYTES: Final = 1 << 23  # parsed at once
 _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
 _UNPACK: Final = "unpack it first, for example into standard input"
@@ -142,28 +143,42 @@ class RawFile:
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of whole lines, each with the number of its first line; memory is bounded for any content."""
+        first, pieces = 1, list[bytes]()
+        for number, piece, ended in self._pieces():
+            if pieces and (piece is None or not ended or sum(map(len, pieces)) > _LINES_BYTES):
+                yield first, b"\n".join(pieces)
+                pieces.clear()
+            if piece is None:
+                self._tally.row(number)
+                self._tally.set_aside("malformed")
+                continue
+            if not (ended or self._damage):  # damage is reported separately
+                self._tally.note_unended(f"{self.name}:{number}")
+            first = first if pieces else number
+            pieces.append(piece)
+        if pieces:
+            yield first, b"\n".join(pieces)
+
+    def _pieces(self) -> Iterator[tuple[int, bytes | None, bool]]:
+        """Yield whole lines as they are read, None for an overlong line, and whether the last one has an end."""
         number, rest, overlong = 1, b"", False
         while block := self._stream.read1(_BLOCK_BYTES):
             whole, end, last = block.rpartition(b"\n")
             if end:
                 whole = rest + whole
                 if overlong or len(whole.partition(b"\n")[0]) > LONGEST_LINE_BYTES:  # no other line is that long
-                    self._skip_line(number)
+                    yield number, None, True
                     number += 1
                     _, end, whole = whole.partition(b"\n")
                 if end:
-                    yield number, whole
+                    yield number, whole, True
                     number += whole.count(b"\n") + 1
                 overlong, rest = False, b""
             rest += last
             if overlong or len(rest) > LONGEST_LINE_BYTES:
                 overlong, rest = True, b""
-        if overlong:
-            self._skip_line(number)
-        elif rest:
-            if not self._damage:  # damage is reported separately
-                self._tally.note_unended(f"{self.name}:{number}")
-            yield number, rest
+        if overlong or rest:
+            yield number, None if overlong else rest, False
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield each non-empty line with its number, without its end; memory is bounded for any content."""
@@ -192,10 +207,6 @@ class RawFile:
             return
         if count > 1:
             raise BadInput(f"an archive with {count:,} files", where=self.where, fix="unpack it, and name its files")
-
-    def _skip_line(self, number: int) -> None:
-        self._tally.row(number)
-        self._tally.set_aside("malformed")
 
     def text(self, line: bytes, number: int) -> str:
         """Return a line as text, without its end."""

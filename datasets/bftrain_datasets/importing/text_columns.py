@@ -6,6 +6,7 @@ All other lines and times are left to the line parser of a reader. Imports pyarr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute, csv
 
-from bftrain_datasets.importing.job_columns import Texts
 from bftrain_datasets.importing.text_cells import NO_TIME
 from bftrain_datasets.log.time_formats import RecordClock
 
@@ -25,10 +25,32 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone
 Column = Any  # an array of Arrow, which has no types
 
 
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of texts: ``texts[codes[row]]``, or none where the code is -1."""
+
+    codes: NDArray[np.int32]
+    texts: Sequence[str]
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Texts:
+        """Return a column of these cells; empty ones have no text."""
+        texts = dict.fromkeys(cells)
+        texts.pop("", None)
+        codes = dict(zip(texts, range(len(texts)), strict=True))
+        codes[""] = -1
+        return cls(np.fromiter(map(codes.__getitem__, cells), np.int32, len(cells)), list(texts))
+
+    def cells(self) -> list[str]:
+        """Return the text of each row."""
+        texts = [*self.texts, ""]
+        return [texts[code] for code in self.codes.tolist()]
+
+
 def columns_of(
     block: bytes, separator: str, width: int, places: Sequence[int], *, quotes: bool = False
-) -> tuple[NDArray[np.int64], list[Column]] | None:
-    """Return the indices of the lines that have ``width`` cells, and the cells at ``places`` as texts.
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Column]] | None:
+    """Return the indices of the lines that have ``width`` cells, of the others, and the cells at ``places`` as texts.
 
     None if the block is not plain UTF-8, if a quoted cell may extend over several lines, or if there are quotes
     between commas without ``quotes``, which removes them.
@@ -69,19 +91,16 @@ def columns_of(
         return None
     regular = np.ones(block.count(b"\n") + 1, dtype=np.bool_)
     regular[np.array(others, dtype=np.int64) - 1] = False
-    if np.count_nonzero(regular) != table.num_rows:
+    if regular.size - len(others) != table.num_rows:
         return None
-    # Arrow returns a row for each empty line
-    letters = np.frombuffer(block.replace(b"\r", b"") + b"\n", dtype=np.uint8)
-    ends = np.flatnonzero(letters == ord("\n"))
-    filled = np.diff(ends, prepend=-1) > 1
-    if b"\n\t" in block or b"\n " in block or block[:1].isspace():  # a line of blanks is empty too
-        filled = np.diff(np.cumsum(letters > ord(" "))[ends], prepend=0) > 0
-    if not filled.all():
-        table = table.filter(pa.array(filled[regular]))
+    columns = [table.column(name).combine_chunks() for name in wanted]
+    if columns and not lengths_of(columns[0]).all():  # Arrow returns a row for each empty line
+        letters = np.frombuffer(block + b"\n", dtype=np.uint8)
+        filled = np.diff(np.cumsum(letters > ord(" "))[letters == ord("\n")], prepend=0) > 0
+        columns = [chosen(column, filled[regular]) for column in columns]
         regular &= filled
     rows = np.flatnonzero(regular)
-    return (rows, [table.column(name).combine_chunks() for name in wanted]) if rows.size else None
+    return (rows, np.flatnonzero(~regular), columns) if rows.size else None
 
 
 def _splits_lines(block: bytes) -> bool:
@@ -102,10 +121,14 @@ def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDAr
     return [column.take(pa.array(order)) for column in whole]
 
 
-def listed(column: Column, nothing: frozenset[str]) -> Texts:
-    """Return a column of texts that hardly repeat; those in ``nothing``, in any case, count as none."""
-    none = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(nothing))).to_numpy(zero_copy_only=False)
-    return Texts(np.where(none, -1, np.arange(none.size)).astype(np.int32), column.to_pylist())
+def without(column: Column, nothing: frozenset[str]) -> Column:
+    """Return a column with nulls for the texts in ``nothing``, in any case."""
+    short = lengths_of(column) <= max(map(len, nothing))
+    if short.any():
+        texts = column.filter(pa.array(short))
+        short[short] = compute.is_in(compute.utf8_lower(texts), value_set=pa.array(sorted(nothing)))
+        column = compute.if_else(pa.array(short), None, column) if short.any() else column
+    return column
 
 
 def contains(column: Column, text: str) -> NDArray[np.bool_]:
@@ -115,16 +138,16 @@ def contains(column: Column, text: str) -> NDArray[np.bool_]:
 
 
 def lengths_of(column: Column) -> NDArray[np.int32]:
-    """Return the number of bytes of each cell."""
-    found: NDArray[np.int32] = compute.binary_length(column).to_numpy(zero_copy_only=False)
-    return found
+    """Return the number of bytes of each text."""
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int32, offset=4 * column.offset, count=len(column) + 1)
+    return np.diff(offsets)
 
 
 def coded(column: Column) -> Texts:
-    """Return a column with each of its texts once; empty cells have none."""
+    """Return a column with each of its texts once; empty cells and nulls have none."""
     encoded = column.dictionary_encode()
     texts: list[str] = encoded.dictionary.to_pylist()
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
     if "" in texts:
         codes[codes == texts.index("")] = -1
     return Texts(codes, texts)

@@ -18,9 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 
-from bftrain.nodesets import MOST_NODES, expand
-from bftrain_datasets.importing.job_columns import BAD_TIME, Texts
-from bftrain_datasets.importing.text_columns import Column, by_text, coded, contains, times_of
+from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.importing.job_columns import BAD_TIME
+from bftrain_datasets.importing.machine_nodes import checked_names, nodes_in
+from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, contains, times_of, without
 from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
 
 Cells = Column | NDArray[np.float64]
@@ -37,11 +38,7 @@ _THOUSANDS: Final = re.compile(r"\s*\d{1,3}(?:,\d{3})+\s*\Z")
 _CLOCK: Final = re.compile(r"(?:(\d+)(?:-| days?,? ))?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\Z")
 _DATE: Final = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
 _INTERVALS: Final = re.compile(r"\d+(?:-\d+)?(?:[ ,]+\d+(?:-\d+)?)*\Z")
-_OUTSIDE: Final = re.compile(r"[;|+\s]+(?![^\[]*\])|,(?![^\[]*\])")
-_SLOT: Final = re.compile(r"[^\s,;|@]+@")  # of HTCondor, as in slot1@n1
 _DECIMAL_COMMA: Final = re.compile(r"\A\s*(\d+),(\d+)\s*\Z")
-_PLAIN_SETS: Final = re.compile(r"(?:[\w.-]+(?:\[\d[\d,-]*\])?(?:\n|\Z))+\Z")
-_MARKS: Final = "[](){}'\" "
 
 
 def cell_text(cell: object) -> str:
@@ -224,40 +221,18 @@ def read_texts(cells: Cells) -> Texts:
     return found
 
 
-def read_nodes(cells: Cells) -> Texts:
-    """Return node sets as written, one name per line if the cell is a list."""
-    encoded = (column_of(read_names(cells)) if isinstance(cells, np.ndarray) else cells).dictionary_encode()
-    trimmed = compute.utf8_trim_whitespace(encoded.dictionary)
-    texts: list[str] = trimmed.to_pylist()
-    if contains(trimmed, "\n").any():
-        texts = ["\n".join(each for each in text.split("\n") if not is_nothing(each)) for text in texts]
-    nothing = compute.is_in(compute.utf8_lower(trimmed), value_set=pa.array(sorted((*NOTHING, "-1"))))
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    return Texts(np.where(nothing.to_numpy(zero_copy_only=False)[codes], -1, codes).astype(np.int32), texts)
+def read_nodes(cells: Cells) -> Column:
+    """Return node sets as written, one name per line if the cell is a list; null for none."""
+    column = compute.utf8_trim_whitespace(column_of(read_names(cells)) if isinstance(cells, np.ndarray) else cells)
+    if contains(column, "\n").any():
+        texts = ("\n".join(each for each in text.split("\n") if not is_nothing(each)) for text in column.to_pylist())
+        column = pa.array(texts, pa.string(), size=len(column))
+    return without(column, NOTHING | {"-1"})
 
 
 def _without_commas(text: str) -> str:
     """Return a number without thousands separators, which spreadsheets write."""
     return text.replace(",", "") if _THOUSANDS.match(text) else text
-
-
-def nodes_in(text: str) -> list[str]:
-    """Expand the notations of tables: node sets, lists such as ``[12, 'n3']``, or names with any separator."""
-    if "@" in text:
-        text = _SLOT.sub("", text)
-    if "\n" in text:
-        return _checked(text.split("\n"))
-    if text[:1] in "[({":
-        return _checked([part.strip(_MARKS) for part in text.strip(_MARKS).replace(" ", ",").split(",")])
-    if not _OUTSIDE.search(text):
-        return expand(text)
-    return [name for part in _OUTSIDE.split(text) if part for name in expand(part)]
-
-
-def are_plain_sets(texts: Sequence[str]) -> bool:
-    """Return whether ``nodes_in`` reads all of these as node sets: most tables have one notation."""
-    joined = "\n".join(texts)
-    return joined.count("\n") == len(texts) - 1 and bool(_PLAIN_SETS.match(joined))
 
 
 def intervals_in(text: str) -> list[str]:
@@ -269,14 +244,7 @@ def intervals_in(text: str) -> list[str]:
         if not 0 <= high - low < MOST_NODES - len(names):
             raise ValueError(f"{text[:60]!r} is not a set of numbers")
         names += map(str, range(low, high + 1))
-    return _checked(names)
-
-
-def _checked(names: list[str]) -> list[str]:
-    found = [name for name in names if name]
-    if not found or not all(name.isprintable() and " " not in name and len(name) < 256 for name in found):  # noqa: PLR2004
-        raise ValueError("it has no node")
-    return found
+    return checked_names(names)
 
 
 EXPAND: Final[dict[str, Callable[[str], Sequence[str]]]] = {NODE_SET: nodes_in, INTERVALS: intervals_in}

@@ -68,12 +68,13 @@ def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
         words = {meaning: column.cells() for meaning, column in texts.items() if column is not None}
         numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
         submit = table.times(few, "submit")
-        nodes = jobs.nodes.cells() if jobs.nodes is not None else [""] * len(jobs)
+        names = table.names(few)
+        nodes = jobs.nodes.fill_null("").to_pylist() if jobs.nodes is not None else [""] * len(jobs)
         found = []
         for row, text in enumerate(nodes):
             shown = {
                 "line": int(jobs.lines[row]),
-                "job": jobs.job[row],
+                "job": names[row],
                 "submit": _moment(submit[row]),
                 "start": _moment(jobs.start[row]),
                 "end": "still runs" if math.isinf(jobs.end[row]) and jobs.end[row] > 0 else _moment(jobs.end[row]),

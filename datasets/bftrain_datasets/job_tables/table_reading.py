@@ -16,10 +16,10 @@ from bftrain.node_units import NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
-from bftrain_datasets.importing.job_columns import JobTable, Texts
+from bftrain_datasets.importing.job_columns import JobTable, keys_of
 from bftrain_datasets.importing.machine_nodes import Share, Units
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import by_text, contains
+from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, contains
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
@@ -90,6 +90,11 @@ class JobTableReader:
         cells = self.cells(batch, meaning)
         return np.zeros(batch.lines.size, dtype=np.int64) if cells is None else cell_values.read_counts(cells)
 
+    def names(self, batch: ColumnBatch) -> list[str]:
+        """Return the names of the jobs, empty where the table has none."""
+        cells = self.cells(batch, "job")
+        return [""] * batch.lines.size if cells is None else cell_values.read_names(cells)
+
     def texts(self, batch: ColumnBatch, meaning: str) -> Texts | None:
         """Return texts, or ``None`` if the table has none."""
         cells = self.cells(batch, meaning)
@@ -100,17 +105,16 @@ class JobTableReader:
         start, end, state = self._times(batch)
         names = self.cells(batch, "job")
         reason = np.full(batch.lines.size, -1, dtype=np.int8)
-        job = [""] * batch.lines.size if names is None else cell_values.read_names(names)
         if names is not None and not isinstance(names, np.ndarray):
             steps = np.flatnonzero(contains(names, ".")).tolist()
-            reason[[row for row in steps if _STEP.match(job[row])]] = 0
+            reason[[row for row in steps if _STEP.match(names[row].as_py())]] = 0
         self._choose_cluster(batch, reason)
         cells = self.cells(batch, "nodes")
         nodes = None if cells is None else cell_values.read_nodes(cells)
         by_units = self.unit != NODE and self.map.by_count
         return JobTable(
             lines=batch.lines,
-            job=job,
+            job=np.zeros(batch.lines.size, dtype=np.int64) if names is None else keys_of(names),
             start=start,
             end=end,
             nodes=nodes,
@@ -148,7 +152,7 @@ class JobTableReader:
             for cell in batch.lists
         ]
 
-    def sizes(self, batch: ColumnBatch, nodes: Texts | None) -> NDArray[np.int64]:
+    def sizes(self, batch: ColumnBatch, nodes: Column | None) -> NDArray[np.int64]:
         """Return the number of nodes of each job, as far as known."""
         if "count" in self.map:
             return self.counts(batch, "count")
@@ -159,7 +163,7 @@ class JobTableReader:
         if nodes is None or not self.sized:
             return np.zeros(batch.lines.size, dtype=np.int64)
         expand = cell_values.EXPAND[self.map.unit("nodes")]
-        return np.array([*(_size(text, expand) for text in nodes.texts), 0], dtype=np.int64)[nodes.codes]
+        return by_text(coded(nodes), lambda text: _size(text, expand), np.int64)
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
         """Return the most nodes that jobs may have held, if only processors are known."""

@@ -132,11 +132,9 @@ class TextTable:
             if found is None:  # an irregular file
                 yield from self._parsed(chain([(first, block)], blocks), columns, places)
                 return
-            rows, cells = found
-            usual = np.zeros(block.count(b"\n") + 1, dtype=np.bool_)
-            usual[rows] = True
-            lines = block.split(b"\n") if not usual.all() else []
-            for index in np.flatnonzero(~usual).tolist():
+            rows, others, cells = found
+            lines = block.split(b"\n") if others.size else []
+            for index in others.tolist():
                 self._reject(first + index, lines[index].strip())
             yield ColumnBatch(rows + first, dict(zip(columns, cells, strict=True)))
 

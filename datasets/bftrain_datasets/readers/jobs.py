@@ -22,10 +22,10 @@ from typing import Final
 import msgspec
 
 from bftrain.node_units import NODE
-from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.machine_nodes import nodes_in
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.job_tables.cell_values import EXPAND, are_plain_sets, nodes_in
+from bftrain_datasets.job_tables.cell_values import EXPAND
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, recognised
 from bftrain_datasets.job_tables.json_records import format_of, keys_in
 from bftrain_datasets.job_tables.near_misses import near_miss
@@ -54,8 +54,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     apply_table_properties(table, intake)
     expand = EXPAND.get(table.map.unit("nodes"), nodes_in)
     for _, batch in table.batches():
-        plain = batch.nodes is not None and expand is nodes_in and are_plain_sets(batch.nodes.texts)
-        intake.take(batch, expand_set if plain else expand)
+        intake.take(batch, expand)
     for cluster in sorted(table.clusters if intake.options.cluster else ()):
         intake.is_other_cluster(cluster)
     whole = table.map.per_node()

@@ -26,13 +26,14 @@ from operator import itemgetter
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.files import BYTE_ORDER_MARK
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
-from bftrain_datasets.importing.job_columns import JobTable, Texts, time_cell
+from bftrain_datasets.importing.job_columns import JobTable, keys_of, time_cell
 from bftrain_datasets.importing.machine_nodes import Units
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import (
@@ -48,15 +49,16 @@ from bftrain_datasets.importing.text_cells import (
 )
 from bftrain_datasets.importing.text_columns import (
     Column,
+    Texts,
     by_text,
     chosen,
     coded,
     columns_of,
     contains,
     lengths_of,
-    listed,
     merged,
     times_of,
+    without,
 )
 from bftrain_datasets.log.time_formats import span_s
 
@@ -257,15 +259,14 @@ def _read_lines(first: int, block: bytes, layout: _Layout, file: RawFile, intake
     found = (
         None if layout.padded else columns_of(block, layout.separator, layout.width + layout.closed, places + closing)
     )
-    rows, columns = found or (np.zeros(0, dtype=np.int64), [])
-    if columns:
-        usual = lengths_of(columns[0]) > 0  # an empty line has empty cells
-        if layout.closed:
-            usual &= lengths_of(columns.pop()) == 0
+    rows, others, columns = found or (np.zeros(0, dtype=np.int64), np.arange(block.count(b"\n") + 1), [])
+    if columns and layout.closed:
+        usual = lengths_of(columns.pop()) == 0
+        others = np.union1d(others, rows[~usual])
         rows, columns = rows[usual], columns if usual.all() else [chosen(column, usual) for column in columns]
-    lines = block.split(b"\n") if rows.size <= block.count(b"\n") else []
+    lines = block.split(b"\n") if others.size else []
     odd_rows, odd_cells = [], []
-    for row in np.setdiff1d(np.arange(len(lines)), rows).tolist():
+    for row in others.tolist():
         cells = _odd_cells(file.text(lines[row], first + row), first + row, layout, intake)
         if cells is not None:
             odd_rows.append(row)
@@ -311,8 +312,8 @@ def _table_of(
         intake.line = int(lines[row])
         if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
             reason[clusters.codes == code] = 0
-    nodes = listed(columns["nodelist"], NO_NODES) if "nodelist" in columns else none
-    known, state = nodes.codes >= 0, text.get("state", none)
+    nodes = without(columns["nodelist"], NO_NODES) if "nodelist" in columns else pa.nulls(lines.size, pa.string())
+    known, state = nodes.is_valid().to_numpy(zero_copy_only=False), text.get("state", none)
     start, end, observed_s = _by_states(state, *_times(columns, reason < 0, lines, intake), known)
     if (seen := observed_s[(reason < 0) & ~np.isnan(observed_s)]).size:
         intake.observed(float(seen.max()))
@@ -325,7 +326,7 @@ def _table_of(
         units = [int(units_in(tres, cpus, options.unit) or 0) for tres, cpus in zip(*cells, strict=True)]
     return JobTable(
         lines=lines,
-        job=columns["jobid"].to_pylist(),
+        job=keys_of(columns["jobid"]),
         start=start,
         end=end,
         count=count,

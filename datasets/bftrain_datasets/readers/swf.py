@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bftrain.nodesets import MOST_NODES
@@ -28,9 +29,10 @@ from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import CORES
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.job_columns import BAD_TIME, JobTable, Texts, key_of
+from bftrain_datasets.importing.job_columns import BAD_TIME, JobTable, key_of, keys_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded
 from bftrain_datasets.log.time_formats import LARGEST_S
 
 name: Final = "swf"
@@ -112,11 +114,10 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     for first, block in file.blocks():
         values = _plain_block(block)
         if values is not None:
-            names = list(map(str, values[JOB].astype(np.int64).tolist()))
-            parts_of_jobs.add_whole(names)
-            lines = first + np.arange(len(names))
+            keys = keys_of(values[JOB])
+            parts_of_jobs.add_whole(keys)
             queue, user = _numbered(values[QUEUE]), _numbered(values[USER])
-            intake.take(_table_of(values, lines, names, None, queue, user, header, intake))
+            intake.take(_table_of(values, first + np.arange(keys.size), keys, None, queue, user, header, intake))
             continue
         texts = ((number, file.text(line, number)) for number, line in enumerate(block.split(b"\n"), first) if line)
         _take_rows(parts_of_jobs.hold_back_parts(rows(texts, intake, header), intake), header, intake)
@@ -138,8 +139,8 @@ def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntak
     table = _table_of(
         np.array(values).T,
         np.array(lines),
-        [parts[JOB] for parts in parts_of],
-        Texts.of(nodes),
+        np.array([key_of(parts[JOB]) for parts in parts_of], dtype=np.int64),
+        pa.array([text or None for text in nodes], pa.string()),
         *(Texts.of(queue), Texts.of(users)),
         header,
         intake,
@@ -154,9 +155,9 @@ class JobParts:
         self._whole = array("q")
         self._pieces: list[tuple[int, list[str], list[float]]] = []
 
-    def add_whole(self, jobs: Iterable[str]) -> None:
-        """Record that these jobs have their own line."""
-        self._whole.extend(map(key_of, jobs))
+    def add_whole(self, jobs: NDArray[np.int64]) -> None:
+        """Record the keys of jobs that have their own line."""
+        self._whole.frombytes(jobs.tobytes())
 
     def hold_back_parts(self, records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
         """Yield lines of whole jobs; store those of parts."""
@@ -209,8 +210,8 @@ def _plain_block(block: bytes) -> NDArray[np.float64] | None:
 def _table_of(
     values: NDArray[np.float64],
     lines: NDArray[np.int64],
-    jobs: list[str],
-    nodes: Texts | None,
+    jobs: NDArray[np.int64],
+    nodes: Column | None,
     queue: Texts,
     user: Texts,
     header: SwfHeader,
@@ -252,7 +253,7 @@ def _note(finding: str, mask: NDArray[np.bool_], lines: NDArray[np.int64], intak
 
 def _sizes(
     values: NDArray[np.float64],
-    nodes: Texts | None,
+    nodes: Column | None,
     did_run: NDArray[np.bool_],
     lines: NDArray[np.int64],
     header: SwfHeader,
@@ -267,7 +268,7 @@ def _sizes(
         return zeros, None
     by_cores, hosts = intake.options.sharing == CORES, zeros
     if nodes is not None and not by_cores:
-        hosts = np.array([*map(_host_count, nodes.texts), 0], dtype=np.int64)[nodes.codes]
+        hosts = by_text(coded(nodes), _host_count, np.int64)
     unnamed = did_run & (hosts == 0)
     asked = values[PROCS] <= 0
     procs = np.where(asked, values[PROCS_ASKED], values[PROCS])

@@ -159,13 +159,14 @@ def _table_rows(table: JobTableReader, tally: FindingsTally, per_node: int | Non
         fields[swf.STATUS] = np.where(np.isfinite(jobs.start), swf.COMPLETED, swf.CANCELLED)
         texts = {swf.USER: jobs.user, swf.QUEUE: jobs.queue}
         words = {field: column.cells() for field, column in texts.items() if column is not None}
+        names = table.names(batch)
         for row, numbers in enumerate(fields.T.tolist()):
             tally.row(int(jobs.lines[row]))
             if jobs.reason is not None and jobs.reason[row] >= 0:
                 tally.set_aside(jobs.reasons[jobs.reason[row]])
                 continue
             parts = [f"{number:.15g}" for number in numbers]
-            parts[swf.JOB] = _word(jobs.job[row]) if jobs.job[row] else str(int(jobs.lines[row]))
+            parts[swf.JOB] = _word(names[row]) if names[row] else str(int(jobs.lines[row]))
             for field, cells in words.items():
                 parts[field] = _word(cells[row])
             yield parts, numbers
