@@ -54,24 +54,6 @@ def lsf_job(job: object, start: object, end: object, *hosts: str, **other: objec
     )
 
 
-def lsf_new(job: object, time: object, queue: str = "night") -> str:
-    """Write LSF's event of a submission, after lsb.events(5)."""
-    limits = " ".join(["-1"] * 11)
-    return f'"JOB_NEW" "10.1" {time} {job} 501 33554438 4 {time} 0 0 -1 0 0 "ann" {limits} "" 60.0 18 "{queue}" ""\n'
-
-
-def lsf_start(job: object, time: object, *hosts: str, index: int = 0) -> str:
-    """Write LSF's event of a dispatch."""
-    used = " ".join([str(len(hosts)), *(f'"{host}"' for host in hosts)])
-    return f'"JOB_START" "10.1" {time} {job} 4 0 0 60.0 {used} "" "" 0 "" {index} "" -1 0\n'
-
-
-def lsf_status(job: object, time: object, status: int = 64, index: int = 0) -> str:
-    """Write LSF's event of a change of status; with the usage of resources if the job is done."""
-    usage = f"1 {' '.join(['0.5'] * 19)}" if status == 64 else "0"
-    return f'"JOB_STATUS" "10.1" {time} {job} {status} 0 0 1.5 {time} {usage} 0 {index} 0 0\n'
-
-
 def sge_job(job: object, host: str, start: object, end: object, **other: object) -> str:
     fields = ["all.q", host, "staff", "ann", "a job", job, "sge", 0, DAY, start, end, other.get("failed", 0), 0]
     fields += [0] * 18
@@ -195,10 +177,7 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         + swf_job(1, 0, 5, 60, hosts="{a,b}").encode(),
         swf_job(1, DAY, 5, 60, hosts="{a,b}").encode(),
     ],
-    "lsf": [
-        lsf_job(1, DAY, DAY + 60, "16*a", "16*b").encode(),
-        ("#80\n" + lsf_new(1, DAY) + lsf_start(1, DAY, "16*a", "16*b") + lsf_status(1, DAY + 60)).encode(),
-    ],
+    "lsf": [lsf_job(1, DAY, DAY + 60, "16*a", "16*b").encode()],
     "sge": [
         b"# Version: 1\n" + sge_job(1, "a", DAY, DAY + 60).encode(),
         qacct_job(1, "a", "Sun Sep 13 12:26:40 2020", "Sun Sep 13 12:27:40 2020").encode(),

@@ -19,7 +19,6 @@ from bftrain_datasets.importing.machine_nodes import Expand, Units
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, NodeState
 
-MOST_WAITING: Final = 1 << 17  # jobs whose queue is stored until they start
 MOST_ENDED: Final = 1 << 14  # ended jobs that are stored for a while
 SAME_START_S: Final = 60.0  # tolerance between two records of one start
 
@@ -36,7 +35,6 @@ class OpenJob:
     nodes: str
     queue: str
     place: int
-    also: tuple[str, ...] = ()
     may_end_s: float | None = None
     restarted: bool = False
     expand: Expand = expand_set
@@ -60,19 +58,16 @@ class ClosedJobs(NamedTuple):
 class OpenJobTable:
     """Stores jobs between the rows of their start and end; those left after all files still run.
 
-    ``also`` are other names of a job, such as that of its array. An end that is read before its start,
-    because files are not in order, is stored as a few numbers and matched at the end. ``any_begun`` is whether
-    the records have any starts, ``first_begun_s`` the time of the first one.
+    An end that is read before its start, because files are not in order, is stored as a few numbers and matched at
+    the end. ``any_begun`` is whether the records have any starts, ``first_begun_s`` the time of the first one.
     """
 
     def __init__(self) -> None:
         self.any_begun = False
         self.first_begun_s = math.inf
         self._open: dict[str, OpenJob] = {}
-        self._by_name: dict[str, dict[str, None]] = {}
         self._unended: list[OpenJob] = []  # restarted without a record of their end
         self._ended: dict[str, None] = {}
-        self._waiting: dict[str, str] = {}
         self._end_job = array("q")
         self._end_s = array("d")
         self._end_start = array("d")
@@ -82,22 +77,6 @@ class OpenJobTable:
     def get(self, job: str) -> OpenJob | None:
         """Return the job if it runs."""
         return self._open.get(job)
-
-    def named(self, name: str) -> list[OpenJob]:
-        """Return the running jobs with this name."""
-        found = self._open.get(name)
-        keys = dict.fromkeys(self._by_name.get(name, ()))
-        return [self._open[key] for key in keys] or ([found] if found else [])
-
-    def wait(self, job: str, queue: str) -> None:
-        """Store the queue of a submitted job."""
-        if len(self._waiting) >= MOST_WAITING:
-            del self._waiting[next(iter(self._waiting))]
-        self._waiting[job] = queue
-
-    def queue_of(self, job: str) -> str | None:
-        """Return the queue in which a job waited, or None if its submission was not read."""
-        return self._waiting.get(job)
 
     def begin(self, job: OpenJob) -> bool:
         """Add a starting job; return False if that start is known already."""
@@ -110,13 +89,10 @@ class OpenJobTable:
                 known, job = job, known
             known.restarted = known.may_end_s is None
             known.may_end_s = min(job.start_s, known.may_end_s or math.inf)
-            self._forget(known)
             self._unended.append(known)
         self.any_begun = True
         self._open[job.job] = job
         self._ended.pop(job.job, None)
-        for name in job.also:
-            self._by_name.setdefault(name, {})[job.job] = None
         return True
 
     def end(self, job: str, end_s: float) -> OpenJob | None:
@@ -124,7 +100,6 @@ class OpenJobTable:
         known = self._open.get(job)
         if known is None or end_s < known.start_s:
             return None
-        self._forget(known)
         del self._open[job]
         if len(self._ended) >= MOST_ENDED:
             del self._ended[next(iter(self._ended))]
@@ -151,7 +126,7 @@ class OpenJobTable:
         left = [*self._unended, *self._open.values()]
         closed: list[tuple[OpenJob, float, bool]] = []
         if left:
-            wanted = {key_of(name) for job in left for name in (job.job, *job.also)}
+            wanted = {key_of(job.job) for job in left}
             among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
             ends: dict[int, list[int]] = {}  # job -> indices of its recorded ends
             for number in np.flatnonzero(among).tolist():
@@ -164,19 +139,11 @@ class OpenJobTable:
             closed, np.array(self._end_s)[lost].tolist(), self._end_place[int(lost[0])] if lost.size else 0
         )
 
-    def _forget(self, job: OpenJob) -> None:
-        for name in job.also:
-            keys = self._by_name.get(name, {})
-            keys.pop(job.job, None)
-            if not keys:
-                self._by_name.pop(name, None)
-
     def _end_of(
         self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_]
     ) -> tuple[OpenJob, float, bool] | None:
         """Return a remaining job with its end; ``None`` if another row describes it completely."""
-        numbers = [number for name in (job.job, *job.also) for number in ends.get(key_of(name), ())]
-        after = [number for number in numbers if self._end_s[number] >= job.start_s]
+        after = [number for number in ends.get(key_of(job.job), ()) if self._end_s[number] >= job.start_s]
         first = min(after, key=self._end_s.__getitem__, default=None)
         end_s = math.inf if job.may_end_s is None else job.may_end_s
         if first is not None:

@@ -34,6 +34,7 @@ _OF_NOW: Final = (
 _UNSUPPORTED: Final = (
     (r"<\?xml", "XML", "convert it to JSON or CSV, or import the scheduler's own files"),
     (r"Job <\d", "output of bhist -l", _LSF),
+    (r'"JOB_(?:NEW|START|STATUS|REQUEUE)" "\d', "LSF's file lsb.events", _LSF),
     (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", "output of scontrol show job", _SACCT),
     (r"JobId=\S+ UserId=", "a file of Slurm's jobcomp/filetxt", _SACCT),
     (r"\[\d{4}-\d\d-\d\dT[\d:.+-]+\] ", "a log of slurmctld", _SACCT),

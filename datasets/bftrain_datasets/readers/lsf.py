@@ -1,6 +1,4 @@
-"""LSF's ended jobs (``lsb.acct``), and its events (``lsb.events``), as ``mbatchd`` writes them.
-
-In ``lsb.events``, ``JOB_NEW`` has the queue, ``JOB_START`` the hosts, and ``JOB_STATUS`` or ``JOB_REQUEUE`` the end.
+"""LSF's ended jobs (``lsb.acct``), as ``mbatchd`` writes them.
 
 | field of JOB_FINISH | required | meaning |
 |---|---|---|
@@ -15,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Final
@@ -23,22 +21,17 @@ from typing import Final
 from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.machine_nodes import Share
-from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, moments, whole_number
 
 name: Final = "lsf"
 tells_units: Final = (CORE,)
-about: Final = "LSF: finished jobs in lsb.acct, and starts and ends in lsb.events"
+about: Final = "LSF: finished jobs in lsb.acct"
 
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
+ENDED: Final = "JOB_FINISH"
 EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE, ASKED_HOSTS = 2, 3, 7, 10, 11, 12, 22
 INDEX_AFTER_HOSTS: Final = 29  # of a job in its array, after texts and the resource usage
-# Positions in records of lsb.events; event time and job have the same positions as in lsb.acct
-QUEUE_AMONG_TEXTS: Final = 4  # of JOB_NEW, which has a variable number of limits; the type is the first text
-EXECUTION_HOSTS: Final = 8  # of JOB_START; two commands and flags are between the hosts and the index
-STATUS, HAS_USAGE, USAGE_FIELDS, REQUEUED_INDEX = 4, 9, 19, 4
-PENDING, ENDED = frozenset({1, 2}), 32 | 64  # status bits: waiting, perhaps again; exited or done
 
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
 _BEGIN: Final = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d')
@@ -46,8 +39,8 @@ _HOST: Final = re.compile(r"(?:\d+\*)?([\w.-]+)\Z")
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether one of the first lines begins with a record of a job."""
-    return any(match is not None and match[1] in (*_KINDS, JOB_NEW) for match in map(_BEGIN.match, first_lines(head)))
+    """Return whether one of the first lines begins with a record of an ended job."""
+    return any(match is not None and match[1] == ENDED for match in map(_BEGIN.match, first_lines(head)))
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
@@ -65,88 +58,10 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             intake.set_aside("malformed")
             continue
         inside = line.count('"') % 2 == 1
-        _KINDS.get(begin[1], _other)(line, intake)
-
-
-def _other(line: str, intake: RecordIntake) -> None:
-    if line.startswith(f'"{JOB_NEW}"'):
-        texts = [match[1] for match in islice(_FIELD.finditer(line), _MOST_BEFORE_QUEUE) if match[2] is None]
-        fields = line.split(" ", JOB + 1)
-        if len(texts) > QUEUE_AMONG_TEXTS and len(fields) > JOB:
-            intake.open_jobs.wait(fields[JOB], texts[QUEUE_AMONG_TEXTS])
-    intake.set_aside("other_record")
-
-
-def _started(line: str, intake: RecordIntake) -> None:
-    fields = [match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line)]
-    count = whole_number(fields[EXECUTION_HOSTS]) if len(fields) > EXECUTION_HOSTS else None
-    after = EXECUTION_HOSTS + 1 + (count or 0)
-    if count is None or len(fields) < after:
-        intake.set_aside("malformed")
-        return
-    index = next(filter(str.isdecimal, fields[after + 3 : after + 5]), "0")  # after a group in LSF, not in openlava
-    try:
-        start_s = intake.seconds(fields[EVENT_TIME])
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
-    hosts = "\n".join(fields[EXECUTION_HOSTS + 1 : after])
-    job = OpenJob(
-        job=f"{fields[JOB]}[{index}]",
-        start_s=start_s,
-        nodes=hosts,
-        units=_slots(hosts),
-        queue=intake.open_jobs.queue_of(fields[JOB]) or "",
-        place=intake.place(),
-        also=(fields[JOB],),
-        expand=_names,
-        count=len(dict(_slots(hosts))),
-    )
-    if intake.open_jobs.begin(job):
-        intake.use()
-    else:
-        intake.set_aside("duplicate")
-
-
-def _status(line: str, intake: RecordIntake) -> None:
-    fields = line.split()
-    status = whole_number(fields[STATUS]) if len(fields) > HAS_USAGE else None
-    if status is None:
-        intake.set_aside("malformed")
-    elif status in PENDING or status & ENDED:
-        place = HAS_USAGE + 2 + (USAGE_FIELDS if fields[HAS_USAGE] == "1" else 0)
-        _end(fields, fields[place] if place < len(fields) else "0", intake)
-    else:
-        intake.set_aside("other_record")
-
-
-def _requeued(line: str, intake: RecordIntake) -> None:
-    fields = line.split()
-    if len(fields) > REQUEUED_INDEX:
-        _end(fields, fields[REQUEUED_INDEX], intake)
-    else:
-        intake.set_aside("malformed")
-
-
-def _end(fields: Sequence[str], index: str, intake: RecordIntake) -> None:
-    """Record the end of a stay. If only one job of an array runs, it is that one, for any index position."""
-    try:
-        end_s = intake.seconds(fields[EVENT_TIME])
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
-    jobs, job = intake.open_jobs, f"{fields[JOB]}[{index}]"
-    alike = jobs.named(fields[JOB])
-    known = jobs.end(job, end_s) or (jobs.end(alike[0].job, end_s) if len(alike) == 1 else None)
-    if known is not None:
-        intake.open_job(known, end_s)
-    elif jobs.recently_ended(job) or whole_number(fields[STATUS]) in PENDING:
-        intake.set_aside("other_record")
-    elif jobs.queue_of(fields[JOB]) is not None:
-        intake.set_aside("no_usage")
-    else:
-        jobs.end_before_start(job, end_s, intake.place())
-        intake.use()
+        if begin[1] == ENDED:
+            _finished(line, intake)
+        else:
+            intake.set_aside("other_record")
 
 
 def _finished(line: str, intake: RecordIntake) -> None:
@@ -218,13 +133,3 @@ def _names(text: str) -> list[str]:
             raise ValueError(f"{part!r} is not a host")
         names.append(match[1])
     return names
-
-
-JOB_NEW: Final = "JOB_NEW"
-_MOST_BEFORE_QUEUE: Final = 40  # fields
-_KINDS: Final[dict[str, Callable[[str, RecordIntake], None]]] = {
-    "JOB_FINISH": _finished,
-    "JOB_START": _started,
-    "JOB_STATUS": _status,
-    "JOB_REQUEUE": _requeued,
-}

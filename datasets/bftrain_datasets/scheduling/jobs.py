@@ -1,4 +1,4 @@
-"""JobTable: the rows of an SWF log as a main scheduler receives them, and its estimates of run times."""
+"""SubmittedJobs: the rows of an SWF log as a main scheduler receives them, and its estimates of run times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Row = tuple[float, int, float, float, int, list[str]]  # submission (UTC), inde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobTable:
+class SubmittedJobs:
     """One entry per job, in order of submission. Times are seconds since ``begin_s``, which is seconds UTC.
 
     ``size`` counts what is scheduled: whole nodes, or processors of shared nodes; ``procs`` counts processors.
@@ -66,7 +66,7 @@ class JobWorkload:
     without jobs.
     """
 
-    jobs: JobTable
+    jobs: SubmittedJobs
     nodes: int
     cores_per_node: float
     per_node: int
@@ -245,7 +245,7 @@ def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> t
 
 def _sorted(
     rows: list[_Row], settings: ScheduleSettings, procs_each: float, shares: dict[str, float], tally: FindingsTally
-) -> JobTable:
+) -> SubmittedJobs:
     """Return the jobs in order of submission; ties in the order of the log."""
     rows.sort()  # by time, then by index in the log
     late = sum(1 for before, after in pairwise(rows) if after[1] < before[1])
@@ -260,7 +260,7 @@ def _sorted(
     places = {name: place for place, name in enumerate(users)}
     if users == [NO_USER]:
         tally.note("missing_field", count=len(fields), where="")
-    return JobTable(
+    return SubmittedJobs(
         begin_s=begin_s,
         submit_s=submit_s,
         run_s=list(run_s),
@@ -291,7 +291,7 @@ class RuntimeEstimator:
       limit; until two have ended, the limit.
     """
 
-    def __init__(self, kind: str, jobs: JobTable) -> None:
+    def __init__(self, kind: str, jobs: SubmittedJobs) -> None:
         self._jobs = jobs
         self._learns = kind == LAST_TWO
         self._last: dict[int, tuple[float, ...]] = {}  # run times of each user's last two jobs

@@ -11,7 +11,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 
-from bftrain_datasets.scheduling.jobs import JobTable
+from bftrain_datasets.scheduling.jobs import SubmittedJobs
 from bftrain_datasets.scheduling.schedule_settings import OLDEST_FIRST, PUBLISHED, PolicyOptions
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
@@ -44,7 +44,7 @@ class SimulatedCluster:
         "waiting",
     )
 
-    def __init__(self, jobs: JobTable, nodes: int, campaigns: UserCampaigns) -> None:
+    def __init__(self, jobs: SubmittedJobs, nodes: int, campaigns: UserCampaigns) -> None:
         self.now_s = 0.0
         self.nodes = nodes
         self.free = nodes

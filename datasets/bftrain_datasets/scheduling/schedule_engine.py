@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from bftrain.errors import BftrainError, BrokenPlugin, raised
-from bftrain_datasets.scheduling.jobs import JobTable, RuntimeEstimator
+from bftrain_datasets.scheduling.jobs import RuntimeEstimator, SubmittedJobs
 from bftrain_datasets.scheduling.queue_policies import NEVER, QueuePolicy, SimulatedCluster
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
@@ -42,7 +42,7 @@ class JobSchedule:
     larger than the machine.
     """
 
-    jobs: JobTable
+    jobs: SubmittedJobs
     nodes: int
     end_s: float
     ended: ScheduleEnd
@@ -66,7 +66,7 @@ class ScheduleEngine:
 
     def __init__(
         self,
-        jobs: JobTable,
+        jobs: SubmittedJobs,
         nodes: int,
         policy: QueuePolicy,
         estimator: RuntimeEstimator,

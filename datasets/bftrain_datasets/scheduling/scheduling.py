@@ -21,7 +21,7 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 from bftrain_datasets.scheduling import schedule_figures
 from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
-from bftrain_datasets.scheduling.jobs import JobTable, JobWorkload, RuntimeEstimator, read_workload
+from bftrain_datasets.scheduling.jobs import JobWorkload, RuntimeEstimator, SubmittedJobs, read_workload
 from bftrain_datasets.scheduling.queue_policies import QueuePolicy
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import (
@@ -153,7 +153,7 @@ def schedule(
     return simulate(read(log, settings), settings)
 
 
-def until_s(settings: ScheduleSettings, jobs: JobTable) -> float:
+def until_s(settings: ScheduleSettings, jobs: SubmittedJobs) -> float:
     """Return the latest end of the simulation, in seconds since the first submission."""
     if not settings.until:
         return math.inf

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:  # or each replay would load the readers of records
-    from bftrain_datasets.scheduling.jobs import JobTable
+    from bftrain_datasets.scheduling.jobs import SubmittedJobs
 
 U = TypeVar("U", int, str)
 
@@ -316,7 +316,7 @@ class UserCampaigns:
     work, in node-seconds. The last two grow during the simulation.
     """
 
-    def __init__(self, jobs: JobTable, nodes: int, gap_s: float, *, whole_seconds: bool = False) -> None:
+    def __init__(self, jobs: SubmittedJobs, nodes: int, gap_s: float, *, whole_seconds: bool = False) -> None:
         self.of: list[int] = []
         self.user: list[int] = []
         self.created_s: list[float] = []

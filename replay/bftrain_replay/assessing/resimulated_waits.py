@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.jobs import UNLIMITED, JobTable, RuntimeEstimator
+from bftrain_datasets.scheduling.jobs import UNLIMITED, RuntimeEstimator, SubmittedJobs
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import find_policy
@@ -90,12 +90,12 @@ def shared_share(jobs: BatchJobs, nodes: int) -> float:
     return shared_s / held_s if held_s else 0.0
 
 
-def _table(jobs: BatchJobs, chosen: np.typing.NDArray[np.int64], hold_s: float) -> JobTable:
+def _table(jobs: BatchJobs, chosen: np.typing.NDArray[np.int64], hold_s: float) -> SubmittedJobs:
     """Return the jobs in the scheduler's form; jobs without a known user share one."""
     user = np.where(jobs.user[chosen] < 0, len(jobs.users), jobs.user[chosen])
     begin_s = float(jobs.submit_s[chosen[0]])
     sizes = jobs.sizes[chosen].tolist()
-    return JobTable(
+    return SubmittedJobs(
         begin_s=begin_s,
         submit_s=(jobs.submit_s[chosen] - begin_s).tolist(),
         run_s=(jobs.end_s[chosen] - jobs.start_s[chosen] + hold_s).tolist(),
@@ -109,7 +109,7 @@ def _table(jobs: BatchJobs, chosen: np.typing.NDArray[np.int64], hold_s: float) 
     )
 
 
-def _waits(table: JobTable, nodes: int, policy: str, watch: Watch | None) -> Floats | None:
+def _waits(table: SubmittedJobs, nodes: int, policy: str, watch: Watch | None) -> Floats | None:
     settings = ScheduleSettings()
     engine = ScheduleEngine(
         table,
