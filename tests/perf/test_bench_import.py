@@ -123,6 +123,7 @@ def test_sacct_rows(figures: Figures, tmp_path: Path) -> None:
     found = measured(path)
     found.show(figures, "300,000 rows of sacct")
     assert found.measured["read"] == 300_000
+    assert found.yardsticks < 3
     assert found.measured["peak_mb"] < 500
 
 
@@ -130,7 +131,7 @@ def test_summit(figures: Figures) -> None:
     found = measured(site_data("summit/ndstat-10sdn6-evt.tar.gz"))
     found.show(figures, "the published Summit log")
     assert (found.measured["nodes"], found.measured["times"]) == (4734, 23_883)
-    assert found.core_s < 5
+    assert found.yardsticks < 2.5
     assert found.measured["peak_mb"] < 600
 
 
@@ -139,7 +140,7 @@ def test_theta_as_counts(figures: Figures) -> None:
     found.show(figures, "Theta 2022 as counts")
     assert found.measured["used"] == 23_911
     assert "461.4 h" in found.measured["done"]["suspected_downtime"]
-    assert found.core_s < 3
+    assert found.yardsticks < 2
 
 
 def swf_like_curie(path: Path) -> None:
@@ -166,13 +167,13 @@ def test_curie_as_counts_and_inspected(figures: Figures, tmp_path: Path) -> None
     found = measured(path, log=log, counts=True)
     found.show(figures, "a log like Curie's as counts")
     assert (found.measured["read"], found.measured["nodes"]) == (312_826, 5_544)
-    assert found.core_s < 8
+    assert found.yardsticks < 4
     assert found.measured["peak_mb"] < 600
     took_s, core_s, out = timed([sys.executable, "-m", "bftrain", "inspect", str(log), "--json"])
     figures.add("inspected", core_s, "s")
     figures.add("by the clock", took_s, "s")
     assert json.loads(out)["nodes"] == 5_544
-    assert core_s < 3
+    assert core_s < 2 * yardstick_s()
 
 
 def table_columns(jobs: int, nodes: int) -> dict[str, Any]:
@@ -199,7 +200,7 @@ def test_parquet_table(figures: Figures, tmp_path: Path) -> None:
     found = measured(path)
     found.show(figures, "3 million jobs of a Parquet table")
     assert found.measured["read"] == 3_000_000
-    assert found.core_s < 12
+    assert found.yardsticks < 8
     assert found.measured["peak_mb"] < 700
 
 
@@ -213,4 +214,4 @@ def test_many_sacct_rows(figures: Figures, tmp_path: Path) -> None:
         assert found.measured["read"] == 3_000_000
         assert found.measured["peak_mb"] < 700
         core_s[reader] = found.core_s
-    assert core_s["sacct"] < 0.7 * core_s["jobs"]  # a ratio within one run: machines differ
+    assert core_s["sacct"] < min(0.7 * core_s["jobs"], 10 * yardstick_s())

@@ -163,8 +163,7 @@ class RecordIntake(FindingsTally):
         self.sets.clear()
         if closed.lost_ends_s:
             self.unuse("missing_time", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
-            for end_s in closed.lost_ends_s:
-                self.doubt(None, end_s, 1)
+            self.doubtful_stays.add(ROWS_ASIDE, -math.inf, closed.lost_ends_s, 1)
         same = self.sets.spellings()
         if same:
             first = next(iter(same))
@@ -297,12 +296,6 @@ class RecordIntake(FindingsTally):
         self.file_number, self.line = file_and_line(place)
         self.file, self.turn = self.file_names[self.file_number - 1], turn
 
-    def doubt(self, start_s: float | None, end_s: float | None, nodes: int) -> None:
-        """Record that a job may have held at least one node, from or to an unknown time."""
-        begin_s = start_s if start_s is not None and math.isfinite(start_s) else -math.inf
-        until_s = end_s if end_s is not None and end_s > BAD_TIME else RUNNING
-        self.doubtful_stays.add(ROWS_ASIDE, begin_s, until_s, max(1, nodes))
-
     def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
         """Set the state of nodes from ``time_s`` on; complete the row by ``use``."""
         self.has_states = True
@@ -428,9 +421,9 @@ class _Check:
         self._intake.set_many_aside(reason, rows.size, 0.0 if node_s is None else float(node_s[rows].sum()))
         self._left[rows] = False
         if size is not None and reason in MAY_HAVE_RUN:
-            stays = (self._table.start[rows], self._table.end[rows], size[rows])
-            for start_s, end_s, nodes in zip(*(column.tolist() for column in stays), strict=True):
-                self._intake.doubt(start_s, end_s, nodes)
+            start, end = self._table.start[rows], self._table.end[rows]
+            begin, until = np.where(np.isfinite(start), start, -np.inf), np.where(end > BAD_TIME, end, RUNNING)
+            self._intake.doubtful_stays.add(ROWS_ASIDE, begin, until, np.maximum(size[rows], 1))
 
     def _sizes_of(self, mask: Bools) -> Places:
         """Return the node counts of the rows in the mask, as far as recorded: only needed for rejected rows."""
@@ -500,9 +493,7 @@ class _Check:
         start, end = table.start[rows], table.end[rows]
         if table.most is not None:
             further = table.most[rows] - size[rows]
-            columns = (column[further > 0].tolist() for column in (start, end, further))
-            for stay in zip(*columns, strict=True):
-                intake.doubtful_stays.add(PROCS_AS_NODES, *stay)
+            intake.doubtful_stays.add(PROCS_AS_NODES, start, end, further)
         intake.use_many(rows.size)
         intake.observed(float(np.where(np.isinf(end), start, end).max()))
         sets = self._sets[rows]

@@ -114,9 +114,7 @@ def _sorted_counts(intake: RecordIntake) -> _Steps:
         if long.size and float(np.mean(np.abs(gaps - usual) <= usual / 10)) >= _REGULAR:
             node_s = float((gaps[long] * np.maximum(steps.total[long], steps.active[long])).sum())
             where = f"at {time_formats.time_text(steps.times[long[0]])}"
-            for place in long.tolist():
-                begin_s, end_s = float(steps.times[place]), float(steps.times[place + 1])
-                intake.doubtful_stays.add(POLL_GAP, begin_s, end_s, MOST_NODES)
+            intake.doubtful_stays.add(POLL_GAP, steps.times[long], steps.times[long + 1], MOST_NODES)
             intake.note("poll_gap", count=int(long.size), node_s=node_s, where=where)
     return steps
 

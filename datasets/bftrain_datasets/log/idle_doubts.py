@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of, node_of
@@ -315,13 +315,14 @@ class DoubtfulStays:
     def __init__(self) -> None:
         self._stays: dict[str, tuple[array[float], array[float], array[int]]] = {}
 
-    def add(self, cause: str, begin_s: float, end_s: float, nodes: int) -> None:
+    def add(self, cause: str, begin_s: ArrayLike, end_s: ArrayLike, nodes: ArrayLike) -> None:
         """Add nodes that may have been in use; a number above that of the log stands for all nodes."""
-        if nodes > 0 and begin_s < end_s:
-            begins, ends, sizes = self._stays.setdefault(cause, (array("d"), array("d"), array("q")))
-            begins.append(begin_s)
-            ends.append(end_s)
-            sizes.append(nodes)
+        columns = np.broadcast_arrays(np.atleast_1d(begin_s), end_s, nodes)
+        kept = (columns[2] > 0) & (columns[0] < columns[1])
+        if kept.any():
+            stays = self._stays.setdefault(cause, (array("d"), array("d"), array("q")))
+            for stored, column in zip(stays, columns, strict=True):
+                stored.frombytes(column[kept].astype(stored.typecode).tobytes())
 
     def curves(self, log: EventLog) -> Iterator[DoubtfulTime]:
         """Yield for each cause the number of such nodes over time, limited to the observed time."""
