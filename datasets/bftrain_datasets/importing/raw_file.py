@@ -27,7 +27,7 @@ from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
-_LINES_BYTES: Final = 1 << 23  # parsed at once
+LARGE_BLOCK_BYTES: Final = 1 << 23  # of many lines that are parsed together
 _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
 _UNPACK: Final = "unpack it first, for example into standard input"
@@ -141,11 +141,14 @@ class RawFile:
             return self._closing.enter_context(self._path.open("rb"))
         return _copied(self._stream, self._closing)
 
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks of whole lines, each with the number of its first line; memory is bounded for any content."""
+    def blocks(self, joined_bytes: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Yield blocks of whole lines, each with the number of its first line; memory is bounded for any content.
+
+        Blocks are joined until they are longer than ``joined_bytes``.
+        """
         first, pieces = 1, list[bytes]()
         for number, piece, ended in self._pieces():
-            if pieces and (piece is None or not ended or sum(map(len, pieces)) > _LINES_BYTES):
+            if pieces and (piece is None or not ended or sum(map(len, pieces)) > joined_bytes):
                 yield first, b"\n".join(pieces)
                 pieces.clear()
             if piece is None:

@@ -16,7 +16,7 @@ from pyarrow import ArrowException, compute, parquet
 
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import FindingsTally
-from bftrain_datasets.importing.raw_file import HEAD_BYTES, RawFile
+from bftrain_datasets.importing.raw_file import HEAD_BYTES, LARGE_BLOCK_BYTES, RawFile
 from bftrain_datasets.importing.text_cells import first_lines, names_slurm_jobs
 from bftrain_datasets.importing.text_columns import columns_of
 from bftrain_datasets.job_tables import json_records
@@ -140,7 +140,7 @@ class TextTable:
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield the blocks of the file without its header."""
-        for first, block in self._file.blocks():
+        for first, block in self._file.blocks(LARGE_BLOCK_BYTES):
             above = max(self._above + 1 - first, 0)
             lines = block.split(b"\n", above)
             for number, line in enumerate(lines[:above], first):

@@ -35,7 +35,7 @@ from bftrain.node_units import CORE, GPU, NODE, in_words_of
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import JobTable, keys_of, time_cell
 from bftrain_datasets.importing.machine_nodes import Units
-from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.raw_file import LARGE_BLOCK_BYTES, RawFile
 from bftrain_datasets.importing.text_cells import (
     NO_NODES,
     NO_TIME,
@@ -105,6 +105,7 @@ WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition
 BOM: Final = BYTE_ORDER_MARK.encode()
 SEPARATORS: Final = "|\t;,"
 MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # below a header
+_SMALL_BLOCK_BYTES: Final = 1 << 16
 _TIMES: Final = ("start", "end", "elapsedraw", "elapsed")
 _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
@@ -208,7 +209,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     layout = _layout_for(intake.options.columns, file.head)
     intake.reports_outages = bool(intake.reports_outages)
-    for first, block in file.blocks():
+    for first, block in file.blocks(LARGE_BLOCK_BYTES):
         for number, header, lines in _below_headers(first, block.removeprefix(BOM) if first == 1 else block, file):
             layout = header or layout
             while layout is None and lines:
@@ -259,6 +260,11 @@ def _read_lines(first: int, block: bytes, layout: _Layout, file: RawFile, intake
     found = (
         None if layout.padded else columns_of(block, layout.separator, layout.width + layout.closed, places + closing)
     )
+    middle = block.find(b"\n", len(block) // 2) if found is None and len(block) > _SMALL_BLOCK_BYTES else -1
+    if middle > 0 and not layout.padded:  # the lines that Arrow cannot parse may be few
+        _read_lines(first, block[:middle], layout, file, intake)
+        _read_lines(first + block.count(b"\n", 0, middle) + 1, block[middle + 1 :], layout, file, intake)
+        return
     rows, others, columns = found or (np.zeros(0, dtype=np.int64), np.arange(block.count(b"\n") + 1), [])
     if columns and layout.closed:
         usual = lengths_of(columns.pop()) == 0

@@ -140,7 +140,7 @@ def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntak
         np.array(values).T,
         np.array(lines),
         np.array([key_of(parts[JOB]) for parts in parts_of], dtype=np.int64),
-        pa.array([text or None for text in nodes], pa.string()),
+        pa.array([text or None for text in nodes], pa.string()) if any(nodes) else None,
         *(Texts.of(queue), Texts.of(users)),
         header,
         intake,
