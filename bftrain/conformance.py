@@ -8,7 +8,7 @@ In a test of your own::
         conformance.check_admission(MyAdmission)
 
 Those for solvers are in ``bftrain_solvers.conformance``, those for launchers in
-``bftrain_elastic.conformance``.
+``tests/helpers/launcher_conformance.py``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain import registry
-from bftrain_elastic.conformance import LocalStage
+from tests.helpers.launcher_conformance import LocalStage
 from tests.helpers.one_node import OneNode
 from tests.helpers.stages import NODES
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic import conformance
-from bftrain_elastic.conformance import MessageLog
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret
+from tests.helpers import launcher_conformance as conformance
+from tests.helpers.launcher_conformance import MessageLog
 from tests.helpers.pace import busy_s
 from tests.helpers.processes import children, descendants
 from tests.helpers.program import PROGRAM

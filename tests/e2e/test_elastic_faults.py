@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bftrain import speed_estimates
-from bftrain_elastic.conformance import LocalStage, Message
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from tests.helpers.figures import Figures
+from tests.helpers.launcher_conformance import LocalStage, Message
 from tests.helpers.pace import busy_s
 from tests.helpers.saved import saved_tensors
 from tests.helpers.stages import NODES, launched

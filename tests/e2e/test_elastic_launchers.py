@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain import registry
-from bftrain_elastic.conformance import CASES, ConformanceCase, LocalStage
+from tests.helpers.launcher_conformance import CASES, ConformanceCase, LocalStage
 from tests.helpers.pace import busy_s
 from tests.helpers.processes import listening
 from tests.helpers.sample_scripts import HOROVOD, PLAIN, TORCH

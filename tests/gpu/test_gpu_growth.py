@@ -12,9 +12,9 @@ import pytest
 
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
-from bftrain_elastic.tryout.local_stage import LocalStage
 from tests.helpers.figures import Figures
 from tests.helpers.gpu import PATIENCE_S
+from tests.helpers.local_stage import LocalStage
 
 pytestmark = [pytest.mark.torch, pytest.mark.gpu]
 ROUNDS = 3

@@ -12,7 +12,7 @@ from typing import Any
 
 from bftrain_elastic.agent.agent_gpus import visible_gpus
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.tryout.local_stage import LocalStage
+from tests.helpers.local_stage import LocalStage
 
 PATIENCE_S = 180.0  # the first use of a GPU by a process may take many seconds
 LOG_LETTERS = 4000  # that a failed test shows of each log

@@ -11,10 +11,9 @@ from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, LONGEST_RETRY
 from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, HANG_S, SURVIVED, UNHEEDED
 from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S as PROCESS_COMPANY_S
 from bftrain_elastic.manager.task_lifecycles.process import LONGEST_RETRY_S as PROCESS_RETRY_S
-from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLifecycle, TorchrunLifecycle
 from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S, MEETING_S
 from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
-from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
 from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
 from bftrain_elastic.wire.messages import Message
 

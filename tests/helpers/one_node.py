@@ -13,10 +13,10 @@ from typing import Any
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.tryout.local_agents import LocalAgents, alive
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
+from tests.helpers.processes import LocalAgents, alive
 
 PATIENCE_S = 60.0
 

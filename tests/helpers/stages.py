@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bftrain import registry
-from bftrain_elastic.conformance import TRIAL, LocalStage
+from tests.helpers.launcher_conformance import TRIAL, LocalStage
 
 NODES = ("n1", "n2", "n3", "n4")
 SITE_MESSAGES = {"registered", "gone", "refused", "warm"}  # about agents, which outlive a launcher

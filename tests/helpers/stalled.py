@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, Self
 
-from bftrain_elastic.tryout.local_stage import LocalStage
+from tests.helpers.local_stage import LocalStage
 from tests.helpers.pace import busy_s
 
 PROGRAMS: Final = Path(__file__).parent / "programs"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from bftrain_elastic.agent.process_tree import children, descendants, kill
-from bftrain_elastic.tryout.local_agents import alive, listening
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers import storm_manager
+from tests.helpers.processes import alive, listening
 from tests.helpers.storm_manager import TASK
 
 PROGRAMS: Final = Path(__file__).parent / "programs"

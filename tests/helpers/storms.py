@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.agent.process_tree import descendants, kill
-from bftrain_elastic.tryout.local_stage import PATIENCE_S, LocalStage
+from tests.helpers.local_stage import PATIENCE_S, LocalStage
 from tests.helpers.stages import NODES
 from tests.helpers.storm_site import StormSite
 

@@ -10,9 +10,9 @@ from statistics import median
 
 import pytest
 
-from bftrain_elastic import conformance
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
+from tests.helpers import launcher_conformance as conformance
 from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]

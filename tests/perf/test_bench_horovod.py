@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 
 from bftrain import registry
-from bftrain_elastic import conformance
 from bftrain_elastic.agent.process_tree import descendants, kill
+from tests.helpers import launcher_conformance as conformance
 from tests.helpers.figures import Figures
 from tests.helpers.sample_scripts import HOROVOD
 from tests.helpers.stages import NODES

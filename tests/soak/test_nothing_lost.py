@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bftrain import registry
-from bftrain_elastic.conformance import LocalStage
 from tests.helpers.daemon_kills import kill_daemon
+from tests.helpers.launcher_conformance import LocalStage
 from tests.helpers.preemptions import survive
 from tests.helpers.stages import NODES
 from tests.helpers.stalled import WORDS, Stalled

@@ -18,8 +18,7 @@ from bftrain_elastic.manager.hub_listener import HubListener
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, MakeLifecycle, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
-from bftrain_elastic.manager.task_lifecycles.torchrun import TorchrunLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle, TorchrunLifecycle
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.messages import Message
 

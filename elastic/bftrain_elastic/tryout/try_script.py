@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from bftrain_elastic.errors import BadScript, ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents
-from bftrain_elastic.tryout.local_stage import MessageLog
 from bftrain_elastic.tryout.wire_speed import broadcast_s
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
@@ -55,6 +55,25 @@ def schedule(text: str) -> tuple[SizeChange, ...]:
     return tuple(changes)
 
 
+class TrialMessages:
+    """All messages of a launcher; call it to add one."""
+
+    def __init__(self) -> None:
+        self.all: list[Message] = []
+        self._news = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        """Add a message."""
+        with self._news:
+            self.all.append(message)
+            self._news.notify_all()
+
+    def wait(self, true: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until ``true`` returns true or the time is up; return whether it is true."""
+        with self._news:
+            return self._news.wait_for(true, timeout_s)
+
+
 class ScriptTrial:
     """One task on local agents. ``messages`` holds those of its launcher."""
 
@@ -76,7 +95,7 @@ class ScriptTrial:
         self._given_folder = folder
         self._preload = preload
         self._records_steps = records_steps
-        self._log = MessageLog()
+        self._log = TrialMessages()
         self._drained = 0
         self.messages = self._log.all
         self.measuring = SpeedMeasurement()

@@ -257,13 +257,3 @@ def cut(opened: Iterable[OpenSocket]) -> None:
             inet = connection.family in {socket.AF_INET, socket.AF_INET6}
             if inet and os.fstat(connection.fileno()).st_ino == inode:
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def shut_sockets() -> None:
-    """Close all listening sockets of this process, which a fork shares with its parent."""
-    for number, _ in sockets():
-        with suppress(OSError):
-            with socket.socket(fileno=os.dup(number)) as one:
-                listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if listens:
-                os.close(number)

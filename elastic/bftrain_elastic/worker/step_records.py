@@ -31,8 +31,6 @@ def record_steps(folder: str) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     recorder, call = StepRecorder(Path(folder)), Module.__call__
-    if hasattr(call, "__wrapped__"):  # a fork of torchrun's agent, which records already
-        return
 
     @functools.wraps(call)
     def recorded(module: Untyped, *arguments: Untyped, **named: Untyped) -> Untyped:

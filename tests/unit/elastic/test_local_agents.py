@@ -12,9 +12,9 @@ import pytest
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.tryout.local_stage import LocalStage
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from tests.helpers.lifecycles import LauncherJob
+from tests.helpers.local_stage import LocalStage
 
 
 @pytest.fixture(autouse=True)

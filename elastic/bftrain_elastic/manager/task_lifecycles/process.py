@@ -22,6 +22,7 @@ from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, Task
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, last_word
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.starters import torchrun
 from bftrain_elastic.wire.messages import Message
 
 SILENT_S: Final = 10.0  # a command that says nothing and lives that long runs
@@ -325,7 +326,7 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _slots(self, node: str) -> int:
         return self._job.workers_per_node or self._context.slots(node)
 
-    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:  # noqa: ARG002 - for those who start it otherwise
+    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:  # noqa: ARG002 - for torchrun
         return self._job.argv
 
     def _launch(self, process: GroupProcess, address: str, port: int) -> None:
@@ -374,3 +375,18 @@ class ProcessLifecycle(SupervisedLifecycle):
         if not process.stopping or grace_s == 0:
             process.stopping = True
             self._context.stop(process.name, grace_s=grace_s)
+
+
+class TorchrunLifecycle(ProcessLifecycle):
+    """The command ``torchrun`` on each node, which starts the node's workers itself."""
+
+    launcher: ClassVar = "torchrun"
+
+    def _slots(self, node: str) -> int:  # noqa: ARG002 - torchrun itself starts one worker a slot
+        return 1
+
+    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:
+        workers = self._job.workers_per_node or self._context.slots(process.node)
+        endpoint = f"{address}:{port or '$MASTER_PORT'}"  # rank 0's agent finds a port, and puts it there
+        words = map(str, (torchrun.__file__, self._size_of_group, process.rank, workers, endpoint))
+        return (*words, *self._job.argv)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -17,40 +16,27 @@ from typing import Any, Final, Self
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import children, descendants, kill
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
-from bftrain_elastic.tryout import sample_script
-from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents, alive, listening
+from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents
+from bftrain_elastic.tryout.try_script import TrialMessages
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
+from tests.helpers.processes import alive, listening
+from tests.helpers.sample_scripts import TORCH
 
 PATIENCE_S: Final = 60.0
-TRIAL: Final = (str(sample_script.__file__),)
+TRIAL: Final = TORCH
 
 
 class LauncherNonconformance(AssertionError):
     """A launcher violates its protocol."""
 
 
-class MessageLog:
-    """All messages of a launcher, with methods to wait for more."""
-
-    def __init__(self) -> None:
-        self.all: list[Message] = []
-        self._news = threading.Condition()
-
-    def __call__(self, message: Message) -> None:
-        """Add a message."""
-        with self._news:
-            self.all.append(message)
-            self._news.notify_all()
+class MessageLog(TrialMessages):
+    """All messages of a launcher, with methods that fail if more do not come."""
 
     def of(self, what: str, task: str, since: int = 0) -> list[Message]:
         """Return all messages of one type about a task."""
         return [one for one in self.all[since:] if one["type"] == what and one.get("task") == task]
-
-    def wait(self, true: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until ``true`` returns true or the time is up; return whether it is true."""
-        with self._news:
-            return self._news.wait_for(true, timeout_s)
 
     def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until ``true`` returns true, and raise with ``words`` if it does not."""

@@ -1,18 +1,4 @@
-"""Conformance tests for launchers, also third-party ones.
-
-In a test of your own::
-
-    import pytest
-    from bftrain_elastic import conformance
-
-    @pytest.fixture(scope="module")
-    def stage():
-        with conformance.Stage(my_factory, my_script) as stage:
-            yield stage
-
-    @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-    def test_my_launcher(case, stage):
-        case.check(stage)
+"""Conformance tests of launchers, for those of your own too: see docs/adding/launcher.md.
 
 A stage has four agents on this machine and one launcher. The script is run as ``SCRIPT --steps N`` and must report and
 commit each step; as ``SCRIPT --fail`` it must die. No check waits for a time to pass: each waits for what shall happen.
@@ -29,9 +15,10 @@ from itertools import pairwise
 from typing import Final
 
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
-from bftrain_elastic.tryout.local_agents import LauncherPort, listening
-from bftrain_elastic.tryout.local_stage import PATIENCE_S, TRIAL, LauncherNonconformance, LocalStage, MessageLog
+from bftrain_elastic.tryout.local_agents import LauncherPort
 from bftrain_elastic.wire.messages import Message
+from tests.helpers.local_stage import PATIENCE_S, TRIAL, LauncherNonconformance, LocalStage, MessageLog
+from tests.helpers.processes import listening
 
 _AT_ONCE_S: Final = 0.05  # within which apply() returns, on a machine that may be busy
 _TRIES: Final = 3  # how often it may try to do so
@@ -207,7 +194,7 @@ def _ends_well(stage: LocalStage) -> None:
     task = stage.new("--steps", "60")
     stage.do("start", task, "n1", "n2")
     stage.messages.until(lambda: bool(stage.messages.of("done", task)), "a task of 60 steps is done")
-    _demand(stage.messages.of("done", task)[0]["step"] == 60, f"60 steps: {stage.messages.of('done', task)}")  # noqa: PLR2004 - as many as were asked for
+    _demand(stage.messages.of("done", task)[0]["step"] == 60, f"60 steps: {stage.messages.of('done', task)}")
     _demand(not stage.messages.of("failed", task), "it did not fail")
 
 

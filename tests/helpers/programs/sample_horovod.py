@@ -1,4 +1,4 @@
-"""The sample training script for Elastic Horovod: ``python sample_script_horovod.py --steps 100``.
+"""The sample training script for Elastic Horovod: ``python sample_horovod.py --steps 100``.
 
 It adds one line to an ordinary Elastic Horovod script: ``report(...)``.
 """
@@ -13,9 +13,9 @@ def main() -> None:
     """Train, or fail as its arguments say."""
     import horovod.torch as hvd
     import torch
+    from sample_torch import sample_arguments
 
     from bftrain_elastic import report
-    from bftrain_elastic.tryout.sample_script import sample_arguments
 
     arguments = sample_arguments(__doc__ or "")
     hvd.init()

@@ -1,7 +1,7 @@
 """A sample training script without torch, for launchers that restart the program at each change of size.
 
 It only counts: rank 0 does all the work, and the other ranks wait until it is done. It tests a launcher at no cost and
-needs the standard library only: ``python sample_script_plain.py --steps 100``.
+needs the standard library only: ``python sample_plain.py --steps 100``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import os
 import time
 from pathlib import Path
 
+from sample_torch import sample_arguments
+
 from bftrain_elastic import State, report, run
-from bftrain_elastic.tryout.sample_script import sample_arguments
 
 
 def main() -> None:

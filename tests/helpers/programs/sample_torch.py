@@ -1,6 +1,6 @@
 """A training script that needs nothing but torch: it fits a straight line, with one commit for each step.
 
-``bftrain_elastic.conformance`` runs it, so it is also the shortest example: ``python trial.py --steps 100``.
+The conformance tests of launchers run it: ``python sample_torch.py --steps 100``.
 """
 
 from __future__ import annotations
