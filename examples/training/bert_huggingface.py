@@ -1,16 +1,18 @@
-"""A small BERT trained by the Trainer of Transformers: bftrain train bert_huggingface.py --nodes 1:4.
+"""A small BERT trained by the Trainer of Transformers, which is restarted from its checkpoint at each change of size.
 
-What makes it elastic is marked 1 and 2; everything else is as Transformers has it. Workers start sooner with
---preload transformers.trainer. Needs: pip install transformers accelerate
+bftrain train bert_huggingface.py --launcher process --nodes 1:4. What makes it elastic is marked 1 to 4; everything
+else is as Transformers has it. Workers start sooner with --preload transformers.trainer. Needs: pip install
+transformers accelerate
 """
 
 import argparse
+import os
 import tempfile
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from bftrain_elastic.huggingface import run_trainer  # 1.
+from bftrain_elastic.huggingface import ElasticCallback, last_checkpoint, per_worker  # 1.
 
 
 def sentences(count: int) -> list[dict[str, torch.Tensor | int]]:
@@ -21,17 +23,19 @@ def sentences(count: int) -> list[dict[str, torch.Tensor | int]]:
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=100)
-parser.add_argument("--output", default=tempfile.gettempdir(), help="where Trainer writes its own checkpoints, if any")
 arguments = parser.parse_args()
 
 torch.manual_seed(1)
 torch.set_num_threads(1)
 size = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 model = BertForSequenceClassification(BertConfig(vocab_size=60, num_labels=3, **size))
+folder = os.environ.get("BFTRAIN_FOLDER") or tempfile.mkdtemp()
 settings = TrainingArguments(
-    output_dir=arguments.output,
+    output_dir=folder,
     num_train_epochs=arguments.epochs,
-    per_device_train_batch_size=48,  # of all workers together
+    per_device_train_batch_size=per_worker(48),  # 2. of all workers together
+    average_tokens_across_devices=False,
+    use_cpu=not torch.cuda.is_available(),  # or Trainer forms no group without a GPU
     learning_rate=1e-3,
     warmup_steps=50,
     eval_strategy="epoch",
@@ -40,5 +44,6 @@ settings = TrainingArguments(
     report_to=[],
     disable_tqdm=True,
 )
-trainer = Trainer(model=model, args=settings, train_dataset=sentences(960), eval_dataset=sentences(96))
-run_trainer(trainer)  # 2. instead of trainer.train()
+data = {"train_dataset": sentences(960), "eval_dataset": sentences(96)}
+trainer = Trainer(model=model, args=settings, callbacks=[ElasticCallback()], **data)  # 3.
+trainer.train(resume_from_checkpoint=last_checkpoint(folder))  # 4.

@@ -1,15 +1,16 @@
-"""The small CNN of cnn.py with Hugging Face Accelerate: bftrain train cnn_accelerate.py --nodes 1:4.
+"""The small CNN of cnn.py with Hugging Face Accelerate: bftrain train cnn_accelerate.py --launcher process --nodes 1:4.
 
-What makes it elastic is marked 1 to 3; everything else is as Accelerate has it. Needs: pip install accelerate
+It is restarted at each change of size, and goes on from its State. What makes it elastic is marked 1 to 3; everything
+else is as Accelerate has it. Needs: pip install accelerate
 """
 
 import argparse
 
 import torch
+from accelerate import Accelerator
 from torch import nn
 
 from bftrain_elastic import ElasticLoader, State, report, run
-from bftrain_elastic.accelerate import group_accelerator
 
 
 def images(count: int) -> torch.utils.data.Dataset:
@@ -22,8 +23,8 @@ def images(count: int) -> torch.utils.data.Dataset:
 
 
 def train(state: State) -> None:
-    """Train all epochs; called whenever the workers change."""
-    accelerator = group_accelerator(state)  # 1. of the present group
+    """Train all epochs."""
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())  # 1. where run() has formed the group
     model, optimizer = accelerator.prepare(state.model, state.optimizer)
     for pixels, labels in state.data:  # 2. goes on where the state says
         loss = nn.functional.cross_entropy(model(pixels.to(accelerator.device)), labels.to(accelerator.device))

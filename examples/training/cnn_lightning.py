@@ -1,17 +1,19 @@
-"""The small CNN of cnn.py as a LightningModule: bftrain train cnn_lightning.py --nodes 1:4.
+"""The small CNN of cnn.py as a LightningModule, which is restarted from its checkpoint at each change of size.
 
-What makes it elastic is marked 1 and 2; everything else is as Lightning has it. Workers start sooner with
---preload lightning. Needs: pip install lightning
+bftrain train cnn_lightning.py --launcher process --nodes 1:4. What makes it elastic is marked 1 to 4; everything else
+is as Lightning has it. Workers start sooner with --preload lightning. Needs: pip install lightning
 """
 
 import argparse
+import os
 import tempfile
 
 import lightning
 import torch
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from torch import nn
 
-from bftrain_elastic.lightning import run_trainer  # 1.
+from bftrain_elastic.lightning import ElasticCallback  # 1.
 
 
 class Classifier(lightning.LightningModule):
@@ -49,14 +51,19 @@ def images(count: int) -> torch.utils.data.Dataset:
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--epochs", type=int, default=200)
-parser.add_argument("--output", default=tempfile.gettempdir(), help="where Lightning writes its own checkpoints")
 arguments = parser.parse_args()
 
 lightning.seed_everything(1)
 torch.set_num_threads(1)
-batches = torch.utils.data.DataLoader(images(2400), batch_size=240, shuffle=True)  # 240 samples of all workers together
+folder = os.environ.get("BFTRAIN_FOLDER") or tempfile.mkdtemp()
+data = images(2400)
+elastic = ElasticCallback(folder, samples=len(data), batch_size=240)  # 2. samples of all workers together
+batches = torch.utils.data.DataLoader(data, batch_sampler=elastic)  # 3.
 new = torch.utils.data.DataLoader(images(240), batch_size=240)
-quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-best = lightning.pytorch.callbacks.ModelCheckpoint(monitor="validation_loss", dirpath=arguments.output)
-trainer = lightning.Trainer(max_epochs=arguments.epochs, callbacks=[best], **quiet)
-run_trainer(trainer, Classifier(), train_dataloaders=batches, val_dataloaders=new)  # 2. instead of trainer.fit()
+quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+workers = int(os.environ.get("WORLD_SIZE", "1"))
+group = {"num_nodes": workers, "strategy": "ddp", "plugins": [TorchElasticEnvironment()]} if workers > 1 else {}
+trainer = lightning.Trainer(
+    max_epochs=arguments.epochs, devices=1, use_distributed_sampler=False, callbacks=[elastic], **group, **quiet
+)
+trainer.fit(Classifier(), batches, new, ckpt_path=elastic.checkpoint)  # 4.

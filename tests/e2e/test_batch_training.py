@@ -58,22 +58,8 @@ run(State(model=model, optimizer=optimizer, position=0), train)
 )
 
 
-ACCELERATED = ACCUMULATING
-for before, after in {
-    "parallel = state.parallel()": "accelerator = group_accelerator(state)\n"
-    "    parallel, optimizer = accelerator.prepare(state.model, state.optimizer)",
-    "parallel.no_sync()": "accelerator.no_sync(parallel)",
-    "first.backward()": "accelerator.backward(first)",
-    "loss.backward()": "accelerator.backward(loss)",
-    "import json\n": "import json\nfrom bftrain_elastic.accelerate import group_accelerator\n",
-}.items():
-    assert before in ACCELERATED
-    ACCELERATED = ACCELERATED.replace(before, after)
-
-
-@pytest.mark.parametrize("script", [ACCUMULATING, pytest.param(ACCELERATED, id="Accelerate", marks=NEEDS_ACCELERATE)])
-def test_uneven_shares_and_accumulation_train_as_one_process_at_any_size(tmp_path: Path, script: str) -> None:
-    with Workers(tmp_path, script, count=3) as workers:
+def test_uneven_shares_and_accumulation_train_as_one_process_at_any_size(tmp_path: Path) -> None:
+    with Workers(tmp_path, ACCUMULATING, count=3) as workers:
         workers.ready()
         first, members = workers.all[0], workers.all
         for generation, size in enumerate((1, 2, 3, 2), 1):

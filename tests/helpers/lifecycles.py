@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
+from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.growth_retry import FIRST_S, LONGEST_S
 from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, LONGEST_RETRY_S, REPEAT_S, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, HANG_S, SURVIVED, UNHEEDED
@@ -15,7 +15,9 @@ from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLif
 from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S, MEETING_S
 from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
 from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
+from bftrain_elastic.wire.messages import Message, WireMessage, decode, encode, read_message
+from bftrain_elastic.wire.worker_messages import FROM_WORKER, StepReport
 
 __all__ = [
     "ABORT_S",
@@ -37,15 +39,18 @@ __all__ = [
     "UNHEEDED",
     "LauncherJob",
     "LeftWorker",
+    "LifecycleCase",
     "Message",
     "NativeCase",
     "NativeLifecycle",
     "ProcessCase",
     "ProcessLifecycle",
     "RecordedContext",
+    "StepReport",
     "TorchrunLifecycle",
     "WorkerExit",
     "at",
+    "left_worker",
 ]
 
 
@@ -85,8 +90,9 @@ class RecordedContext:
         self.env[worker] = how["env"]
         self.how[worker] = how
 
-    def send(self, worker: str, message: Message) -> None:
-        self.sent.append((worker, message))
+    def send(self, worker: str, message: WireMessage) -> None:
+        plain = decode(encode(message.to_dict()))
+        self.sent.append((worker, {name: one for name, one in plain.items() if name != "leaving" or one}))
 
     def stop(self, worker: str, *, grace_s: float) -> None:
         self.stopped.append((worker, grace_s))
@@ -110,7 +116,17 @@ class RecordedContext:
         return found
 
 
-class NativeCase:
+class LifecycleCase:
+    lifecycle: TaskLifecycle
+
+    def hear(self, worker: str, message: Message) -> None:
+        """Let the lifecycle hear a message of a worker."""
+        found = read_message(FROM_WORKER, message)
+        assert found is not None
+        self.lifecycle.on_worker_message(worker, found)
+
+
+class NativeCase(LifecycleCase):
     """A native lifecycle, its context, and workers that follow all orders."""
 
     def __init__(self, *nodes: str) -> None:
@@ -123,7 +139,7 @@ class NativeCase:
 
     def ready(self, worker: str, step: int = -1, generation: int = 0, reason: str = "") -> None:
         message = {"type": "ready", "step": step, "generation": generation, "store": [worker, 1], "reason": reason}
-        self.lifecycle.on_worker_message(worker, message)
+        self.hear(worker, message)
 
     def all_new_ready(self) -> None:
         new, self.context.spawned = self.context.spawned, []
@@ -136,7 +152,7 @@ class NativeCase:
         assert [order["rank"] for _, order in orders] == list(range(orders[0][1]["workers"]))
         leader, order = orders[0]
         assert all(other["store"] == [leader, 1] for _, other in orders), "all meet where rank 0 is"
-        self.lifecycle.on_worker_message(leader, {"type": "confirmed", "generation": order["generation"], "step": step})
+        self.hear(leader, {"type": "confirmed", "generation": order["generation"], "step": step})
         return [worker for worker, _ in orders]
 
     def running(self, *nodes: str, step: int = 0) -> list[str]:
@@ -149,11 +165,18 @@ class NativeCase:
         self.lifecycle.tick(self.context.time)
 
 
+def left_worker(name: str, step: int, place: tuple[int, int, int], **more: Any) -> LeftWorker:  # noqa: ANN401 - its other fields
+    """Return a worker that outlived its manager; ``place`` is its generation, rank and number of workers."""
+    generation, rank, workers = place
+    go = {"generation": generation, "rank": rank, "workers": workers} if workers else None
+    return LeftWorker.read({"worker": name, "slot": 0, "step": step, "go": go, **more})
+
+
 def at(worker: str) -> str:
     return worker.split("/")[1]
 
 
-class ProcessCase:
+class ProcessCase(LifecycleCase):
     """A process lifecycle and its context."""
 
     def __init__(self, *nodes: str, **job: Any) -> None:  # noqa: ANN401 - a job's own fields
@@ -172,7 +195,7 @@ class ProcessCase:
 
     def report(self, worker: str, step: int, **more: object) -> None:
         message = {"type": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None, "total": step}
-        self.lifecycle.on_worker_message(worker, message | more)
+        self.hear(worker, message | more)
 
     def tick(self, seconds: float) -> None:
         self.context.time += seconds

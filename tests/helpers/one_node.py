@@ -15,7 +15,7 @@ from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import make_secret
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.messages import Message, WireMessage
 from tests.helpers.processes import LocalAgents, alive
 
 PATIENCE_S = 60.0
@@ -104,8 +104,8 @@ class RecordingListener:
     def notice(self, node: str, grace_s: float) -> None:
         self._hear("noticed", node, grace_s)
 
-    def adopt(self, _task: str, _node: str, left: Message) -> bool:
-        self._hear("left", LeftWorker.read(left))
+    def adopt(self, _task: str, _node: str, left: LeftWorker) -> bool:
+        self._hear("left", left)
         return self.takes
 
     def tell_task(self, _task: str, tell: Callable[[Any], object]) -> object:
@@ -120,8 +120,8 @@ class RecordingListener:
     def inspected(self, worker: str, process_state: str) -> None:
         self._hear("inspected", worker, process_state)
 
-    def on_worker_message(self, worker: str, message: Message) -> None:
-        self._hear("worker_message", worker, message["type"])
+    def on_worker_message(self, worker: str, message: WireMessage) -> None:
+        self._hear("worker_message", worker, message.type)
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)

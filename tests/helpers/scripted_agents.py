@@ -13,7 +13,8 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.messages import Message, WireMessage
+from bftrain_elastic.wire.worker_messages import AskPosition, TrainingDone
 
 SECRET = b"s" * 32
 PATIENCE_S = 30.0
@@ -144,15 +145,15 @@ class Simple:
             return self.adopts
         if self.adopts:
             self.started.add(node)
-            self.context.send(left.worker, {"type": "hello"})
+            self.context.send(left.worker, AskPosition())
         return self.adopts
 
     def spawned(self, *_: object) -> None: ...
 
-    def on_worker_message(self, _worker: str, message: Message) -> None:
-        if message["type"] == "done":
+    def on_worker_message(self, _worker: str, message: WireMessage) -> None:
+        if isinstance(message, TrainingDone):
             raise ZeroDivisionError("a mistake in the lifecycle")
-        self.context.emit({"type": "report", **message})
+        self.context.emit(message.to_dict())
 
     def notice(self, node: str, grace_s: float) -> None:
         self.context.emit({"type": "note", "text": f"{node} goes in {grace_s} s"})

@@ -17,7 +17,8 @@ from bftrain_elastic.agent.connections import ManagerLink
 from bftrain_elastic.agent.worker_records import WorkerRecord
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.authenticated_stream import read_secret
-from bftrain_elastic.wire.messages import TypedMessage
+from bftrain_elastic.wire.messages import WireMessage
+from bftrain_elastic.wire.worker_messages import StepReport
 
 _PAUSE_S: Final = 0.02  # between two looks at all clocks
 _STEP_S: Final = 2.0
@@ -42,7 +43,7 @@ class StubAgent:
             messages.RegisterAgent(**address, epoch=self.link.epoch, version=messages.VERSION, workers=workers)
         )
 
-    def _on_message(self, message: TypedMessage) -> None:
+    def _on_message(self, message: WireMessage) -> None:
         match message:
             case messages.SpawnWorker():
                 StubAgent.started += 1
@@ -62,11 +63,10 @@ class StubAgent:
     def report(self) -> None:
         """Report a step of each task whose first worker is here."""
         for worker in self._workers.values():
-            if worker.go and not worker.go["rank"]:
-                report = {"type": "report", "t": time.time(), "step": worker.step + 1, "size": worker.go["workers"]}
-                report |= {"samples": 1, "loss": None}
+            if worker.go and not worker.go.rank:
+                report = StepReport(time.time(), worker.step + 1, worker.go.workers, samples=1, loss=None)
                 worker.record_message(report)
-                self.link.send(messages.MessageFromWorker(worker.name, report))
+                self.link.send(messages.MessageFromWorker(worker.name, report.to_dict()))
 
 
 def main(host: str, port: str, secret: str, *nodes: str) -> None:

@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -30,8 +31,9 @@ from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_desc
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire import agent_messages as messages
-from bftrain_elastic.wire.messages import Message, TypedMessage, checked
+from bftrain_elastic.wire.messages import Message, WireMessage, read_message
 from bftrain_elastic.wire.network_interfaces import free_port, networking
+from bftrain_elastic.wire.worker_messages import FROM_WORKER
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
@@ -207,7 +209,7 @@ class NodeAgent:
         if self._scripts.warm:
             self._link.send(messages.AgentWarm())
 
-    def _on_manager_message(self, message: TypedMessage) -> None:
+    def _on_manager_message(self, message: WireMessage) -> None:
         match message:
             case messages.SpawnWorker():
                 self._spawn(message)
@@ -251,15 +253,15 @@ class NodeAgent:
         if worker is None:
             return
         try:
-            words = checked(message)
+            found = read_message(FROM_WORKER, message)
         except BadMessage as error:
             if not worker.sent_invalid:  # once is enough
                 worker.sent_invalid = True
-                self._link.send(messages.InvalidWorkerMessage(name, error.what))
+                self._link.send(messages.InvalidWorkerMessage(name, str(error)))
             return
-        if words is not None:
-            worker.record_message(words)
-            self._link.send(messages.MessageFromWorker(name, words))
+        if found is not None:
+            worker.record_message(found)
+            self._link.send(messages.MessageFromWorker(name, found.to_dict()))
 
     def _spawn(self, order: messages.SpawnWorker) -> None:
         worker = WorkerRecord(order)
@@ -307,8 +309,9 @@ class NodeAgent:
         if order.want_port:
             worker.port = free_port(self._settings.address)
             env["MASTER_PORT"] = str(worker.port)
-            order = order.replace(argv=tuple(word.replace("$MASTER_PORT", str(worker.port)) for word in order.argv))
-        return order.replace(env=env)
+            argv = tuple(word.replace("$MASTER_PORT", str(worker.port)) for word in order.argv)
+            order = replace(order, argv=argv)
+        return replace(order, env=env)
 
     def _send_orders(self, prefork: PreforkProcess) -> None:
         """Start the workers that waited for their prefork server; until then an order could be cancelled."""
@@ -354,13 +357,13 @@ class NodeAgent:
         self._worker_socket.drain(worker.name)
         if self._workers.pop(worker.name, None) is None:
             return
-        exit_ = worker.ended(code) | ({"tail": words} if words else {})
+        exit_ = worker.ended(code, words)
         limit_logs((worker, *self._workers.values()), self._settings.log_limit)  # it may have grown since the last beat
         if not worker.forgotten:
             self._ended.add(worker, exit_)
-        self._link.send(messages.WorkerExited(worker.name, **exit_))
+        self._link.send(messages.WorkerExited(worker.name, exit_.code, exit_.tail, exit_.finished, exit_.stopped))
 
-    def _on_prefork_message(self, prefork: PreforkProcess, message: TypedMessage) -> None:
+    def _on_prefork_message(self, prefork: PreforkProcess, message: WireMessage) -> None:
         match message:
             case messages.ProcessStarted(worker=name, pid=pid):
                 if (worker := self._workers.get(name)) is not None:

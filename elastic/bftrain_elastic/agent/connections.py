@@ -22,7 +22,7 @@ from typing import Final
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.wire.agent_messages import FROM_MANAGER, AgentRefused, Alive, Welcome
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
-from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, TypedMessage, decode, encode, text_of
+from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, decode, encode, read_message, text_of
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 from bftrain_elastic.worker.agent_channel import reachable
 
@@ -42,7 +42,7 @@ class ManagerLink:
         manager: tuple[str, int],
         secret: bytes,
         *,
-        on_message: Callable[[TypedMessage], None],
+        on_message: Callable[[WireMessage], None],
         on_greeted: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
@@ -98,7 +98,7 @@ class ManagerLink:
         elif now >= self._beat_at:
             self.send(Alive())
 
-    def send(self, message: TypedMessage) -> None:
+    def send(self, message: WireMessage) -> None:
         """Send to the manager, if there is one: a later manager asks for the state."""
         self._beat_at = time.monotonic() + _HEARTBEAT_S  # any message is a sign of life
         if self._wire is not None and self._sealed.greeted:
@@ -130,7 +130,7 @@ class ManagerLink:
             self._on_greeted()
 
     def _on_manager_message(self, plain: Message) -> None:
-        message = FROM_MANAGER.read(plain)
+        message = read_message(FROM_MANAGER, plain)
         if isinstance(message, Welcome):
             if message.epoch < self.epoch:  # a later manager has replaced this one
                 if self._refused != message.epoch:  # once is enough

@@ -19,7 +19,7 @@ from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import end_descendants, kill, set_session_nice, state_of
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.agent_messages import FROM_PREFORK, PreforkWarm
-from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, TypedMessage, decode, encode
+from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _RETRY_S: Final = 0.2  # until another one is started after one that never was ready
@@ -42,7 +42,7 @@ class PreforkProcess:
         modules: Sequence[str],
         nice: int,
         yields: bool,
-        on_message: Callable[[PreforkProcess, TypedMessage], None],
+        on_message: Callable[[PreforkProcess, WireMessage], None],
         on_lost: Callable[[PreforkProcess], None],
     ) -> None:
         self._selector = selector
@@ -81,7 +81,7 @@ class PreforkProcess:
         self._lines, self.warm = MessageLines(LINE_LIMIT), False
         self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
 
-    def send(self, message: TypedMessage) -> None:
+    def send(self, message: WireMessage) -> None:
         """Send it an order."""
         if self._wire is not None:
             self._wire.send(encode(message.to_dict()) + b"\n")
@@ -117,7 +117,7 @@ class PreforkProcess:
 
     def _arrived(self, data: bytes) -> None:
         for line in self._lines.feed(data):
-            message = FROM_PREFORK.read(decode(line))
+            message = read_message(FROM_PREFORK, decode(line))
             self.warm = self.warm or isinstance(message, PreforkWarm)
             if message is not None:
                 self._on_message(self, message)

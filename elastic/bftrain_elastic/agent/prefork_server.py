@@ -45,7 +45,7 @@ from bftrain_elastic.agent.process_tree import (
 )
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire import agent_messages as messages
-from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, TypedMessage, decode, encode
+from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
 from bftrain_elastic.worker import step_records
 
 # What a training script will import sooner or later, and what takes long
@@ -102,9 +102,9 @@ class PreforkServer:
                     if not data:
                         return
                     for line in self._lines.feed(data):
-                        self._on_message(messages.TO_PREFORK.read(decode(line)))
+                        self._on_message(read_message(messages.TO_PREFORK, decode(line)))
 
-    def _on_message(self, message: TypedMessage | None) -> None:
+    def _on_message(self, message: WireMessage | None) -> None:
         match message:
             case messages.SpawnWorker():
                 self._spawn(message)
@@ -198,7 +198,7 @@ class PreforkServer:
                 if pid not in self._workers and os.getsid(pid) not in self._workers:
                     kill(pid)
 
-    def _send(self, message: TypedMessage) -> None:
+    def _send(self, message: WireMessage) -> None:
         with suppress(OSError):  # the agent is gone: the loop will see it
             self._agent.sendall(encode(message.to_dict()) + b"\n")
 

@@ -6,11 +6,20 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bftrain_elastic.wire.agent_messages import SpawnWorker
-from bftrain_elastic.wire.messages import Message, encode, whole_of
+from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, SpawnWorker, WorkerExit
+from bftrain_elastic.wire.messages import Message, WireMessage, encode
+from bftrain_elastic.wire.worker_messages import (
+    FormGroup,
+    StepReport,
+    TrainingDone,
+    TrainingStopped,
+    WorkerReady,
+    WorkFinished,
+)
 
 _TAIL_BYTES: Final = 4096
 _NO_STEP: Final = -1
@@ -49,50 +58,50 @@ class WorkerRecord:
         self.oom_kills = out_of_memory_kills()  # when it was started
         # Facts for a later manager
         self.step = _NO_STEP  # the last one it spoke of
-        place = order.place  # of the last group that it was to form, or was started for
-        self.go = place and {name: whole_of(place, name) for name in ("generation", "rank", "workers")}
-        self.ready: Message | None = None  # its message "ready", unless it was ordered into a group since
-        self.report: Message | None = None  # the last step that it reported
+        self.go = order.place  # in the last group that it was to form, or was started for
+        self.ready: WorkerReady | None = None  # its message "ready", unless it was ordered into a group since
+        self.report: StepReport | None = None  # the last step that it reported
         self.said: set[str] = set()  # of its end: "done": its training is over, "finished" with its work, or "stopped"
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the answer to it
         self.sent_invalid = False  # it sent invalid messages
 
     def record_order(self, message: Message) -> None:
         """Record a message to it."""
-        if message.get("type") == "go":
-            self.go, self.ready = {name: message[name] for name in ("generation", "rank", "workers")}, None
+        if message.get("type") == FormGroup.type:
+            self.go, self.ready = GroupPlace(*(message[name] for name in ("generation", "rank", "workers"))), None
 
-    def record_message(self, words: Message) -> None:
+    def record_message(self, message: WireMessage) -> None:
         """Record a message from it."""
-        self.step = words.get("step", self.step)
-        match words["type"]:
-            case "ready":
-                self.ready = words
-            case "report":
-                self.report = words
-            case "done" | "finished" | "stopped" as what:
-                self.said.add(what)
+        self.step = getattr(message, "step", self.step)
+        match message:
+            case WorkerReady():
+                self.ready = message
+            case StepReport():
+                self.report = message
+            case TrainingDone() | WorkFinished() | TrainingStopped():
+                self.said.add(message.type)
 
-    def summary(self) -> Message:
-        """Return the message that describes it to a new manager."""
-        return {
-            "worker": self.name,
-            "task": self.task,
-            "slot": self.slot,
-            "step": self.step,
-            "go": self.go,
-            "ready": self.ready,
-            "done": "done" in self.said,
-            "report": self.report,
-        }
+    def summary(self, exit_: WorkerExit | None = None) -> LeftWorker:
+        """Return its description for a new manager."""
+        return LeftWorker(
+            worker=self.name,
+            task=self.task,
+            slot=self.slot,
+            step=self.step,
+            go=self.go,
+            ready=self.ready,
+            done="done" in self.said,
+            report=self.report,
+            exit=exit_,
+        )
 
-    def ended(self, code: int) -> Message:
-        """Return the message on its end: exit code, last output, and its own last message."""
+    def ended(self, code: int, tail: str = "") -> WorkerExit:
+        """Return how it ended: exit code, last output, and its own last message."""
         finished = "finished" in self.said or code == self.finish_code
         finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
         killed_by_us = self.kill_ordered and code == -signal.SIGKILL
         stopped = "stopped" in self.said or (code == 0 and self.asked_to_end) or killed_by_us
-        return {"code": code, "tail": self._tail(code), "finished": finished, "stopped": stopped}
+        return WorkerExit(code, tail or self._tail(code), finished, stopped)
 
     def _finish_file_is_there(self) -> bool:
         try:
@@ -125,12 +134,12 @@ class EndedWorkers:
     """Ends of workers, kept for the next manager until it acknowledges them."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, tuple[WorkerRecord, Message, float]] = {}  # worker, how it ended, and when
+        self._ended: dict[str, tuple[WorkerRecord, WorkerExit, float]] = {}  # worker, how it ended, and when
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._ended
 
-    def add(self, worker: WorkerRecord, exit_: Message) -> None:
+    def add(self, worker: WorkerRecord, exit_: WorkerExit) -> None:
         """Record the end of a worker."""
         self._ended[worker.name] = worker, exit_, time.monotonic()
         while len(self._ended) > _KEPT:
@@ -142,15 +151,14 @@ class EndedWorkers:
             if one.task == task and worker in {"", name} and slot in {None, one.slot}:
                 del self._ended[name]
 
-    def summaries(self) -> Iterator[Message]:
-        """Return the messages for a new manager; last outputs are left out where they do not fit."""
+    def summaries(self) -> Iterator[LeftWorker]:
+        """Return the descriptions for a new manager; last outputs are left out where they do not fit."""
         room = _ENDED_BYTES
         for worker, exit_, ended_at in reversed(list(self._ended.values())):
-            known = {**exit_, "ago_s": round(time.monotonic() - ended_at, 3)}
-            message = {**worker.summary(), "exit": known}
-            size = len(encode(message))
+            found = replace(exit_, ago_s=round(time.monotonic() - ended_at, 3))
+            size = len(encode(worker.summary(found).to_dict()))
             if size > room:
-                known["tail"] = ""
+                found = replace(found, tail="")
             else:
                 room -= size
-            yield message
+            yield worker.summary(found)

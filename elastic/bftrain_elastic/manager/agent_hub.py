@@ -17,10 +17,12 @@ from typing import Final, NoReturn
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
 from bftrain_elastic.manager.hub_listener import HubListener, WorkerOwner
-from bftrain_elastic.manager.task_lifecycles import TaskLifecycle, WorkerExit
+from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.wire import agent_messages as wire
+from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import ALIVE_TEXT
-from bftrain_elastic.wire.messages import Message, TypedMessage, checked, text_of, whole_of
+from bftrain_elastic.wire.messages import Message, WireMessage, read_message
+from bftrain_elastic.wire.worker_messages import FROM_WORKER
 
 OnEvent = Callable[[Message], None]
 
@@ -150,9 +152,9 @@ class AgentHub(ThreadCalls):
         self._waiting[order.worker] = order
         self._start_waiting()
 
-    def send(self, worker: str, message: Message) -> None:
+    def send(self, worker: str, message: WireMessage) -> None:
         """Send a worker a message, if it runs."""
-        self._send_agent_of(worker, wire.MessageToWorker(worker, message))
+        self._send_agent_of(worker, wire.MessageToWorker(worker, message.to_dict()))
 
     def inspect(self, worker: str) -> None:
         """Request a dump of a worker's stacks into its log; the listener receives the state of its process."""
@@ -238,7 +240,7 @@ class AgentHub(ThreadCalls):
         self._waiting.clear()
 
     def _on_message(self, agent: AgentConnection, plain: Message) -> None:
-        message = wire.FROM_AGENT.read(plain)
+        message = read_message(wire.FROM_AGENT, plain)
         if not agent.node:
             if not isinstance(message, wire.RegisterAgent):
                 raise BadMessage("an agent registers first")
@@ -266,17 +268,17 @@ class AgentHub(ThreadCalls):
             case _:  # alive, and what later versions may send
                 pass
 
-    def _forward(self, owner: WorkerOwner, message: TypedMessage) -> None:
+    def _forward(self, owner: WorkerOwner, message: WireMessage) -> None:
         tell = owner.listener.tell_task
         match message:
             case wire.MessageFromWorker(worker=worker, message=said):
                 try:
-                    words = checked(said)
+                    found = read_message(FROM_WORKER, said)
                 except BadMessage as error:
-                    self._forward(owner, wire.InvalidWorkerMessage(worker, error.what))
+                    self._forward(owner, wire.InvalidWorkerMessage(worker, str(error)))
                 else:
-                    if words is not None:
-                        tell(owner.task, lambda lifecycle: lifecycle.on_worker_message(worker, words))
+                    if found is not None:
+                        tell(owner.task, lambda lifecycle: lifecycle.on_worker_message(worker, found))
             case wire.InvalidWorkerMessage(worker=worker, text=text):
                 self.emit({"type": "note", "task": owner.task, "text": f"{worker}: {text}"})
             case wire.WorkerSpawned(worker=worker, port=port):
@@ -329,17 +331,15 @@ class AgentHub(ThreadCalls):
         self._emit_of_node({"type": "refused", "node": node, "reason": reason})
         raise BadMessage(reason)
 
-    def _read_left(self, left: Message) -> tuple[str, str, int]:
-        """Return name, task and slot of a worker that an agent reports; its name is not used again."""
-        worker = text_of(left, "worker")
+    def _never_name_again(self, worker: str) -> None:
         epoch, _, number = worker.rpartition("/")[2].partition("-")
         if epoch == str(self.epoch) and number.isdecimal():
             self._names = max(self._names, int(number))
-        return worker, text_of(left, "task"), whole_of(left, "slot")
 
-    def _adopt(self, agent: AgentConnection, left: Message) -> None:
+    def _adopt(self, agent: AgentConnection, left: LeftWorker) -> None:
         """Take over a worker of an earlier manager or connection, or kill it if no launcher wants it."""
-        worker, task, slot = self._read_left(left)
+        worker, task, slot = left.worker, left.task, left.slot
+        self._never_name_again(worker)
         for listener in self._listeners:
             agent.workers[worker] = RunningWorker(task, slot)
             self._owners[worker] = WorkerOwner(listener, task, agent.node)
@@ -350,12 +350,13 @@ class AgentHub(ThreadCalls):
         agent.send(wire.ForgetWorkers(task, worker))
         agent.send(wire.StopWorker(worker))
 
-    def _on_earlier_exit(self, agent: AgentConnection, left: Message) -> None:
+    def _on_earlier_exit(self, agent: AgentConnection, left: LeftWorker) -> None:
         """Report a worker that ended without a manager, once; its agent forgets it if no launcher needs that.
 
         An end that was reported already is kept by the agent, for the manager after this one.
         """
-        worker, task, _ = self._read_left(left)
+        worker, task = left.worker, left.task
+        self._never_name_again(worker)
         if self._ends.get(worker):
             return
         self._remember_end(worker, said=True)
@@ -390,7 +391,7 @@ class AgentHub(ThreadCalls):
         while len(self._ends) > _ENDS:
             del self._ends[next(iter(self._ends))]
 
-    def _send_agent_of(self, worker: str, message: TypedMessage) -> None:
+    def _send_agent_of(self, worker: str, message: WireMessage) -> None:
         if (owner := self._owners.get(worker)) is not None and owner.node in self._agents:
             self._agents[owner.node].send(message)
 

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import ALIVE, AuthenticatedStream
-from bftrain_elastic.wire.messages import Message, TypedMessage
+from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _SILENCE_S: Final = 12.0  # agents speak every three seconds, if their node lets them
@@ -180,7 +180,7 @@ class AgentConnection:
         here = self.workers.values()
         return not self.noticed and all(one.task == order.task and one.slot != order.slot for one in here)
 
-    def send(self, message: TypedMessage) -> None:
+    def send(self, message: WireMessage) -> None:
         """Send a message."""
         if self.wire is not None:
             self.wire.send(self.sealed.seal(message.to_dict()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.agent_messages import LeftWorker
 
 
 class HubListener(Protocol):
@@ -19,7 +19,7 @@ class HubListener(Protocol):
     def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
         """Pass an event to the lifecycles of tasks that hold a node, or with ``leaves`` have workers there."""
 
-    def adopt(self, task: str, node: str, left: Message) -> bool:
+    def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
         """Return whether a worker of an earlier manager is taken over, or its end is of use."""
 
     def tick(self, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +16,10 @@ from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.fake_launcher import FakeLauncher
 from bftrain_elastic.manager.hub_listener import HubListener
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, MakeLifecycle, TaskLifecycle
+from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle, TorchrunLifecycle
-from bftrain_elastic.wire.agent_messages import SpawnWorker
+from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker
 from bftrain_elastic.wire.messages import Message
 
 _AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
@@ -182,15 +182,14 @@ class AgentLauncher:
         for task in tasks:
             self.tell_task(task, tell)
 
-    def adopt(self, task: str, node: str, left: Message) -> bool:
+    def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
         """Return whether a worker of another manager belongs to a task here: it runs on, or its end is reported.
 
         A running one must be on a node that its task holds; for an ended one the node does not matter.
         """
-        there = LeftWorker.read(left)
-        if there.exit is None and node not in self._held.get(task, ()):
+        if left.exit is None and node not in self._held.get(task, ()):
             return False
-        return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, there)))
+        return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, left)))
 
     def tick(self, now: float) -> None:
         """Call all lifecycles."""
@@ -254,9 +253,8 @@ class HubTaskContext:
 
     def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - as in TaskContext
         """Start a worker."""
-        place: GroupPlace | None = how.get("place")
         argv, warm = environment.command(self._job, how["argv"], how["env"], warm=how.get("warm", True))
-        how |= {"argv": argv, "warm": warm, "env": dict(how["env"]), "place": asdict(place) if place else None}
+        how |= {"argv": argv, "warm": warm, "env": dict(how["env"])}
         log = f"{self._job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
         how |= {"task": self._task, "cwd": self._job.cwd, "log": log}
         self._hub.spawn(self._listener, node, SpawnWorker(worker=worker, **how))

@@ -43,9 +43,9 @@ SHARE: Final = (
 )
 _GROUP: Final = "use init_process_group, DistributedDataParallel and DistributedSampler: ranks are in the environment"
 TOGETHER: Final = {  # what exchanges the gradients and divides the data, by the caller of the optimizer
-    "transformers": "call bftrain_elastic.huggingface.run_trainer(trainer) instead of State, run() and trainer.train()",
-    "lightning": "call bftrain_elastic.lightning.run_trainer(trainer, model, ...) instead of State, run() and fit()",
-    "accelerate": "make the Accelerator in train(): bftrain_elastic.accelerate.group_accelerator(state)",
+    "transformers": "give the Trainer an ElasticCallback of bftrain_elastic.huggingface, and use --launcher process",
+    "lightning": "give the Trainer an ElasticCallback of bftrain_elastic.lightning, and use --launcher process",
+    "accelerate": "make the Accelerator in train(state), and use --launcher process",
     "horovod": "use hvd.DistributedOptimizer(optimizer, named_parameters=...), and part hvd.rank() of each batch",
     "process": _GROUP,
     "torchrun": _GROUP,

@@ -1,21 +1,72 @@
 """Messages between the manager and the agent of a node, and between an agent and its prefork server.
 
-Messages of a user's script are carried inside as JSON objects, validated by ``messages.checked``.
+Messages of a user's script are carried inside as JSON objects, validated by ``worker_messages.from_worker``.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from bftrain_elastic.wire.messages import Environment, Message, Messages, MessageTable, Texts, TypedMessage
+from bftrain_elastic.wire.messages import Environment, Message, Texts, WireMessage, by_type
+from bftrain_elastic.wire.worker_messages import StepReport, WorkerReady
 
 # Rises with incompatible changes, such as another meaning of a field; 0: not stated
 VERSION: Final = 1
 
+# -- in several messages
+
+
+class GroupPlace(WireMessage, name="place"):
+    """The place of a worker in its group; the agent reports it to a later manager."""
+
+    generation: int = 0  # 0: in no group
+    rank: int = 0
+    workers: int = 0
+
+
+class WorkerExit(WireMessage, name="exit"):
+    """The end of a worker: its exit code (negative: the signal that killed it) and its last output.
+
+    ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file. ``stopped``:
+    the program said that it ended on request, or its agent killed it; its exit code then means nothing more. ``ago_s``:
+    how long ago it ended, if it ended while there was no manager.
+    """
+
+    code: int
+    tail: str = ""
+    finished: bool = False
+    stopped: bool = False
+    ago_s: float = 0.0
+
+
+class LeftWorker(WireMessage, name="left", kw_only=True):
+    """A worker that outlived its manager, as the agent on its node describes it.
+
+    ``step`` is the last one that it mentioned, ``go`` the place in the group that it was ordered to form last,
+    ``ready`` its message when it left that group, or started. ``done``: it said so. ``report`` is the last step that
+    it reported. ``exit`` is set if the worker has ended.
+    """
+
+    worker: str
+    task: str = ""
+    slot: int
+    step: int
+    go: GroupPlace | None = None
+    ready: WorkerReady | None = None
+    done: bool = False
+    report: StepReport | None = None
+    exit: WorkerExit | None = None
+
+    @property
+    def place(self) -> GroupPlace:
+        """Its place in its last group."""
+        return self.go or GroupPlace()
+
+
 # -- from the manager to an agent
 
 
-class Welcome(TypedMessage, name="welcome"):
+class Welcome(WireMessage, name="welcome"):
     """The agent is registered; ``epoch`` counts the starts of the manager.
 
     ``keep_s`` is how long workers run on without it; None: for as long as the agent has patience. With ``silence_s``
@@ -34,17 +85,17 @@ def of_later_version(node: str, version: int) -> str:
     return f"{what}: let both have the same version of bftrain"
 
 
-class Goodbye(TypedMessage, name="bye"):
+class Goodbye(WireMessage, name="bye"):
     """The manager ends, and the agent must end too."""
 
 
-class AgentRefused(TypedMessage, name="refused"):
+class AgentRefused(WireMessage, name="refused"):
     """Another agent is on the node: this one must end."""
 
     reason: str
 
 
-class SpawnWorker(TypedMessage, name="spawn", kw_only=True):
+class SpawnWorker(WireMessage, name="spawn", kw_only=True):
     """Start a worker; the agent passes it to a prefork server with the whole environment.
 
     A ``warm`` worker is a script that a fork of a process with torch runs, another one any command. ``place`` is its
@@ -62,50 +113,50 @@ class SpawnWorker(TypedMessage, name="spawn", kw_only=True):
     warm: bool = False
     want_port: bool = False
     all_gpus: bool = False
-    place: Message | None = None
+    place: GroupPlace | None = None
     finish_code: int | None = None
     finish_file: str = ""
 
 
-class ExpectScripts(TypedMessage, name="expect_scripts"):
+class ExpectScripts(WireMessage, name="expect_scripts"):
     """Import what scripts need: a task may soon start one here."""
 
 
-class MessageToWorker(TypedMessage, name="message"):
+class MessageToWorker(WireMessage, name="message"):
     """A message that the agent passes to a worker."""
 
     worker: str
     message: Message
 
 
-class StopWorker(TypedMessage, name="stop"):
+class StopWorker(WireMessage, name="stop"):
     """Send a worker SIGTERM, and SIGKILL after ``grace_s`` seconds; 0: SIGKILL at once."""
 
     worker: str
     grace_s: float = 0.0
 
 
-class InspectWorker(TypedMessage, name="inspect"):
+class InspectWorker(WireMessage, name="inspect"):
     """Request a dump of a worker's stacks into its log, and the state of its process."""
 
     worker: str
 
 
-class ForgetWorkers(TypedMessage, name="forget"):
+class ForgetWorkers(WireMessage, name="forget"):
     """Forget how one worker of a task ended, or all of them."""
 
     task: str
     worker: str = ""
 
 
-class ClearNode(TypedMessage, name="clear"):
+class ClearNode(WireMessage, name="clear"):
     """Kill all workers on the node."""
 
 
 # -- from an agent to the manager
 
 
-class RegisterAgent(TypedMessage, name="register", kw_only=True):
+class RegisterAgent(WireMessage, name="register", kw_only=True):
     """The first message of an agent, with the workers that run or ended without a manager.
 
     ``instance`` is unique, so that a manager can distinguish two agents on one node.
@@ -118,46 +169,46 @@ class RegisterAgent(TypedMessage, name="register", kw_only=True):
     instance: str = ""
     epoch: int = 0
     version: int = 0
-    workers: Messages = ()
-    ended: Messages = ()
+    workers: tuple[LeftWorker, ...] = ()
+    ended: tuple[LeftWorker, ...] = ()
 
 
-class Alive(TypedMessage, name="alive"):
+class Alive(WireMessage, name="alive"):
     """A sign of life: from the manager each second, from an agent that sent nothing else for three."""
 
 
-class AgentWarm(TypedMessage, name="warm"):
+class AgentWarm(WireMessage, name="warm"):
     """The prefork server for scripts has imported its modules."""
 
 
-class PreemptionNotice(TypedMessage, name="notice"):
+class PreemptionNotice(WireMessage, name="notice"):
     """The scheduler takes the node in ``grace_s`` seconds."""
 
     grace_s: float
 
 
-class AgentLeaving(TypedMessage, name="leaving"):
+class AgentLeaving(WireMessage, name="leaving"):
     """The agent ends; killing its workers took ``after_s`` seconds."""
 
     reason: str
     after_s: float = 0.0
 
 
-class MessageFromWorker(TypedMessage, name="worker_message"):
+class MessageFromWorker(WireMessage, name="worker_message"):
     """A message of a worker that the agent passes on."""
 
     worker: str
     message: Message
 
 
-class InvalidWorkerMessage(TypedMessage, name="invalid_message"):
+class InvalidWorkerMessage(WireMessage, name="invalid_message"):
     """A worker sent a malformed message; ``text`` says what is wrong."""
 
     worker: str
     text: str
 
 
-class WorkerSpawned(TypedMessage, name="spawned"):
+class WorkerSpawned(WireMessage, name="spawned"):
     """A worker was started; ``port`` is the port that was found for it, or 0."""
 
     worker: str
@@ -165,14 +216,14 @@ class WorkerSpawned(TypedMessage, name="spawned"):
     port: int
 
 
-class WorkerInspected(TypedMessage, name="inspected"):
+class WorkerInspected(WireMessage, name="inspected"):
     """The state of a worker's process as Linux names it; "" if there is none."""
 
     worker: str
     state: str
 
 
-class WorkerExited(TypedMessage, name="exited"):
+class WorkerExited(WireMessage, name="exited"):
     """A worker ended: its exit code, its last output, and its own last message."""
 
     worker: str
@@ -185,14 +236,14 @@ class WorkerExited(TypedMessage, name="exited"):
 # -- from an agent to a prefork server
 
 
-class SignalProcess(TypedMessage, name="signal"):
+class SignalProcess(WireMessage, name="signal"):
     """Send a signal to a worker."""
 
     pid: int
     signal: int
 
 
-class InspectProcess(TypedMessage, name="inspect"):
+class InspectProcess(WireMessage, name="inspect"):
     """Request a dump of a warm worker's stacks into its log."""
 
     pid: int
@@ -201,20 +252,20 @@ class InspectProcess(TypedMessage, name="inspect"):
 # -- from a prefork server to its agent
 
 
-class PreforkWarm(TypedMessage, name="warm"):
+class PreforkWarm(WireMessage, name="warm"):
     """All modules are imported except those that are ``missing``; workers can be started."""
 
     missing: Texts = ()
 
 
-class ProcessStarted(TypedMessage, name="started"):
+class ProcessStarted(WireMessage, name="started"):
     """A worker was forked."""
 
     worker: str
     pid: int
 
 
-class ProcessEnded(TypedMessage, name="ended"):
+class ProcessEnded(WireMessage, name="ended"):
     """A worker ended; ``asked_to_end``: it ran when it received SIGTERM."""
 
     worker: str
@@ -222,13 +273,13 @@ class ProcessEnded(TypedMessage, name="ended"):
     asked_to_end: bool = False
 
 
-class SignalNotice(TypedMessage, name="notice"):
+class SignalNotice(WireMessage, name="notice"):
     """A scheduler sent a signal to all processes of the node."""
 
     signal: str
 
 
-FROM_MANAGER: Final = MessageTable(
+FROM_MANAGER: Final = by_type(
     Welcome,
     Goodbye,
     AgentRefused,
@@ -241,7 +292,7 @@ FROM_MANAGER: Final = MessageTable(
     ForgetWorkers,
     ClearNode,
 )
-FROM_AGENT: Final = MessageTable(
+FROM_AGENT: Final = by_type(
     RegisterAgent,
     Alive,
     AgentWarm,
@@ -253,5 +304,5 @@ FROM_AGENT: Final = MessageTable(
     WorkerInspected,
     WorkerExited,
 )
-TO_PREFORK: Final = MessageTable(SpawnWorker, SignalProcess, InspectProcess, Alive)
-FROM_PREFORK: Final = MessageTable(PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice)
+TO_PREFORK: Final = by_type(SpawnWorker, SignalProcess, InspectProcess, Alive)
+FROM_PREFORK: Final = by_type(PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice)

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, decode, encode
+from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, decode, encode, read_message
+from bftrain_elastic.wire.worker_messages import TO_WORKER, AbortGroup, AskPosition, GatherMembers, WorkerPosition
 
 SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
 WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
@@ -59,14 +60,14 @@ class AgentChannel:
         except OSError:
             self._socket.close()
             raise
-        self._arrived: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[WireMessage | None] = queue.SimpleQueue()
         self.gather = 0
         self.leaving: frozenset[int] = frozenset()
         self.on_abort: Callable[[], None] = lambda: None  # nothing: there is no group
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
         self._thread = threading.get_ident()
         self._unsent: dict[str, bytes] = {}  # of each kind the last for which there was no room
-        self.send({"type": "hello", "worker": worker})
+        self._send_all({"type": "hello", "worker": worker})
         self._reader: threading.Thread | None = None
 
     @classmethod
@@ -80,14 +81,17 @@ class AgentChannel:
         self._reader = threading.Thread(target=self._read, name="bftrain-channel", daemon=True)
         self._reader.start()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: WireMessage) -> None:
         """Send a message; blocks until it can be sent."""
         self._send_unsent(0)
+        self._send_all(message.to_dict())
+
+    def _send_all(self, message: Message) -> None:
         self._socket.sendall(encode(message, limit=PACKET_LIMIT))
 
-    def mention(self, kind: str, text: bytes) -> None:
-        """Send an encoded message without blocking. If there is no room, the last of its kind is sent later."""
-        self._unsent[kind] = text
+    def mention(self, message: WireMessage) -> None:
+        """Send a message without blocking. If there is no room, the last of its kind is sent later."""
+        self._unsent[message.type] = encode(message.to_dict())
         self._send_unsent(socket.MSG_DONTWAIT)
 
     def _send_unsent(self, flags: int) -> None:
@@ -100,7 +104,7 @@ class AgentChannel:
                     self._unsent.setdefault(kind, text)
                     return
 
-    def next(self, timeout_s: float | None = None) -> Message | None:
+    def next(self, timeout_s: float | None = None) -> WireMessage | None:
         """Wait for the next message other than ``gather``; ``None`` if the agent is gone, or the time is up."""
         try:
             return self._arrived.get(timeout=timeout_s)
@@ -118,19 +122,19 @@ class AgentChannel:
     def _read(self) -> None:
         try:
             while packet := self._socket.recv(PACKET_LIMIT):
-                message = decode(packet)
-                if message.get("type") == "gather":
-                    self.leaving = frozenset(message.get("leaving", ()))  # first: the generation makes it count
-                    self.gather = max(self.gather, int(message["generation"]))
-                elif message.get("type") == "abort":
-                    self.on_abort()
-                elif message.get("type") == "position":
-                    place, commits = self.position()
-                    self.send(
-                        {"type": "position", "place": place, "line": script_line(self._thread), "commits": commits}
-                    )
-                else:
-                    self._arrived.put(message)
+                match message := read_message(TO_WORKER, decode(packet)):
+                    case GatherMembers(generation=generation, leaving=leaving):
+                        self.leaving = frozenset(leaving)  # first: the generation makes it count
+                        self.gather = max(self.gather, generation)
+                    case AbortGroup():
+                        self.on_abort()
+                    case AskPosition():
+                        place, commits = self.position()
+                        self.send(WorkerPosition(place, script_line(self._thread), commits))
+                    case None:  # a later version's
+                        pass
+                    case _:
+                        self._arrived.put(message)
         except OSError:
             pass
         finally:  # also after an error in what a message asks for: a worker must not wait for orders that never come

@@ -80,10 +80,14 @@ class HorovodGroup:
         """Return the largest of each number over all members."""
         return self._largest(numbers, "int64", "bftrain.largest.int64")
 
-    def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
-        """Return the smallest and the largest of each number over all members."""
-        found = self._largest([*numbers, *(-number for number in numbers)], "float64", "bftrain.spread")
-        return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
+    def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers of each member."""
+        import horovod.torch as hvd
+        import torch
+
+        row = torch.tensor([numbers], dtype=torch.float64)
+        found: list[list[float]] = hvd.allgather(row, name="bftrain.gathered").tolist()
+        return found
 
     def _largest(self, numbers: Sequence[float], dtype: str, name: str) -> list[Any]:
         import horovod.torch as hvd

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.network_interfaces import interface_of
+from bftrain_elastic.wire.worker_messages import FormGroup, GroupConfirmed, GroupJoined, TrainingDone
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horovod, environment
@@ -86,7 +86,7 @@ class _HorovodTraining(RegroupedTraining):
 
     def run(self) -> Any:  # noqa: ANN401 - the result of the script's function
         folder, state = os.environ.get(FOLDER), self._horovod_state
-        self._own.folder = Path(folder) if folder else None
+        self._own.saver.folder = Path(folder) if folder else None
         self._keep, state.save = state.save, self._save
         state.check_host_updates = self._check
         if type(state).commit.__module__.startswith("horovod."):  # a script may have one of its own
@@ -94,20 +94,22 @@ class _HorovodTraining(RegroupedTraining):
         try:
             return self._serve(self._group.abort)
         finally:
-            self._own.place = "after train"
+            self._own.group.activity = "after train"
             self._group.close()
 
     def _reporter(self, place: GroupRank) -> Report:
         return GroupReport(self._channel, self._state, place, averages=False)  # a script may commit in its own way
 
-    def _meeting_point(self) -> list[Any]:
-        return [self._group.meeting.host, self._group.meeting.port]
+    def _meeting_point(self) -> tuple[str, int]:
+        return self._group.meeting.host, self._group.meeting.port
 
     def _restore_after_error(self, error: BaseException, _place: GroupRank) -> str | None:
         from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
         if isinstance(error, HostsUpdatedInterrupt):
-            if self._own.commit_step != self._own.step:  # between commits; Horovod would forget what was done since
+            if (
+                self._own.progress.commit_step != self._own.progress.step
+            ):  # between commits; Horovod would forget what was done since
                 self._keep_step()
             return ""
         if isinstance(error, HorovodInternalError):
@@ -121,33 +123,33 @@ class _HorovodTraining(RegroupedTraining):
         if self._holds_state:
             self._horovod_state.restore()
             self._copy_values()
-            self._own.step, self._own.samples = self._own.commit_step, self._commit_samples
+            self._own.progress.step, self._own.progress.samples = self._own.progress.commit_step, self._commit_samples
         return reason
 
     def _leave_group(self, *, broken: bool) -> None:  # noqa: ARG002 - abort() has cut the connections of a broken one
         self._group.leave()
 
-    def _join(self, place: GroupRank, order: Message) -> None:
+    def _join(self, place: GroupRank, order: FormGroup) -> None:
         self._own.group.place = place
-        self._group.form(place, order["store"], self._rescue)
+        self._group.form(place, order.store, self._rescue)
         if place.rank == 0:
-            self._channel.send({"type": "joined", "generation": place.generation})
+            self._channel.send(GroupJoined(place.generation))
         self._horovod_state.on_reset()
         tidy(self._state)
         if not self._holds_state and place.rank == 0:
             self._read()
         if place.workers > 1:
-            step = self._group.largest(self._own.step)  # rank 0 has got furthest
-            if order["sync"]:
+            step = self._group.largest(self._own.progress.step)  # rank 0 has got furthest
+            if order.sync:
                 self._horovod_state.sync()
-                self._own.step, self._own.lineage = step, self._group.largest(self._own.lineage)
-                self._own.samples = self._group.largest(self._own.samples)
+                self._own.progress.step, self._own.saver.lineage = step, self._group.largest(self._own.saver.lineage)
+                self._own.progress.samples = self._group.largest(self._own.progress.samples)
                 self._keep_step()
             self._holds_state = True
         self._put_parts()
         mark_large_values(self._state)
         if place.rank == 0:
-            self._channel.send({"type": "confirmed", "generation": place.generation, "step": self._own.step})
+            self._channel.send(GroupConfirmed(place.generation, self._own.progress.step))
             save_if_only_here(self._state)
 
     def _finish(self, place: GroupRank) -> None:
@@ -158,22 +160,24 @@ class _HorovodTraining(RegroupedTraining):
             self._write()
         with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():  # others go on if rank 0 is dead
             self._group.largest(0)
-        self._channel.send({"type": "done", "step": self._own.step})
+        self._channel.send(TrainingDone(self._own.progress.step))
         with suppress(HorovodInternalError):
             self._group.largest(0)
 
     def _commit(self) -> None:
         """Implement ``state.commit()``: all receive the values of rank 0 before they keep a copy."""
         own = self._own
-        own.place = "commit"
-        own.commits += 1
+        own.group.activity = "commit"
+        own.group.commits += 1
         self._count_step()
         largest, reports = self._channel.gather, False
         if own.group.place.workers > 1:
             self._put_parts()
             found = agree(self._state, largest, self._group.largest_each)
             if found.large_due or found.differ:
-                self._take_values_of_first({*found.compared.names, *(own.large.names if found.large_due else ())})
+                self._take_values_of_first(
+                    {*found.compared.names, *(own.copies.large.names if found.large_due else ())}
+                )
             largest, reports = found.asked, found.reports
         self._keep_step()
         if reports:
@@ -181,10 +185,10 @@ class _HorovodTraining(RegroupedTraining):
             if own.group.place.rank == 0:
                 report_in_memory(own)
         handlers = self._horovod_state._handlers.values()  # noqa: SLF001 - there is no public way
-        compare_replicas(own, [one.value for one in handlers], self._group.spread)
+        compare_replicas(own, [one.value for one in handlers], self._group.gathered)
         self._write_if_due()
         self._leave_if_asked(largest)
-        own.place = "script"
+        own.group.activity = "script"
 
     def _save(self) -> None:
         self._count_step()
@@ -196,13 +200,15 @@ class _HorovodTraining(RegroupedTraining):
         self._leave_if_asked(self._group.largest(self._channel.gather))
 
     def _count_step(self) -> None:
-        if self._own.step == self._own.commit_step:  # a script that does not report still gets further
-            self._own.step += 1
+        if (
+            self._own.progress.step == self._own.progress.commit_step
+        ):  # a script that does not report still gets further
+            self._own.progress.step += 1
 
     def _keep_step(self) -> None:
         self._keep()
         self._copy_values()
-        self._own.commit_step, self._commit_samples = self._own.step, self._own.samples
+        self._own.progress.commit_step, self._commit_samples = self._own.progress.step, self._own.progress.samples
 
     def _copy_values(self) -> None:
         """Copy the values that Horovod saves by reference: what a broken step wrote to them would stay there."""
@@ -220,9 +226,11 @@ class _HorovodTraining(RegroupedTraining):
 
         own, state = self._own, self._horovod_state
         values = {name: getattr(state, name) for name in state._saved_state if _paper(name) in names}  # noqa: SLF001 - Horovod's names of what is kept as it is
-        found = hvd.broadcast_object((own.step, own.samples, values), root_rank=0, name="bftrain.values")
+        found = hvd.broadcast_object(
+            (own.progress.step, own.progress.samples, values), root_rank=0, name="bftrain.values"
+        )
         if own.group.place.rank:
-            own.step, own.samples, values = found
+            own.progress.step, own.progress.samples, values = found
             for name, value in values.items():
                 setattr(state, name, value)
             self._put_parts()
@@ -239,8 +247,12 @@ class _HorovodTraining(RegroupedTraining):
 
     def _rescue(self) -> None:
         """Write the state of the last commit to the folder, unless a newer one is there."""
-        folder = self._own.folder
-        if folder is not None and self._holds_state and (checkpoint_file.step_of(folder) or 0) < self._own.step:
+        folder = self._own.saver.folder
+        if (
+            folder is not None
+            and self._holds_state
+            and (checkpoint_file.step_of(folder) or 0) < self._own.progress.step
+        ):
             self._write()
 
     def _read(self) -> None:

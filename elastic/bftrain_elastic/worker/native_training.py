@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.worker_messages import FormGroup, GroupConfirmed, GroupJoined, TrainingDone
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.process_groups import (
     FORMING,
@@ -50,13 +50,13 @@ class NativeTraining(RegroupedTraining):
         survive_peers()
         warm_up()
         self._store = GroupStore(address)
-        self._own.asked = lambda: self._channel.gather
-        self._own.leaving = lambda: self._channel.leaving
-        self._own.keeps_alone = grace_s() > 0
-        self._own.describe = lambda tree: describe(self._store.store, tree)
+        self._own.group.asked = lambda: self._channel.gather
+        self._own.group.leaving = lambda: self._channel.leaving
+        self._own.copies.alone = grace_s() > 0
+        self._own.saver.describe = lambda tree: describe(self._store.store, tree)
         prepare(self._state, os.environ.get(PEER, ""))
         self._serve(self._abort)
-        self._own.place = "after train"
+        self._own.group.activity = "after train"
 
     def _abort(self) -> None:
         """Cut the connections to the others; called by the channel's thread when one of them is dead.
@@ -66,9 +66,9 @@ class NativeTraining(RegroupedTraining):
         """
         generation = self._training
         self._own.group.abort()
-        if self._own.place == LOADING:  # it waits for a file, and will see later that the others are gone
+        if self._own.group.activity == LOADING:  # it waits for a file, and will see later that the others are gone
             return
-        deadline = time.monotonic() + max(_STUCK_S, _STUCK_STEPS * self._own.pace_s)
+        deadline = time.monotonic() + max(_STUCK_S, _STUCK_STEPS * self._own.group.pace_s)
         while self._training == generation != NOTHING and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._training == generation != NOTHING:
@@ -76,77 +76,77 @@ class NativeTraining(RegroupedTraining):
                 rescue(self._state)
             os._exit(os.EX_TEMPFAIL)
 
-    def _meeting_point(self) -> list[Any]:
-        return [self._store.host, self._store.port]
+    def _meeting_point(self) -> tuple[str, int]:
+        return self._store.host, self._store.port
 
     def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
         own = self._own
         if isinstance(error, RegroupSignal):
             return ""
         lost_others = place.workers > 1 and isinstance(error, RuntimeError) and lost(error)
-        has_copy = own.copy is not None and self._holds_state
+        has_copy = own.copies.last is not None and self._holds_state
         if not isinstance(error, Exception) or not (lost_others or (has_copy and is_caused_by_notice(error))):
             return None
         # Without a step a copy was being made, and the state is as committed; so it is while a group forms
-        as_committed = own.copy_step == NO_STEP or (own.place == FORMING_GROUP and not (own.mixed or own.shards))
-        if own.copy is not None and self._holds_state and not as_committed:
-            restore(self._state, own.copy)
+        as_committed = own.copies.step == NO_STEP or (
+            own.group.activity == FORMING_GROUP and not (own.copies.mixed or own.shards)
+        )
+        if own.copies.last is not None and self._holds_state and not as_committed:
+            restore(self._state, own.copies.last)
         return reason_left(error, lost_others=lost_others)
 
     def _leave_group(self, *, broken: bool) -> None:
         leave_group(self._state, broken=broken)
 
-    def _join(self, place: GroupRank, order: Message) -> None:
+    def _join(self, place: GroupRank, order: FormGroup) -> None:
         group = self._own.group
         store = self._store.store
         if place.rank:
             import torch.distributed as dist
 
-            host, port = order["store"]
-            store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=FORMING)
+            store = dist.TCPStore(*order.store, is_master=False, wait_for_workers=False, timeout=FORMING)
         group.join(place, store)
         group.settle()  # the following takes time in proportion to the size of the state
         if place.rank == 0:
-            self._channel.send({"type": "joined", "generation": place.generation})
+            self._channel.send(GroupJoined(place.generation))
         tidy(self._state)
-        sizes: Message = {}
+        size = 0
         if self._own.shards is not None:
             self._own.shards.regroup(self._state, holds=self._holds_state)
             self._holds_state = True
             group.largest(0)
         else:
-            sizes = self._agree(place, sync=order["sync"])
+            size = self._agree(place, sync=order.sync)
         mark_large_values(self._state)
         if place.rank == 0:
-            step = {"generation": place.generation, "step": self._own.step}
-            self._channel.send({"type": "confirmed", **step, **sizes})
-            if place.size > 1 and self._own.shards is None and self._own.copy_step == self._own.step:
+            self._channel.send(GroupConfirmed(place.generation, self._own.progress.step, size))
+            if place.size > 1 and self._own.shards is None and self._own.copies.step == self._own.progress.step:
                 report_in_memory(self._own)
             save_if_only_here(self._state)
 
-    def _agree(self, place: GroupRank, *, sync: bool) -> Message:
+    def _agree(self, place: GroupRank, *, sync: bool) -> int:
         """Synchronize the state of all members, and copy it; return its size in bytes."""
         if not self._holds_state and place.rank == 0:
             self._load()
-        self._own.place = FORMING_GROUP
+        self._own.group.activity = FORMING_GROUP
         if place.workers > 1:
             if sync:
                 self._spread()
             keep_unless_recent(self._state)
             self._own.group.largest(0)  # all are through
-        elif self._own.keeps_alone:
+        elif self._own.copies.alone:
             keep_unless_recent(self._state)
-        return {"state_bytes": size_of(capture(self._state))}
+        return size_of(capture(self._state))
 
     def _load(self) -> None:
-        self._own.place = LOADING
-        if not load(self._state) and self._own.mixed:
+        self._own.group.activity = LOADING
+        if not load(self._state) and self._own.copies.mixed:
             raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's own first state
         self._holds_state = True
 
     def _spread(self) -> None:
         """Send the state to the members that lack it."""
-        step = self._own.step if self._holds_state else NOTHING
+        step = self._own.progress.step if self._holds_state else NOTHING
         sources = self._own.group.same_as_first([step, compared_values(self._state).digest()])
         share_state(self._state, sources, fresh=not self._holds_state)
         self._holds_state = True
@@ -159,7 +159,7 @@ class NativeTraining(RegroupedTraining):
         """
         progress_report.flush()
         end_together(self._state)
-        self._channel.send({"type": "done", "step": self._own.step})
+        self._channel.send(TrainingDone(self._own.progress.step))
         with suppress(RuntimeError):
             self._own.group.largest(0)
         leave_group(self._state)

@@ -22,7 +22,15 @@ TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own def
 LEAST: Final = -(2**63)  # of the numbers that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
-_LOST: Final = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "process group", "broken pipe")
+_LOST: Final = (
+    "gloo",
+    "nccl",
+    "connection closed by peer",
+    "connection reset by peer",
+    "process group",
+    "broken pipe",
+    "operation timed out",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +188,19 @@ class ProcessGroup:
 
     def largest_each(self, numbers: Sequence[int]) -> Sequence[int]:
         """Return the largest of each number over all members; all must pass equally many."""
-        return numbers if self.place.workers == 1 else self._largest(numbers, "int64")
+        return numbers if self.place.workers == 1 else self._reduced(numbers, "int64", "MAX")
 
-    def spread(self, numbers: Sequence[float]) -> list[tuple[float, float]]:
-        """Return the smallest and the largest of each number over all members; all must pass equally many."""
-        found = self._largest([*numbers, *(-number for number in numbers)], "float64")
-        return [(-low, high) for high, low in zip(found[: len(numbers)], found[len(numbers) :], strict=True)]
+    def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers of each member; all must pass equally many."""
+        count, place = len(numbers), self.place
+        rows = [0.0] * (count * place.workers)
+        rows[place.rank * count : (place.rank + 1) * count] = numbers
+        rows = self.sums(rows)
+        return [rows[start : start + count] for start in range(0, len(rows), count)]
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
         """Return the sum of each number over all members."""
         return self._reduced(numbers, "float64", "SUM")
-
-    def _largest(self, numbers: Sequence[float], dtype: str) -> list[Any]:
-        return self._reduced(numbers, dtype, "MAX")
 
     def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
         import torch

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
 from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.worker_messages import StepReport, WorkFinished
 from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
 
 if TYPE_CHECKING:
@@ -113,13 +114,13 @@ class GroupReport:
         """Count a step, and report it now or at the next commit."""
         self.flush()
         own, number = self._own, _number(loss)
-        restarted = step is not None and step < own.counted
-        own.counted = own.counted if step is None else step
+        restarted = step is not None and step < own.progress.counted
+        own.progress.counted = own.progress.counted if step is None else step
         # A script may count something else, such as epochs: what is counted here never goes back
-        own.step = own.step + 1 if step is None else max(own.step + 1, step)
-        own.samples += int(samples)
-        sums = {"total": own.samples, "since": own.samples_since, "restarted": restarted}
-        line = {"type": "report", **_line(own.step, self._place.size, samples, number), **sums}
+        own.progress.step = own.progress.step + 1 if step is None else max(own.progress.step + 1, step)
+        own.progress.samples += int(samples)
+        sums = {"total": own.progress.samples, "since": own.progress.samples_since, "restarted": restarted}
+        line = {**_line(own.progress.step, self._place.size, samples, number), **sums}
         line |= _noise_field(noise_scale)
         if not self._averages:
             self._send(line)
@@ -144,7 +145,7 @@ class GroupReport:
 
     def _send(self, line: Message) -> None:
         if self._place.rank == 0:
-            self._channel.mention("report", json.dumps(line).encode())
+            self._channel.mention(StepReport(**line))
 
 
 def average(sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
@@ -181,9 +182,9 @@ def _counting(channel: AgentChannel, size: int) -> Report:
             since = 0 if step is None else step - 1
         steps = steps + 1 if step is None else step
         total += int(samples)
-        line = {"type": "report", **_line(steps, size, samples, _number(loss)), "total": total, "since": since}
+        line = {**_line(steps, size, samples, _number(loss)), "total": total, "since": since}
         line |= _noise_field(noise_scale)
-        channel.mention("report", json.dumps(line).encode())
+        channel.mention(StepReport(**line))
 
     return write
 
@@ -229,7 +230,7 @@ def finish() -> None:
     try:
         channel = AgentChannel.from_environment()
         if channel is not None:
-            channel.send({"type": "finished"})
+            channel.send(WorkFinished())
             channel.close()
     except OSError as error:
         warnings.warn(f"the end of the work could not be reported: {error}", RuntimeWarning, stacklevel=2)

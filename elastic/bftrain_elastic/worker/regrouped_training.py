@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, ElasticError
-from bftrain_elastic.wire.messages import Message, encode
+from bftrain_elastic.wire.worker_messages import FormGroup, LeaveTask, StateNotOnDisk, WorkerReady
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.batch_shares import BATCH
@@ -42,35 +42,35 @@ class RegroupedTraining:
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
         """Follow the agent's orders until the training is over; another thread calls ``abort`` if a member is dead."""
-        self._own.report = report_sender(self._channel)
+        self._own.progress.report = self._channel.mention
         self._channel.on_abort = abort
-        self._channel.position = lambda: (self._own.place, self._own.commits)
+        self._channel.position = lambda: (self._own.group.activity, self._own.group.commits)
         self._channel.listen()
         with on_sigterm(go_on):
             self._say_ready(0, "")
             while (order := self._channel.next()) is not None:
-                if order.get("type") == "leave":
-                    if order.get("save"):
-                        save_or_end(self._own, self._write, float(order.get("grace_s", 0.0)))
+                if isinstance(order, LeaveTask):
+                    if order.save:
+                        save_or_end(self._own, self._write, order.grace_s)
                     raise SystemExit(0)  # what comes after ``run`` in the script is for those who finish
-                if order.get("type") == "go":
+                if isinstance(order, FormGroup):
                     over, result = self._in_group(order)
                     if over:
                         return result
             raise SystemExit("bftrain: the agent is gone")
 
-    def _in_group(self, order: Message) -> tuple[bool, Any]:
+    def _in_group(self, order: FormGroup) -> tuple[bool, Any]:
         """Train in one group; return whether the training is over, and its result."""
-        place = GroupRank(order["generation"], order["rank"], order["workers"], order["size"])
-        os.environ[BATCH] = str(order.get("batch", 0))
+        place = GroupRank(order.generation, order.rank, order.workers, order.size)
+        os.environ[BATCH] = str(order.batch)
         self._training = place.generation
-        self._own.place, self._own.commits = FORMING_GROUP, 0
+        self._own.group.activity, self._own.group.commits = FORMING_GROUP, 0
         try:
             self._join(place, order)
             progress_report.use(self._reporter(place))
-            self._own.place = "script"
+            self._own.group.activity = "script"
             result = self._train()
-            self._own.place = "the end of train"
+            self._own.group.activity = "the end of train"
             self._finish(place)
         except BaseException as error:
             self._training = NOTHING
@@ -80,25 +80,24 @@ class RegroupedTraining:
         else:
             self._training = NOTHING
             return True, result
-        self._own.place = "between two groups"
+        self._own.group.activity = "between two groups"
         self._leave_group(broken=bool(reason))
         self._say_ready(place.generation, reason)
         return False, None
 
     def _say_ready(self, generation: int, reason: str) -> None:
         report_on_disk(self._own)
-        step = self._own.step if self._holds_state else NOTHING
-        ready = {"type": "ready", "step": step, "generation": generation}
-        self._channel.send({**ready, "store": self._meeting_point(), "reason": reason})
+        step = self._own.progress.step if self._holds_state else NOTHING
+        self._channel.send(WorkerReady(step, generation, self._meeting_point(), reason))
 
     def _reporter(self, place: GroupRank) -> progress_report.Report:
         return progress_report.GroupReport(self._channel, self._state, place)
 
-    def _meeting_point(self) -> list[Any]:
+    def _meeting_point(self) -> tuple[str, int]:
         """Return the address of this worker's store, if it leads the next group."""
         raise NotImplementedError
 
-    def _join(self, place: GroupRank, order: Message) -> None:
+    def _join(self, place: GroupRank, order: FormGroup) -> None:
         """Form the group and make sure that all members hold the same state."""
         raise NotImplementedError
 
@@ -115,11 +114,6 @@ class RegroupedTraining:
 
     def _write(self) -> None:
         save(self._state)
-
-
-def report_sender(channel: AgentChannel) -> Callable[[Message], None]:
-    """Return a function that sends reports of the state to the agent without blocking."""
-    return lambda message: channel.mention(str(message["type"]), encode(message))
 
 
 def is_caused_by_notice(error: Exception) -> bool:
@@ -148,9 +142,9 @@ def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) 
         try:
             return write()
         except (OSError, BadCommit) as error:
-            own.report({"type": "not_on_disk", "step": own.step, "reason": str(error)[:REASON_LETTERS]})
+            own.progress.report(StateNotOnDisk(own.progress.step, str(error)[:REASON_LETTERS]))
             if time.monotonic() + _LEAVING_AGAIN_S > deadline:
-                sys.stderr.write(f"bftrain: the state of step {own.step} is not on disk: {error}\n")
+                sys.stderr.write(f"bftrain: the state of step {own.progress.step} is not on disk: {error}\n")
                 raise SystemExit(NOT_SAVED) from error
         time.sleep(_LEAVING_AGAIN_S)
 

@@ -1,8 +1,7 @@
 """Replicas: whether all members of a group train the same model. A state compares them at some of its commits.
 
-Each member projects a sample of each parameter, optimizer state and learning rate onto one number. Replicas whose
-gradients were not exchanged, or that began with other weights, differ in all elements of a tensor, so a sample is
-enough; its offset changes from one comparison to the next, so that in time all elements are compared.
+Each member projects a sample of each parameter onto one number. Replicas whose gradients were not exchanged, or that
+began with other weights, differ in all elements of a tensor, so a sample is enough.
 """
 
 from __future__ import annotations
@@ -13,89 +12,59 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadScript
+from bftrain_elastic.wire.worker_messages import ReplicasDiffer
 from bftrain_elastic.worker.state_values import StateInternals
 
 _EVERY: Final = 500  # commits between two comparisons, once a group is as old; before that at 2, 4, 8, ... commits
-_SAMPLE: Final = 4096  # elements of a tensor that are compared at a time
+_SAMPLE: Final = 4096  # elements of a tensor that are compared
 _ROUNDINGS: Final = 8.0  # different CPUs may round differently: tolerance in roundings, times the root of the commits
-_LARGEST_TOLERANCE: Final = 1e-3  # relative
-
-Spread = Callable[[Sequence[float]], list[tuple[float, float]]]
-Tensor = Any  # torch is imported only where a script uses it
+_LARGEST_TOLERANCE: Final = 1e-3  # relative, for each tensor
 
 
-def comparison_is_due(commits: int) -> bool:
-    """Return whether replicas are to be compared at this commit of a group."""
-    return commits > 1 and (commits & (commits - 1) == 0 if commits < _EVERY else commits % _EVERY == 0)
+def compare_replicas(
+    own: StateInternals, values: Iterable[Any], gathered: Callable[[Sequence[float]], list[list[float]]]
+) -> None:
+    """Report the first member whose parameters differ from those of rank 0; all members call this at each commit.
 
-
-def compare_replicas(own: StateInternals, values: Iterable[Any], spread: Spread) -> None:
-    """Report a drift if the trained values differ between the members, who all call this at each commit.
-
-    ``spread`` returns the smallest and the largest of each number over all members.
+    ``gathered`` returns the numbers of each member.
     """
-    if own.group.place.workers == 1 or not comparison_is_due(own.commits):
+    commits, place = own.group.commits, own.group.place
+    is_due = commits > 1 and (commits & (commits - 1) == 0 if commits < _EVERY else commits % _EVERY == 0)
+    if place.workers == 1 or not is_due:
         return
-    parameters, states = _trained_tensors(values)
-    layouts = spread([_layout(parameters), _layout(states)])
-    same_parameters, same_states = (low == high for low, high in layouts)
-    # States that a ZeroRedundancyOptimizer divides among the members cannot be compared
-    tensors = [*parameters, *(states if same_states else ())]
-    relative, differs = _difference(tensors, own.commits, spread) if same_parameters else (1.0, True)
-    if differs and own.group.place.rank == 0:
-        own.report({"type": "drift", "step": own.step, "relative": relative})
+    layout, checksum, tolerance = _checksum(values, commits)
+    rows = gathered([layout, checksum])
+    differs = [abs(row[1] - rows[0][1]) > tolerance or row[0] != rows[0][0] for row in rows]
+    if place.rank == 0 and True in differs:
+        own.progress.report(ReplicasDiffer(own.progress.step, differs.index(True)))
 
 
-def _difference(tensors: Sequence[Tensor], commits: int, spread: Spread) -> tuple[float, bool]:
-    """Return the largest difference between members, relative to the size of a tensor, and whether it is too large."""
+def _checksum(values: Iterable[Any], commits: int) -> tuple[float, float, float]:
+    """Return a digest of the parameters' shapes, a checksum of their values, and how far checksums may differ."""
     import torch
 
-    numbers, roundings = list[float](), list[float]()
+    found = [one for value in with_parts(values) for one in _parameters(value) if one.numel()]
+    tensors = list({id(one): one.detach() for one in found}.values())
+    # What is divided among the members cannot be compared
+    tensors = [one for one in tensors if type(one) is torch.Tensor and one.layout == torch.strided and not one.is_meta]
+    checksum, tolerance = 0.0, 0.0
     for tensor in tensors:
-        stride = math.ceil(tensor.numel() / _SAMPLE)
-        offset = (commits // _EVERY + commits.bit_length()) % stride
-        sample = tensor.reshape(-1)[offset::stride].to("cpu", torch.float64).nan_to_num()
-        waves = torch.cos(torch.arange(len(sample), dtype=torch.float64))
-        numbers += [float(sample @ waves), float(sample.norm())]
-        roundings.append(torch.finfo(tensor.dtype).eps if tensor.dtype.is_floating_point else 0.0)
-    pairs = spread(numbers) if numbers else []
-    largest, differs = 0.0, False
-    for (low, high), (_, size), rounding in zip(pairs[::2], pairs[1::2], roundings, strict=True):
-        relative = (high - low) / size if size else 0.0
-        differs |= relative > min(_ROUNDINGS * rounding * math.sqrt(commits), _LARGEST_TOLERANCE)
-        largest = max(largest, min(relative, 1.0))
-    return largest, differs
-
-
-def _trained_tensors(values: Iterable[Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return all parameters, and the states and learning rates of all optimizers, in the same order on all members."""
-    import torch
-
-    parameters, states = list[Tensor](), list[Tensor]()
-    for value in with_parts(values):
-        if callable(getattr(value, "parameters", None)):
-            parameters += value.parameters()
-        for group in getattr(value, "param_groups", ()):
-            parameters += group["params"]
-            states.append(torch.tensor(float(group.get("lr", 0.0)), dtype=torch.float64))
-            for state in (value.state.get(one, {}) for one in group["params"]):
-                states += [state[name] for name in sorted(state) if isinstance(state[name], torch.Tensor)]
-    return _plain(parameters), _plain(states)
-
-
-def _plain(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the tensors that can be compared, each once: dense ones that are whole on this worker."""
-    import torch
-
-    unique = {id(one): one.detach() for one in tensors if one.numel()}.values()
-    plain = [one for one in unique if type(one) is torch.Tensor and one.layout == torch.strided and not one.is_meta]
-    return [torch.view_as_real(one) if one.is_complex() else one for one in plain]
-
-
-def _layout(tensors: Iterable[Tensor]) -> float:
-    """Return a digest of all types and shapes that fits a float exactly."""
+        real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        stride = math.ceil(real.numel() / _SAMPLE)
+        sample = real.reshape(-1)[commits % stride :: stride].to("cpu", torch.float64).nan_to_num()
+        size = float(sample.norm()) or 1.0
+        checksum += float(sample @ torch.cos(torch.arange(len(sample), dtype=torch.float64))) / size + math.log(size)
+        rounding = torch.finfo(real.dtype).eps if real.dtype.is_floating_point else 0.0
+        tolerance += min(_ROUNDINGS * rounding * math.sqrt(commits), _LARGEST_TOLERANCE)
     text = " ".join(f"{one.dtype}{tuple(one.shape)}" for one in tensors)
-    return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little"))
+    return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little")), checksum, tolerance
+
+
+def _parameters(value: Any) -> Iterator[Any]:  # noqa: ANN401 - a model, an optimizer, or any other value
+    if callable(getattr(value, "parameters", None)):
+        yield from value.parameters()
+    for group in getattr(value, "param_groups", ()):
+        yield from group["params"]
 
 
 def with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:

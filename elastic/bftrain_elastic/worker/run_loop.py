@@ -28,7 +28,7 @@ def run(state: State, train: Callable[[State], None]) -> None:
     end a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves.
     """
     folder = os.environ.get(FOLDER)
-    inner(state).folder = Path(folder) if folder else None
+    inner(state).saver.folder = Path(folder) if folder else None
     if folder:
         once(folder)
     if parts := {name: one for name, one in vars(state).items() if isinstance(one, ShardedTraining)}:

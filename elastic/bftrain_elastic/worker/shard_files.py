@@ -54,20 +54,20 @@ class ShardFiles:
         """Return whether it is time to write a version."""
         own = self._own
         now = time.monotonic()
-        return own.folder is not None and self.writing is None and (own.save_soon or now >= own.save_at)
+        return own.saver.folder is not None and self.writing is None and (own.saver.soon or now >= own.saver.due_at)
 
     def begin(self, version: ShardVersion) -> None:
         """Start to write a version, while the training goes on; called by all members."""
         self.writing, self._begun = version, time.monotonic()
-        self._own.save_soon = False
+        self._own.saver.soon = False
         self._job.start(partial(self.write, version))
 
     def write(self, version: ShardVersion) -> None:
         """Write this worker's share of a version."""
-        if self._own.folder is None or self._place.rank not in version.tables.writers:
+        if self._own.saver.folder is None or self._place.rank not in version.tables.writers:
             return
         data = version.packs[0].data
-        path = self._own.folder / self._name(version, self._place.rank)
+        path = self._own.saver.folder / self._name(version, self._place.rank)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a mode of our own
             for start in range(0, data.numel(), _PIECE_BYTES):
                 self._job.go_on()
@@ -76,7 +76,7 @@ class ShardFiles:
             os.fsync(file.fileno())
 
     def _name(self, version: ShardVersion, rank: int) -> str:
-        return f"{_BEGINNING}{self._own.lineage}-{version.generation}-{version.step}-{rank}"
+        return f"{_BEGINNING}{self._own.saver.lineage}-{version.generation}-{version.step}-{rank}"
 
     def finish(self, *, failed: bool) -> None:
         """Handle that all members have written their shares, or that one of them could not."""
@@ -92,7 +92,7 @@ class ShardFiles:
 
     def publish(self, version: ShardVersion, begun: float) -> None:
         """Make a version whose shares are all written the one on disk; by the first worker."""
-        folder = self._own.folder
+        folder = self._own.saver.folder
         if folder is None:
             return
         tables = version.tables
@@ -102,7 +102,7 @@ class ShardFiles:
         plain = json.loads(version.tree.plain)
         plain[1] += [json.loads(text) for text in more.texts]
         tree = StateTree(json.dumps(plain, separators=(",", ":")), version.tree.tensors)
-        checkpoint_file.save(folder, tree, version.step, self._own.lineage)
+        checkpoint_file.save(folder, tree, version.step, self._own.saver.lineage)
         for path in folder.glob(f"{_BEGINNING}*"):
             if path.name not in files:
                 path.unlink(missing_ok=True)

@@ -81,7 +81,7 @@ class ShardedCommits:
             self._prepare_change(state, live)
             return
         alone = self.place.workers == 1
-        wanted = save or (due and self._own.keeps_alone) if alone else due
+        wanted = save or (due and self._own.copies.alone) if alone else due
         if self._pending is None and wanted:
             self._begin(state, live, None if changed else self._tables)
             self._layout = layout
@@ -96,7 +96,7 @@ class ShardedCommits:
         pack = PackedShards.copy_of(live, self._rooms.pop() if self._rooms else None)
         self._tables = tables or GroupTables(self.place, pack.pieces)
         tree = copied(capture(state), None)
-        return ShardVersion(self.place.generation, self._own.step, tree, [pack], self._tables)
+        return ShardVersion(self.place.generation, self._own.progress.step, tree, [pack], self._tables)
 
     def _begin(self, state: StateBase, live: Sequence[LiveShard], tables: GroupTables | None) -> None:
         """Copy the share, and start to exchange it."""
@@ -146,12 +146,12 @@ class ShardedCommits:
 
     def _use(self, versions: list[ShardVersion], current: ShardVersion) -> None:
         self._versions = versions
-        self._own.copy, self._own.copy_step = current.tree, current.step
+        self._own.copies.last, self._own.copies.step = current.tree, current.step
 
     def _prepare_change(self, state: StateBase, live: Sequence[LiveShard]) -> None:
         """Copy the share as it is now, and hand over those of leaving members; to disk if all leave."""
         version = self._copy(state, live, None)
-        known = self._own.leaving()
+        known = self._own.group.leaving()
         flags = self._own.group.largest_each([int(rank in known) for rank in range(self.place.workers)])
         leaving = [rank for rank, leaves in enumerate(flags) if leaves]
         if leaving and len(leaving) == self.place.workers:
@@ -196,16 +196,20 @@ class ShardedCommits:
 
     def save_together(self, state: StateBase) -> None:
         """Write the state as it is now; called by all members, and returns when it is on disk."""
-        if self._own.folder is not None and not self._write_now(self._copy(state, self._live(), None)):
-            raise OSError(f"the shares of step {self._own.step} could not be written to {self._own.folder}")
+        if self._own.saver.folder is not None and not self._write_now(self._copy(state, self._live(), None)):
+            raise OSError(
+                f"the shares of step {self._own.progress.step} could not be written to {self._own.saver.folder}"
+            )
 
     def save(self, state: StateBase) -> None:
         """Write the state, by one worker: what others held it cannot write."""
-        folder = self._own.folder
-        if folder is None or checkpoint_file.step_of(folder) == self._own.step:
+        folder = self._own.saver.folder
+        if folder is None or checkpoint_file.step_of(folder) == self._own.progress.step:
             return
         if self.place.workers > 1:
-            raise BadCommit(f"the shares of step {self._own.step} are with workers that have left", where=str(folder))
+            raise BadCommit(
+                f"the shares of step {self._own.progress.step} are with workers that have left", where=str(folder)
+            )
         self.save_together(state)
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
@@ -231,7 +235,7 @@ class ShardedCommits:
             share_state(state, sources, fresh=not holds)
         if version is None:
             self._versions = []
-            self._own.copy, self._own.copy_step = copied(capture(state), None), self._own.step
+            self._own.copies.last, self._own.copies.step = copied(capture(state), None), self._own.progress.step
         if key is not None:
             self.source = version.packs if version else ()
             self.begun = {one.name: one for each in found if key in each for one in each[key][1]}
@@ -259,7 +263,7 @@ class ShardedCommits:
         text = self.named.encode()
         if self.place.workers > 1:
             text = broadcast_bytes(text)
-        folder = self._own.folder
+        folder = self._own.saver.folder
         self.source = mapped(folder, text.decode()) if text and folder is not None else ()
         self.begun = {one.name: one for pack in self.source for one in pack.pieces}
 

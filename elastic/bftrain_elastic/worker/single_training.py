@@ -10,17 +10,11 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.wire.worker_messages import StateInMemory, TrainingDone, TrainingStopped
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, listen_on, lost
-from bftrain_elastic.worker.regrouped_training import (
-    ADDRESS,
-    REASON_LETTERS,
-    SIZE,
-    end_together,
-    reason_left,
-    report_sender,
-)
+from bftrain_elastic.worker.regrouped_training import ADDRESS, REASON_LETTERS, SIZE, end_together, reason_left
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group
 from bftrain_elastic.worker.state_saving import load, report_on_disk, rescue, save, tidy
 from bftrain_elastic.worker.state_transfer import share_state
@@ -34,17 +28,16 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
     place = GroupRank(0, rank, workers, int(os.environ.get(SIZE, str(workers))))
     own = inner(state)
     if channel is not None:
-        tell = report_sender(channel)
         # When a node leaves, all restart from disk: copies in memory are lost
-        own.report = lambda message: None if message["type"] == "in_memory" else tell(message)
-        own.keeps_alone = own.folder is not None
-        channel.position = lambda: (own.place, own.commits)
+        own.progress.report = lambda message: None if isinstance(message, StateInMemory) else channel.mention(message)
+        own.copies.alone = own.saver.folder is not None
+        channel.position = lambda: (own.group.activity, own.group.commits)
         channel.listen()
         progress_report.use(progress_report.GroupReport(channel, state, place))
     asked: list[int] = []  # SIGTERM ends the training at the next commit, where all workers know of it
-    if own.folder is not None:
-        own.asked = lambda: len(asked)
-    with on_sigterm(lambda: asked.append(1)) if own.folder is not None else nullcontext():
+    if own.saver.folder is not None:
+        own.group.asked = lambda: len(asked)
+    with on_sigterm(lambda: asked.append(1)) if own.saver.folder is not None else nullcontext():
         try:
             said = _train_once(state, train, place)
         except Exception as error:
@@ -58,8 +51,8 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
                 _end_on_order(state, channel, error)
             raise
         if channel is not None:
-            channel.send({"type": said, "step": own.step})
-        own.place = "after train"
+            channel.send((TrainingDone if said == "done" else TrainingStopped)(own.progress.step))
+        own.group.activity = "after train"
         if said == "stopped":
             raise SystemExit(0)
 
@@ -67,7 +60,7 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
 def _train_once(state: State, train: Callable[[State], None], place: GroupRank) -> str:
     """Train in the one group; return ``done``, or ``stopped`` if that was requested."""
     own = inner(state)
-    own.place, said = "forming", "done"
+    own.group.activity, said = "forming", "done"
     own.group.join(place, _named_store(place) if place.workers > 1 else None)
     own.group.settle()
     if place.rank == 0:
@@ -78,12 +71,12 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
         load(state)
     if place.workers > 1 and own.shards is None:
         share_state(state, [0], fresh=True)
-    own.place = "script"
+    own.group.activity = "script"
     try:
         train(state)
     except RegroupSignal:
         said = "stopped"
-    own.place = "the end of train"
+    own.group.activity = "the end of train"
     progress_report.flush()
     end_together(state)
     leave_group(state)
@@ -93,15 +86,15 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
 def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None:
     """End the process after a SIGTERM broke the script, with the last commit on disk; return if there is none."""
     own = inner(state)
-    if own.copy is None:
+    if own.copies.last is None:
         return
-    if own.copy_step == NO_STEP:  # a copy was being made
+    if own.copies.step == NO_STEP:  # a copy was being made
         save(state)
     else:
         rescue(state)
     report_on_disk(own)  # what was on disk before, too
     sys.stderr.write(f"bftrain: {reason_left(error, lost_others=False)}\n")
-    channel.send({"type": "stopped", "step": own.commit_step if own.copy_step == NO_STEP else own.copy_step})
+    channel.send(TrainingStopped(own.progress.commit_step if own.copies.step == NO_STEP else own.copies.step))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # what is left of the group could wait for the others

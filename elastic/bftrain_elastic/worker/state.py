@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
+from bftrain_elastic.wire.worker_messages import StateInMemory
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
@@ -28,7 +29,6 @@ from bftrain_elastic.worker.state_values import (
     StateInternals,
     compared_values,
     copy_is_due,
-    has_recent_copy,
     has_state_dict,
     inner,
     keep,
@@ -74,7 +74,7 @@ class State(StateBase):
     @property
     def step(self) -> int:
         """The number of steps done, counting all workers' step as one: by reports or commits."""
-        return inner(self).step
+        return inner(self).progress.step
 
     @property
     def device(self) -> Any:  # noqa: ANN401 - torch.device
@@ -97,17 +97,17 @@ class State(StateBase):
 
             return single_worker_model(self.model)
         trains = [(id(one), one.requires_grad) for one in self.model.parameters()]
-        if own.parallel is None or own.wrapped_trains != trains:
-            if own.parallel is not None:
-                own.parallel._remove_autograd_hooks()  # noqa: SLF001 - there is no public way
+        if own.group.parallel is None or own.group.wrapped_trains != trains:
+            if own.group.parallel is not None:
+                own.group.parallel._remove_autograd_hooks()  # noqa: SLF001 - there is no public way
             refuse_sharded([self.model])
             from torch.nn.parallel import DistributedDataParallel
 
             # All hold the same state already
-            own.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
-            own.wrapped_trains = trains
-            own.wrapped.append(own.parallel)
-        return own.parallel
+            own.group.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
+            own.group.wrapped_trains = trains
+            own.group.wrapped.append(own.group.parallel)
+        return own.group.parallel
 
     @property
     def decided_batch(self) -> int | None:
@@ -135,7 +135,7 @@ class State(StateBase):
             with state.random_numbers(len(x)):
                 loss = weight * mse_loss(model(x[mine]), y[mine])
         """
-        return random_numbers_by_sample(mixed_seed(seed, inner(self).step), samples, self.share(samples))
+        return random_numbers_by_sample(mixed_seed(seed, inner(self).progress.step), samples, self.share(samples))
 
     def commit(self) -> None:
         """Mark a point where it is safe to stop, and to return to if a worker dies.
@@ -145,32 +145,32 @@ class State(StateBase):
         lately.
         """
         own = inner(self)
-        own.place = "commit"
-        own.commits += 1
+        own.group.activity = "commit"
+        own.group.commits += 1
         now = time.monotonic()
-        if own.committed_at:  # what took long once is soon forgotten
-            own.pace_s = max(now - own.committed_at, own.pace_s / 2)
-        own.committed_at = now
-        if own.step == own.commit_step:  # a script that does not report still gets further
-            own.step += 1
-        own.commit_step = own.step
-        if own.commits == 1:  # of this group: it may have been sharded since the state was made
+        if own.group.committed_at:  # what took long once is soon forgotten
+            own.group.pace_s = max(now - own.group.committed_at, own.group.pace_s / 2)
+        own.group.committed_at = now
+        if own.progress.step == own.progress.commit_step:  # a script that does not report still gets further
+            own.progress.step += 1
+        own.progress.commit_step = own.progress.step
+        if own.group.commits == 1:  # of this group: it may have been sharded since the state was made
             refuse_sharded(vars(self).values())
         if own.group.place.workers > 1:
             progress_report.average(own.group.sums)
             largest = commit_together(self)
         elif own.shards is not None:
-            largest = own.asked()
+            largest = own.group.asked()
             own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
-            largest = own.asked()
-            if own.keeps_alone and copy_is_due(own) and not goes_on_without_copy(own, largest):
+            largest = own.group.asked()
+            if own.copies.alone and copy_is_due(own) and not goes_on_without_copy(own, largest):
                 keep(self)
-        compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.spread)
+        compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.gathered)
         save_and_report(self, largest)
         if largest > own.group.place.generation:
             raise RegroupSignal
-        own.place = "script"
+        own.group.activity = "script"
 
     if TYPE_CHECKING:  # every value is an attribute, and may be set
 
@@ -183,9 +183,9 @@ class State(StateBase):
 def leave_group(state: State, *, broken: bool = False) -> None:
     """Leave the group, and drop the model that was wrapped for it."""
     own = inner(state)
-    for wrapped in own.wrapped:
+    for wrapped in own.group.wrapped:
         wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
-    own.parallel, own.wrapped = None, []
+    own.group.parallel, own.group.wrapped = None, []
     own.group.leave(broken=broken)
 
 
@@ -205,7 +205,7 @@ def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], 
     own, compared = inner(state), compared_values(state)
     place, digest = own.group.place, compared.digest()
     copies = copy_is_due(own)
-    reports = copies and place.size > 1 and time.monotonic() - own.reported_at > REPORTS_S
+    reports = copies and place.size > 1 and time.monotonic() - own.progress.reported_at > REPORTS_S
     numbers = [asked, digest, -digest, int(reports), int(copies), *digest_large_values(state, compared)]
     asked, highest, lowest, reporting, copying, large_highest, large_lowest, there = largest_each(numbers)
     large_due = bool(there) and (asked > place.generation or large_highest != -large_lowest)
@@ -215,7 +215,7 @@ def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], 
 def commit_together(state: StateBase) -> int:
     """Copy the state on all members, with the values of rank 0; return the largest requested generation."""
     own = inner(state)
-    found = agree(state, own.asked(), own.group.largest_each)
+    found = agree(state, own.group.asked(), own.group.largest_each)
     compared, first = found.compared, own.group.place.rank == 0
     if found.large_due:
         take_large_values_of_first(state, everything=found.asked > own.group.place.generation)
@@ -236,7 +236,7 @@ def commit_together(state: StateBase) -> int:
 
 def goes_on_without_copy(own: StateInternals, asked: int) -> bool:
     """Return whether a commit ends the group and needs no copy: members wait, and the next group makes one."""
-    return asked > own.group.place.generation and has_recent_copy(own)
+    return asked > own.group.place.generation and own.copies.recent
 
 
 def save_and_report(state: StateBase, asked: int) -> None:
@@ -246,7 +246,7 @@ def save_and_report(state: StateBase, asked: int) -> None:
         return
     if not goes_on_without_copy(own, asked):
         save_if_due(state)
-    if time.monotonic() - own.disk_reported_at > REPORTS_S:
+    if time.monotonic() - own.saver.reported_at > REPORTS_S:
         report_on_disk(own)
 
 
@@ -255,9 +255,9 @@ def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
     own = inner(state)
     there = {OWN, *compared.names}
     held = vars(state).items()
-    own.large.update({name: value for name, value in held if name not in there and not has_state_dict(value)})
-    digest = own.large.digest
-    return [digest, -digest, int(bool(own.large.names) and own.group.place.rank == 0)]
+    own.copies.large.update({name: value for name, value in held if name not in there and not has_state_dict(value)})
+    digest = own.copies.large.digest
+    return [digest, -digest, int(bool(own.copies.large.names) and own.group.place.rank == 0)]
 
 
 def mark_large_values(state: StateBase) -> None:
@@ -268,7 +268,7 @@ def mark_large_values(state: StateBase) -> None:
 def take_large_values_of_first(state: StateBase, *, everything: bool) -> None:
     """Send the large values of rank 0 that any member changed, or ``everything``; called by all members."""
     own = inner(state)
-    place, large = own.group.place, own.large
+    place, large = own.group.place, own.copies.large
     names: Sequence[str] = large.names
     if not everything:
         names = json.loads(broadcast_bytes(json.dumps(names).encode() if place.rank == 0 else b""))
@@ -292,9 +292,9 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
     before = dict(json.loads(text) for text in compared.texts)
     after = dict(json.loads(tree.plain)[1])
     values = tree.unfolded()
-    own.step = own.commit_step = int(values.pop(STEP))
-    own.lineage = int(values.pop(LINEAGE))
-    own.samples, own.samples_since = values.pop(SAMPLES)
+    own.progress.step = own.progress.commit_step = int(values.pop(STEP))
+    own.saver.lineage = int(values.pop(LINEAGE))
+    own.progress.samples, own.progress.samples_since = values.pop(SAMPLES)
     for name, value in values.items():
         if after[name] != before.get(name) or tree.tensors:  # what is the same already may be in use
             setattr(state, name, value)
@@ -302,7 +302,7 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
 
 def report_in_memory(own: StateInternals) -> None:
     """Report that all members hold a copy of the last commit: the training is safe against the loss of some nodes."""
-    own.reported_at = time.monotonic()
-    step = own.commit_step if own.shards is None else own.copy_step
+    own.progress.reported_at = time.monotonic()
+    step = own.progress.commit_step if own.shards is None else own.copies.step
     if step != NO_STEP:
-        own.report({"type": "in_memory", "step": step})
+        own.progress.report(StateInMemory(step))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from bftrain_elastic.errors import BadCommit
+from bftrain_elastic.wire.worker_messages import StateNotOnDisk, StateOnDisk
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, fits_in_memory
 from bftrain_elastic.worker.process_groups import aside
@@ -19,7 +20,6 @@ from bftrain_elastic.worker.state_values import (
     SPARES,
     StateInternals,
     capture,
-    has_recent_copy,
     inner,
     keep,
     restore,
@@ -37,18 +37,18 @@ def rescue(state: StateBase) -> None:
     own = inner(state)
     if own.shards is not None:  # one worker does not hold all shards
         return
-    if not own.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
+    if not own.copies.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
         return
     try:
-        if own.folder is None or own.copy is None or own.copy_step == NO_STEP:
+        if own.saver.folder is None or own.copies.last is None or own.copies.step == NO_STEP:
             return
-        end_background_save(own, own.copy_step, _RESCUE_S)
-        if (checkpoint_file.step_of(own.folder) or 0) < own.copy_step:
-            with aside(own.copy):
-                checkpoint_file.save(own.folder, own.copy, own.copy_step, own.lineage)
-            own.report({"type": "on_disk", "step": own.copy_step})
+        end_background_save(own, own.copies.step, _RESCUE_S)
+        if (checkpoint_file.step_of(own.saver.folder) or 0) < own.copies.step:
+            with aside(own.copies.last):
+                checkpoint_file.save(own.saver.folder, own.copies.last, own.copies.step, own.saver.lineage)
+            own.progress.report(StateOnDisk(own.copies.step))
     finally:
-        own.lock.release()
+        own.copies.lock.release()
 
 
 def save(state: StateBase, *, report_later: bool = False) -> None:
@@ -57,41 +57,41 @@ def save(state: StateBase, *, report_later: bool = False) -> None:
     With ``report_later`` it is reported at most five times a second; :func:`report_on_disk` reports the last one.
     """
     own = inner(state)
-    if own.folder is None:
+    if own.saver.folder is None:
         return
     if own.shards is not None:
         own.shards.save(state)
         return
-    end_background_save(own, own.step)
+    end_background_save(own, own.progress.step)
     begun = time.monotonic()
-    with own.lock:
-        checkpoint_file.save(own.folder, capture(state), own.step, own.lineage)
-    report_saved(own, own.step, begun, report_later=report_later)
+    with own.copies.lock:
+        checkpoint_file.save(own.saver.folder, capture(state), own.progress.step, own.saver.lineage)
+    report_saved(own, own.progress.step, begun, report_later=report_later)
 
 
 def report_saved(own: StateInternals, step: int, begun: float, *, report_later: bool = False) -> None:
     """Report that a state is on disk; the time that this took decides when it is due again."""
     ended = time.monotonic()
-    own.save_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
-    own.disk_unreported = {"type": "on_disk", "step": step, "took_s": round(ended - begun, 3)}
-    if not report_later or ended - own.disk_reported_at > REPORTS_S:
+    own.saver.due_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
+    own.saver.unreported = StateOnDisk(step, round(ended - begun, 3))
+    if not report_later or ended - own.saver.reported_at > REPORTS_S:
         report_on_disk(own)
 
 
 def end_background_save(own: StateInternals, step: int, timeout_s: float | None = None) -> None:
     """Stop the background save; one of ``step`` itself may finish."""
-    if own.saving.busy and own.saving.step == step:
-        own.saving.wait(timeout_s)
+    if own.saver.job.busy and own.saver.job.step == step:
+        own.saver.job.wait(timeout_s)
     else:
-        own.saving.stop(timeout_s)
+        own.saver.job.stop(timeout_s)
 
 
 def report_on_disk(own: StateInternals) -> None:
     """Report the last save, if it was not reported yet."""
-    if own.disk_unreported is not None:
-        own.disk_reported_at = time.monotonic()
-        own.report(own.disk_unreported)
-        own.disk_unreported = None
+    if own.saver.unreported is not None:
+        own.saver.reported_at = time.monotonic()
+        own.progress.report(own.saver.unreported)
+        own.saver.unreported = None
 
 
 def save_if_due(state: StateBase, *, recent: bool = False) -> None:
@@ -103,23 +103,23 @@ def save_if_due(state: StateBase, *, recent: bool = False) -> None:
     own = inner(state)
     if own.shards is not None:  # they are saved by all workers
         return
-    if own.commits == _DESCRIBED:
-        own.describe(capture(state))
+    if own.group.commits == _DESCRIBED:
+        own.saver.describe(capture(state))
     try:
-        own.saving.raise_error()
-        if own.folder is None or own.saving.busy or not (own.save_soon or time.monotonic() >= own.save_at):
+        own.saver.job.raise_error()
+        if not own.saver.due:
             return
-        own.save_soon = False
+        own.saver.soon = False
         if not _begin_save(own, state, recent=recent):
             save(state, report_later=True)
     except (OSError, BadCommit) as error:
-        warn_not_saved(own, own.step, error)
+        warn_not_saved(own, own.progress.step, error)
 
 
 def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
     """Report that a state could not be written, and try it again soon."""
-    own.save_at, own.save_soon = time.monotonic() + _AGAIN_S, False
-    own.report({"type": "not_on_disk", "step": step, "reason": str(error)[:_REASON_LETTERS]})
+    own.saver.due_at, own.saver.soon = time.monotonic() + _AGAIN_S, False
+    own.progress.report(StateNotOnDisk(step, str(error)[:_REASON_LETTERS]))
     words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
     warnings.warn(words, RuntimeWarning, stacklevel=4)
 
@@ -130,20 +130,22 @@ def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
     size = sum(one.nbytes for one in tree.tensors)
     if size <= AT_ONCE_BYTES:
         return False
-    recent = recent and has_recent_copy(own)
-    if not _has_room(own, tree, current=recent or own.copy_step == own.step):
-        missing = SPARES + 1 - sum(one is not None and alike(one, tree) for one in (own.copy, *own.spares))
+    recent = recent and own.copies.recent
+    if not _has_room(own, tree, current=recent or own.copies.step == own.progress.step):
+        missing = (
+            SPARES + 1 - sum(one is not None and alike(one, tree) for one in (own.copies.last, *own.copies.spares))
+        )
         count = next((many for many in range(missing, 0, -1) if fits_in_memory(many * size)), 0)
-        if own.no_room or not count:
+        if own.copies.no_room or not count:
             return False
-        own.save_soon = True
-        own.saving.start(partial(_make_room, own, tree, count))
+        own.saver.soon = True
+        own.saver.job.start(partial(_make_room, own, tree, count))
         return True
-    copy = own.copy
-    if copy is None or not (recent or own.copy_step == own.step):
+    copy = own.copies.last
+    if copy is None or not (recent or own.copies.step == own.progress.step):
         copy = keep(state)
-    own.save_soon = own.copy_step != own.step
-    own.saving.start(partial(_write_copy, own, copy, own.copy_step, own.lineage), copy, own.copy_step)
+    own.saver.soon = own.copies.step != own.progress.step
+    own.saver.job.start(partial(_write_copy, own, copy, own.copies.step, own.saver.lineage), copy, own.copies.step)
     return True
 
 
@@ -151,7 +153,7 @@ def _has_room(own: StateInternals, tree: StateTree, *, current: bool) -> bool:
     """Return whether there is memory for the copies that are needed during a save."""
     if any(one.device.type != "cpu" for one in tree.tensors) or (current and not own.keeps):
         return True  # the copy that is written is changed by no commit
-    rooms = own.spares if current else [own.copy, *own.spares]
+    rooms = own.copies.spares if current else [own.copies.last, *own.copies.spares]
     return any(one is not None and alike(one, tree) for one in rooms)
 
 
@@ -161,32 +163,32 @@ def _make_room(own: StateInternals, tree: StateTree, count: int) -> None:
 
     try:
         for _ in range(count):
-            own.spares.append(StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors]))
+            own.copies.spares.append(StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors]))
     except (RuntimeError, MemoryError):  # torch raises the first
-        own.no_room = True
+        own.copies.no_room = True
 
 
 def _write_copy(own: StateInternals, copy: StateTree, step: int, lineage: int) -> None:
-    folder, begun = own.folder, time.monotonic()
+    folder, begun = own.saver.folder, time.monotonic()
     if folder is None:
         return
     with aside(copy):
-        checkpoint_file.save(folder, copy, step, lineage, own.saving.go_on)
+        checkpoint_file.save(folder, copy, step, lineage, own.saver.job.go_on)
     report_saved(own, step, begun)
 
 
 def save_if_only_here(state: StateBase) -> None:
     """Save the state if the group has one node and the folder holds an older one: no other copy exists."""
     own = inner(state)
-    if own.folder is None or own.group.place.size > 1 or own.group.place.rank:
+    if own.saver.folder is None or own.group.place.size > 1 or own.group.place.rank:
         return
     try:
-        before = checkpoint_file.step_of(own.folder) or 0
+        before = checkpoint_file.step_of(own.saver.folder) or 0
     except (OSError, BadCommit):
         before = 0  # saving will say what is wrong
-    own.save_soon = True
-    recent = has_recent_copy(own)
-    if before < (own.copy_step if recent else own.step):
+    own.saver.soon = True
+    recent = own.copies.recent
+    if before < (own.copies.step if recent else own.progress.step):
         save_if_due(state, recent=recent)
         report_on_disk(own)
 
@@ -194,13 +196,13 @@ def save_if_only_here(state: StateBase) -> None:
 def load(state: StateBase) -> bool:
     """Read the state from its folder; return whether there was one."""
     own = inner(state)
-    found = checkpoint_file.load(own.folder) if own.folder is not None else None
+    found = checkpoint_file.load(own.saver.folder) if own.saver.folder is not None else None
     if found is None:
         return False
     restore(state, found.tree, ours=True)
     if own.shards is not None and not own.shards.named:
-        raise BadCommit("holds no shards: a script without ShardedTraining wrote it", where=str(own.folder))
-    own.lineage = found.lineage + 1
+        raise BadCommit("holds no shards: a script without ShardedTraining wrote it", where=str(own.saver.folder))
+    own.saver.lineage = found.lineage + 1
     return True
 
 
@@ -208,6 +210,6 @@ def tidy(state: StateBase) -> None:
     """Leave saving to rank 0, which removes unfinished files of killed workers from the folder."""
     own = inner(state)
     if own.group.place.rank:
-        own.saving.stop()
-    elif own.folder is not None:
-        checkpoint_file.tidy(own.folder)
+        own.saver.job.stop()
+    elif own.saver.folder is not None:
+        checkpoint_file.tidy(own.saver.folder)

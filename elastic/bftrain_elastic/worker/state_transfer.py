@@ -1,9 +1,6 @@
-"""Sends the state from the members that have it to those that lack it: in one pass, straight into place.
+"""Sends the state from rank 0 to the members that lack it: by broadcasts of pieces, straight into place.
 
-CPU tensors are sent in pieces along a chain: each piece goes from one of the sources to a first receiver, which
-forwards it while the next piece arrives. The first receiver changes with each piece, so that all links are in use. A
-time limit applies to each piece, not to the whole transfer. GPU tensors are broadcast piece by piece, which NCCL does
-fast.
+A time limit applies to each piece, not to the whole transfer.
 """
 
 from __future__ import annotations
@@ -17,22 +14,21 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from bftrain_elastic.wire.worker_messages import StateMoving
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of, size_of
-from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, has_recent_copy, inner, restore
+from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
-_LEAST_PIECE_BYTES: Final = 1024 * 1024  # also what is small enough to be broadcast at once
+_LEAST_PIECE_BYTES: Final = 1024 * 1024
 _SMALL_BYTES: Final = 256 * 1024  # tensors smaller than that travel together
-_PIECES_EACH: Final = 4  # at least for each member that lacks the state, so that all are busy most of the time
-_WINDOW: Final = 6  # pieces that are on their way to a member at once
-_STANDSTILL: Final = timedelta(seconds=20)  # how long a piece may take from one member to the next,
+_WINDOW: Final = 4  # pieces that are on their way at once
+_STANDSTILL: Final = timedelta(seconds=20)  # timeout for a piece
 _DESCRIPTION: Final = "bftrain/state"
 _LOOKING: Final = timedelta(seconds=3)
 _REPORT_S: Final = 1.0
-_MOST_STEPS: Final = 6  # and as many times as long from the first to the last, up to this
 
 OnPart = Callable[[int, int, int], None]
 
@@ -101,8 +97,8 @@ def _make_room(state: StateBase, description: bytes) -> None:
             for one in tree.tensors:
                 if id(one) not in present:
                     one.zero_()
-            own.copy = StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors])
-        own.prepared = tree
+            own.copies.last = StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors])
+        own.copies.prepared = tree
 
 
 def _room(shape: TreeShape, present: Tensor | None) -> Tensor:
@@ -122,29 +118,36 @@ def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_pa
     lacking = [rank for rank in range(place.workers) if rank not in sources]
     if not lacking:
         return
-    parcel = _Parcel(tree.tensors, on_part or (lambda *_: None))
-    for device in sorted({one.device.type for one in tree.tensors}):
-        sizes = [one.nbytes if one.device.type == device else 0 for one in tree.tensors]
-        fits = sum(sizes) // (_PIECES_EACH * len(lacking))
-        pieces = list(cut(sizes, max(_LEAST_PIECE_BYTES, min(_PIECE_BYTES, fits))))
-        if device == "cpu" and sum(sizes) > _LEAST_PIECE_BYTES:
-            _pass_on(place.rank, parcel, pieces, sources, lacking)
-        else:
-            for piece in pieces:
-                _broadcast(place.rank, parcel, piece, sources)
+    import torch
+    import torch.distributed as dist
+
+    size, on_part = size_of(tree), on_part or (lambda *_: None)
+    others = size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers  # who hold it, and need not receive it
+    on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
+    group = dist.new_group([0, *lacking], backend="gloo") if others and on_cpu else None
+    pieces = _Pieces(tree.tensors, receives=place.rank in lacking, group=group, on_part=on_part)
+    with torch.no_grad():
+        for piece in cut(tree.tensors):
+            if group is not None and place.rank and place.rank in sources:
+                pieces.record(piece)
+            else:
+                pieces.send(piece, scratch=place.rank in sources and place.rank > 0)
+        pieces.wait(0)
 
 
-def cut(sizes: Sequence[int], piece_bytes: int) -> Iterator[list[TensorPart]]:
-    """Split tensors of these sizes into pieces: a part of a large one, or several small ones together."""
+def cut(tensors: Sequence[Tensor]) -> Iterator[list[TensorPart]]:
+    """Split tensors into pieces: a part of a large one, or several small ones of a device together."""
     together: list[TensorPart] = []
-    for number, size in enumerate(sizes):
+    for number in sorted(range(len(tensors)), key=lambda number: str(tensors[number].device.type)):
+        size = tensors[number].nbytes
+        other = together and tensors[together[0].number].device != tensors[number].device
+        if other or sum(part.stop for part in together) >= _LEAST_PIECE_BYTES:
+            yield together
+            together = []
         if size >= _SMALL_BYTES:
-            yield from ([TensorPart(number, at, min(at + piece_bytes, size))] for at in range(0, size, piece_bytes))
+            yield from ([TensorPart(number, at, min(at + _PIECE_BYTES, size))] for at in range(0, size, _PIECE_BYTES))
         elif size:
             together.append(TensorPart(number, 0, size))
-            if sum(part.stop for part in together) >= _LEAST_PIECE_BYTES:
-                yield together
-                together = []
     if together:
         yield together
 
@@ -163,124 +166,49 @@ class _Reporter:
         now = time.monotonic()
         if now - self._reported_at > _REPORT_S:
             self._reported_at = now
-            self._own.report({"type": "moving", "generation": self._own.group.place.generation, "moved": self._moved})
+            self._own.progress.report(StateMoving(self._own.group.place.generation, self._moved))
 
 
-class _Parcel:
-    """The bytes of tensors in the form in which they are sent and received."""
+class _Pieces:
+    """Broadcasts the bytes of tensors in pieces, several of which are on their way at once."""
 
-    def __init__(self, tensors: Sequence[Tensor], on_part: OnPart) -> None:
-        self._tensors = tensors
-        self._on_part = on_part
+    def __init__(self, tensors: Sequence[Tensor], *, receives: bool, group: Any, on_part: OnPart) -> None:  # noqa: ANN401 - torch.distributed.ProcessGroup
+        self._tensors, self._receives, self._group, self._on_part = tensors, receives, group, on_part
         self._flat: tuple[int, Tensor] = (-1, None)  # the last one: as bytes it may be a copy
+        self._pending: deque[tuple[Any, Tensor, Sequence[TensorPart]]] = deque()
 
     def _bytes(self, part: TensorPart) -> Tensor:
         if self._flat[0] != part.number:
             self._flat = (part.number, as_bytes(self._tensors[part.number]))
         return self._flat[1][part.start : part.stop]
 
-    def packed(self, piece: Sequence[TensorPart]) -> Tensor:
-        """Return the bytes of a piece; copied only if they belong to several tensors."""
+    def send(self, piece: Sequence[TensorPart], *, scratch: bool) -> None:
+        """Start to broadcast a piece from rank 0; ``scratch``: this member has it, and drops what it receives."""
         import torch
+        import torch.distributed as dist
 
-        return self._bytes(piece[0]) if len(piece) == 1 else torch.cat([self._bytes(part) for part in piece])
+        size, device = sum(part.stop - part.start for part in piece), self._tensors[piece[0].number].device
+        if scratch or (self._receives and len(piece) > 1):
+            data = torch.empty(size, dtype=torch.uint8, device=device)
+        else:
+            data = self._bytes(piece[0]) if len(piece) == 1 else torch.cat([self._bytes(part) for part in piece])
+        self._pending.append((dist.broadcast(data, src=0, group=self._group, async_op=True), data, piece))
+        self.wait(_WINDOW)
 
-    def room(self, piece: Sequence[TensorPart], *, apart: bool = False) -> Tensor:
-        """Return where to receive a piece, ``apart`` from the tensors or in place."""
-        import torch
+    def wait(self, most: int) -> None:
+        """Wait until at most so many pieces are on their way."""
+        while len(self._pending) > most:
+            work, data, piece = self._pending.popleft()
+            work.wait(_STANDSTILL)
+            if self._receives and len(piece) > 1:
+                for part, found in zip(piece, data.split([part.stop for part in piece]), strict=True):
+                    self._bytes(part).copy_(found)
+            self.record(piece)
 
-        if len(piece) == 1 and not apart:
-            return self._bytes(piece[0])
-        size = sum(part.stop - part.start for part in piece)
-        return torch.empty(size, dtype=torch.uint8, device=self._tensors[piece[0].number].device)
-
-    def unpack(self, piece: Sequence[TensorPart], received: Tensor) -> None:
-        """Copy a received piece into its tensors."""
-        if len(piece) > 1:
-            for part, data in zip(piece, received.split([part.stop for part in piece]), strict=True):
-                self._bytes(part).copy_(data)
-
-    def there(self, piece: Sequence[TensorPart]) -> None:
+    def record(self, piece: Sequence[TensorPart]) -> None:
         """Record that a piece is in place."""
         for part in piece:
             self._on_part(*part)
-
-
-def _broadcast(rank: int, parcel: _Parcel, piece: Sequence[TensorPart], sources: Sequence[int]) -> None:
-    import torch
-    import torch.distributed as dist
-
-    with torch.no_grad():
-        data = parcel.packed(piece) if rank == 0 else parcel.room(piece, apart=rank in sources)
-        dist.broadcast(data, src=0)
-        if rank not in sources:
-            parcel.unpack(piece, data)
-    parcel.there(piece)
-
-
-class _Relay:
-    """Receives pieces and forwards them. All members handle them in the same order, so there is no deadlock."""
-
-    def __init__(self, parcel: _Parcel, lacking: int) -> None:
-        self._parcel = parcel
-        self._limit = _STANDSTILL * min(lacking, _MOST_STEPS)
-        self._coming: deque[tuple[Any, Tensor, Sequence[TensorPart], int, int | None]] = deque()
-        self._going: deque[tuple[Any, Tensor]] = deque()
-
-    def send(self, data: Tensor, to: int, number: int) -> None:
-        """Start to send piece ``number``."""
-        import torch.distributed as dist
-
-        self._going.append((dist.isend(data, to, tag=number), data))
-        self._wait_to_send(_WINDOW)
-
-    def receive(self, piece: Sequence[TensorPart], number: int, origin: int, to: int | None) -> None:
-        """Start to receive a piece that is to be forwarded."""
-        import torch.distributed as dist
-
-        data = self._parcel.room(piece)
-        self._coming.append((dist.irecv(data, origin, tag=number), data, piece, number, to))
-        self._wait_to_receive(_WINDOW)
-
-    def finish(self) -> None:
-        """Wait until all was received and sent."""
-        self._wait_to_receive(0)
-        self._wait_to_send(0)
-
-    def _wait_to_send(self, most: int) -> None:
-        while len(self._going) > most:
-            self._going.popleft()[0].wait(self._limit)
-
-    def _wait_to_receive(self, most: int) -> None:
-        while len(self._coming) > most:
-            work, data, piece, number, to = self._coming.popleft()
-            work.wait(self._limit)
-            if to is not None:
-                self.send(data, to, number)
-            self._parcel.unpack(piece, data)
-            self._parcel.there(piece)
-
-
-def _pass_on(
-    rank: int, parcel: _Parcel, pieces: Sequence[Sequence[TensorPart]], sources: Sequence[int], lacking: Sequence[int]
-) -> None:
-    import torch
-
-    relay = _Relay(parcel, len(lacking))
-    with torch.no_grad():
-        for number, piece in enumerate(pieces):
-            first = number % len(lacking)
-            chain = [sources[number % len(sources)], *lacking[first:], *lacking[:first]]
-            if rank not in chain:  # it has the state, and another sends this piece
-                parcel.there(piece)
-                continue
-            at = chain.index(rank)
-            if at:
-                relay.receive(piece, number, chain[at - 1], chain[at + 1] if at + 1 < len(chain) else None)
-            else:
-                relay.send(parcel.packed(piece), chain[1], number)
-                parcel.there(piece)
-        relay.finish()
 
 
 def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> None:
@@ -288,16 +216,16 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
     own = inner(state)
     place = own.group.place
     has, mine = place.rank in sources, capture(state)
-    tree = offer(place, mine if has else None, (own.prepared or mine) if fresh else None)
-    own.prepared = None
+    tree = offer(place, mine if has else None, (own.copies.prepared or mine) if fresh else None)
+    own.copies.prepared = None
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
-    stale = own.copy_step != own.step and not has_recent_copy(own)
+    stale = own.copies.step != own.progress.step and not own.copies.recent
     copy = CopyInPieces(own, tree) if on_cpu and (stale if has else fresh) else None
-    own.mixed = fresh and not has
+    own.copies.mixed = fresh and not has
     move(place, tree, sources, _Reporter(own, copy.take if copy else None))
     if not has:
         restore(state, tree, ours=True)
-    own.mixed = False
+    own.copies.mixed = False
     if copy:
         copy.finish()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadScript
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.messages import WireMessage
+from bftrain_elastic.wire.worker_messages import StateOnDisk
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob
 from bftrain_elastic.worker.process_groups import ProcessGroup
 from bftrain_elastic.worker.shard_keeper import ShardKeeper, StateBase
@@ -38,52 +39,104 @@ SPARES: Final = 1  # copies beside the last one: while it is written, others are
 _RECENT_S: Final = 60.0  # a copy made since then will do until the next commit, if the state is large
 
 
-class StateInternals:
-    """The internal part of a :class:`bftrain_elastic.State`, beside the script's values."""
+class StateGroup(ProcessGroup):
+    """The present group, the models that were wrapped for it, and what this worker does in it."""
 
     def __init__(self) -> None:
-        self.group = ProcessGroup()
+        super().__init__()
+        self.parallel: Any = None
+        self.wrapped_trains: list[tuple[int, bool]] = []  # the parameters, and whether trained, as that was made
+        self.wrapped: list[Any] = []  # models in DistributedDataParallel
+        self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
+        self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group
+        self.activity = "script"  # what the worker is doing, in a word
+        self.commits = 0  # how often commit() was entered in this group
+        self.committed_at = 0.0
+        self.pace_s = 0.0  # how long it may be from one commit to the next
+
+
+class StateCopies:
+    """Copies of the state in memory, and room for more."""
+
+    def __init__(self) -> None:
+        self.last: StateTree | None = None  # of the last commit
+        self.step = NO_STEP  # its step
+        self.made_at = float("-inf")
+        self.due_at = 0.0  # when the next one may be made
+        self.alone = False  # copies are kept even where there is no other worker
+        self.spares: list[StateTree] = []  # memory for other copies, while one is being written
+        self.no_room = False  # there is no such memory
+        self.prepared: StateTree | None = None  # tensors for a state that will arrive
+        self.mixed = False  # a state arrived in part: the tensors are neither the script's first ones nor any others
+        self.large = LargeValues()
+        self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
+
+    @property
+    def recent(self) -> bool:
+        """Whether a large state was copied not long ago, so that a change of the group need not wait for a copy."""
+        if self.last is None or self.step == NO_STEP or time.monotonic() - self.made_at > _RECENT_S:
+            return False
+        return size_of(self.last) > AT_ONCE_BYTES
+
+    def room(self, saving: BackgroundJob) -> StateTree | None:
+        """Return an older copy that is not being written: its memory may be used for the next one."""
+        free = (one for one in (self.last, *self.spares) if not saving.holds(one))
+        return next((one for one in free if one is not None), None)
+
+    def take(self, copy: StateTree, room: StateTree | None, step: int) -> None:
+        """Make ``copy`` the point to return to; it is in the memory of ``room``, if any, the older one is a spare."""
+        if room is not self.last:
+            spares = [one for one in (*self.spares, self.last) if one is not None and one is not room]
+            self.spares = spares[-SPARES:]
+        self.last, self.step, self.made_at = copy, step, time.monotonic()
+
+
+class StateSaver:
+    """The folder of the task, and when the state is written there."""
+
+    def __init__(self) -> None:
         self.folder: Path | None = None
+        self.lineage = 0  # how often a run went on from the folder
+        self.job = BackgroundJob()
+        self.due_at = 0.0
+        self.soon = False  # before due_at too
+        self.unreported: StateOnDisk | None = None  # the last write, until it is reported
+        self.reported_at = 0.0
+        self.describe: Callable[[StateTree], None] = lambda _tree: None  # for those that will need memory for it
+
+    @property
+    def due(self) -> bool:
+        """Whether the state is to be written."""
+        return self.folder is not None and not self.job.busy and (self.soon or time.monotonic() >= self.due_at)
+
+
+class StateProgress:
+    """The steps and samples of the training, and how they are reported."""
+
+    def __init__(self) -> None:
         self.step = 0
         self.samples = 0  # of all steps since the one ``samples_since``
         self.samples_since = 0
         self.counted = 0  # the last step that the script counted itself
         self.commit_step = 0  # the step of the last commit
-        self.lineage = 0  # how often a run went on from the folder
-        self.large = LargeValues()
-        self.mixed = False  # a state arrived in part: the tensors are neither the script's first ones nor any others
-        self.copy: StateTree | None = None  # of the last commit
-        self.copy_step = NO_STEP
-        self.copied_at = float("-inf")  # when that copy was made,
-        self.copy_at = 0.0  # and when the next one may be
-        self.keeps_alone = False  # copies are kept even where there is no other worker
-        self.prepared: StateTree | None = None  # tensors for a state that will arrive
-        self.describe: Callable[[StateTree], None] = lambda _tree: None  # for those that will need memory for it
-        self.spares: list[StateTree] = []  # memory for other copies, while one is being written
-        self.no_room = False  # there is no such memory
-        self.saving = BackgroundJob()
-        self.save_at = 0.0
-        self.save_soon = False  # before save_at too
-        self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
-        self.disk_reported_at = 0.0
-        self.disk_unreported: Message | None = None  # the last write, until it is reported
-        self.parallel: Any = None
-        self.wrapped_trains: list[tuple[int, bool]] = []  # the parameters, and whether trained, as that was made
-        self.wrapped: list[Any] = []  # models in DistributedDataParallel, of this group
-        self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
-        self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group
-        self.shards: ShardKeeper | None = None  # of what is divided among the workers
-        self.report: Callable[[Message], None] = lambda _message: None
+        self.report: Callable[[WireMessage], None] = lambda _message: None
         self.reported_at = 0.0
-        self.place = "script"  # what the worker is doing, in a word
-        self.commits = 0  # how often commit() was entered in this group
-        self.committed_at = 0.0
-        self.pace_s = 0.0  # how long it may be from one commit to the next
+
+
+class StateInternals:
+    """The internal part of a :class:`bftrain_elastic.State`, beside the script's values."""
+
+    def __init__(self) -> None:
+        self.group = StateGroup()
+        self.copies = StateCopies()
+        self.saver = StateSaver()
+        self.progress = StateProgress()
+        self.shards: ShardKeeper | None = None  # of what is divided among the workers
 
     @property
     def keeps(self) -> bool:
         """Whether each commit keeps a copy."""
-        return self.keeps_alone or self.group.place.workers > 1
+        return self.copies.alone or self.group.place.workers > 1
 
 
 def inner(state: StateBase) -> StateInternals:
@@ -101,9 +154,9 @@ def compared_values(state: StateBase) -> NamedValues:
     """Return what is compared between workers in each commit: plain values, and small tensors in them."""
     own = inner(state)
     found = NamedValues()
-    found.add(STEP, own.step)
-    found.add(LINEAGE, own.lineage)
-    found.add(SAMPLES, [own.samples, own.samples_since])
+    found.add(STEP, own.progress.step)
+    found.add(LINEAGE, own.saver.lineage)
+    found.add(SAMPLES, [own.progress.samples, own.progress.samples_since])
     held = vars(state)
     for name in sorted(held):
         if name != OWN and not has_state_dict(held[name]):
@@ -127,9 +180,9 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
     """Set the state to ``tree``; if that is ``ours``, its tensors may become the state's own."""
     values = (put_back(tree, capture(state)) or (tree if ours else copied(tree, None))).unfolded()
     own = inner(state)
-    own.step = own.commit_step = int(values.pop(STEP))
-    own.lineage = int(values.pop(LINEAGE, 0))
-    own.samples, own.samples_since = values.pop(SAMPLES, (0, own.step))
+    own.progress.step = own.progress.commit_step = int(values.pop(STEP))
+    own.saver.lineage = int(values.pop(LINEAGE, 0))
+    own.progress.samples, own.progress.samples_since = values.pop(SAMPLES, (0, own.progress.step))
     named = values.pop(SHARDS, None)
     if own.shards is not None and named is not None:
         own.shards.named = str(named)
@@ -189,58 +242,33 @@ def _freeze(model: Any, frozen: Collection[str]) -> None:  # noqa: ANN401 - torc
 
 def copy_is_due(own: StateInternals) -> bool:
     """Return whether the copy of a commit is due: unless copying a large state took long, or it is to be saved."""
-    now = time.monotonic()
-    saves = own.folder is not None and not own.saving.busy and (own.save_soon or now >= own.save_at)
-    return own.group.place.rank == 0 and (saves or now >= own.copy_at)
+    return own.group.place.rank == 0 and (own.saver.due or time.monotonic() >= own.copies.due_at)
 
 
 def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     """Copy the state as the point to return to; return the copy."""
     own = inner(state)
     begun = time.monotonic()
-    with own.lock:
-        tree, room = capture(state, compared), _room(own)
-        if room is own.copy:
-            own.copy_step = NO_STEP  # while the copy is neither the old one nor the new one
+    with own.copies.lock:
+        tree, room = capture(state, compared), own.copies.room(own.saver.job)
+        if room is own.copies.last:
+            own.copies.step = NO_STEP  # while the copy is neither the old one nor the new one
         fresh = copied(tree, room)
-        _take_copy(own, fresh, room)
+        own.copies.take(fresh, room, own.progress.step)
     if sum(one.nbytes for one in fresh.tensors) > AT_ONCE_BYTES:
-        own.copy_at = time.monotonic() + (time.monotonic() - begun) * (1 / COPYING_SHARE - 1)
+        own.copies.due_at = time.monotonic() + (time.monotonic() - begun) * (1 / COPYING_SHARE - 1)
     return fresh
-
-
-def has_recent_copy(own: StateInternals) -> bool:
-    """Return whether a large state was copied not long ago, so that a change of the group need not wait for a copy."""
-    if own.copy is None or own.copy_step == NO_STEP or time.monotonic() - own.copied_at > _RECENT_S:
-        return False
-    return size_of(own.copy) > AT_ONCE_BYTES
 
 
 def keep_unless_recent(state: StateBase) -> None:
     """Copy the state of a group that has formed; where there is a recent copy, at the first commit of the group."""
     own = inner(state)
-    if own.copy_step == own.step:
+    if own.copies.step == own.progress.step:
         return
-    if has_recent_copy(own):
-        own.copy_at = 0.0
+    if own.copies.recent:
+        own.copies.due_at = 0.0
     else:
         keep(state)
-
-
-def _room(own: StateInternals) -> StateTree | None:
-    """Return an older copy that is not being written: its memory may be used for the next one."""
-    free = (one for one in (own.copy, *own.spares) if not own.saving.holds(one))
-    return next((one for one in free if one is not None), None)
-
-
-def _take_copy(own: StateInternals, copy: StateTree, room: StateTree | None) -> None:
-    """Make ``copy`` the point to return to.
-
-    It is in the memory of ``room``, if any, and the older one is reused later.
-    """
-    if room is not own.copy:
-        own.spares = [one for one in (*own.spares, own.copy) if one is not None and one is not room][-SPARES:]
-    own.copy, own.copy_step, own.copied_at = copy, own.step, time.monotonic()
 
 
 class CopyInPieces:
@@ -250,8 +278,8 @@ class CopyInPieces:
         import torch
 
         self._own, self._tensors = own, tree.tensors
-        own.copy_step = NO_STEP  # the memory of the old copy is used
-        self._room = room = _room(own)
+        own.copies.step = NO_STEP  # the memory of the old copy is used
+        self._room = room = own.copies.room(own.saver.job)
         before = room if room is not None and alike(room, tree) else None
         self._copy = StateTree(
             tree.plain, before.tensors if before else [torch.empty_like(one) for one in tree.tensors]
@@ -267,5 +295,5 @@ class CopyInPieces:
 
     def finish(self) -> None:
         """Complete the copy after all parts were copied."""
-        with self._own.lock:
-            _take_copy(self._own, self._copy, self._room)
+        with self._own.copies.lock:
+            self._own.copies.take(self._copy, self._room, self._own.progress.step)

@@ -82,7 +82,8 @@ def test_the_training_side_needs_the_standard_library_alone() -> None:
     code = (
         "import bftrain_elastic, pkgutil, importlib\n"
         "for module in pkgutil.walk_packages(bftrain_elastic.__path__, 'bftrain_elastic.'):\n"
-        "    importlib.import_module(module.name)"
+        "    if not module.name.endswith(('.huggingface', '.lightning')):\n"  # callbacks for these libraries
+        "        importlib.import_module(module.name)"
     )
     foreign = tops(loaded_by(code)) - set(sys.stdlib_module_names) - tops(loaded_by("pass"))
     assert foreign == {"bftrain_elastic"}

@@ -45,7 +45,7 @@ def test_a_worker_that_says_what_cannot_be_harms_no_other(
 ) -> None:
     agent, worker = started(comes, launcher)
     agent.send(type="worker_message", worker=worker, message={"type": "report", "step": "many"})
-    assert "said 'report' with t = None" in inbox.until("note")["text"]
+    assert "message 'report': 't' must be a number" in inbox.until("note")["text"]
     agent.send(**report(worker, 2))
     assert inbox.until("report")["step"] == 2
 
@@ -249,7 +249,7 @@ def test_a_worker_that_a_task_knows_is_taken_over(
 ) -> None:
     start(launcher, "n1")
     agent = comes("n1", left("t/n1/0/1-41"))
-    assert agent.hear("message") == {"type": "message", "worker": "t/n1/0/1-41", "message": {"type": "hello"}}
+    assert agent.hear("message") == {"type": "message", "worker": "t/n1/0/1-41", "message": {"type": "position"}}
     agent.send(**report("t/n1/0/1-41", 8))
     assert inbox.until("report")["step"] == 8
     assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/1-42", "no name is used twice"

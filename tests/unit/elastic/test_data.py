@@ -14,11 +14,9 @@ import pytest
 
 from bftrain_elastic import ElasticLoader, ElasticStream, State
 from bftrain_elastic.errors import BadScript
-from bftrain_elastic.worker import divided_batches
 from bftrain_elastic.worker.batch_shares import BatchShare
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, WeightedRandomSampler  # noqa: E402 - torch may be missing
 
 pytestmark = pytest.mark.torch
 
@@ -123,91 +121,6 @@ def test_a_share_of_an_array_or_a_tensor_is_contiguous(rank: int) -> None:
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="a batch of 0 samples"):
         BatchShare.of(0, 0, 2)
-
-
-class Seeded:
-    """A sampler of a script, which draws from Python's random numbers."""
-
-    def __iter__(self):  # noqa: ANN204
-        return iter(random.sample(range(23), 23))
-
-    def __len__(self) -> int:
-        return 23
-
-
-LOADERS = {
-    "in order": lambda: DataLoader(range(23), batch_size=5),
-    "shuffled": lambda: DataLoader(range(23), batch_size=5, shuffle=True),
-    "a generator": lambda: DataLoader(
-        range(23),
-        batch_size=5,
-        shuffle=True,
-        generator=torch.Generator().manual_seed(random.randrange(99)),  # noqa: S311
-    ),
-    "weighted": lambda: DataLoader(range(23), batch_size=5, sampler=WeightedRandomSampler([1.0] * 23, 23)),
-    "batches": lambda: DataLoader(range(23), batch_sampler=BatchSampler(Seeded(), 5, drop_last=False)),
-}
-
-
-@pytest.mark.parametrize("kind", LOADERS)
-@pytest.mark.parametrize("workers", [2, 3, 7])
-def test_a_divided_loader_gives_the_same_batches_for_any_number_of_workers(
-    monkeypatch: pytest.MonkeyPatch, kind: str, workers: int
-) -> None:
-    def batches(of: int, start: int = 0) -> list[list[int]]:
-        found = []
-        for rank in range(of):
-            be_in_group(monkeypatch, rank, of)
-            loader = divided_batches.divide(LOADERS[kind](), seed=3)
-            assert len(loader) == 5
-            each = []
-            for loader.batch_sampler.epoch in (0, 1):
-                loader.batch_sampler.start = start
-                for part in loader:
-                    given = loader.batch_sampler.given.popleft()
-                    each.append((part.tolist() if given.weight else [], given))
-            found.append(each)
-        for same in zip(*found, strict=True):
-            assert sum(len(part) for part, _ in same) == same[0][1].samples
-            assert sum(given.weight for _, given in same) == pytest.approx(of)
-        return [sorted(number for part, _ in same for number in part) for same in zip(*found, strict=True)]
-
-    whole = batches(1)
-    assert batches(workers) == whole
-    assert batches(workers, start=3) == [*whole[3:5], *whole[8:]]
-    assert (whole[:5] == whole[5:]) == (kind == "in order")
-    if kind != "weighted":
-        assert sorted(chain(*whole[:5])) == sorted(chain(*whole[5:])) == list(range(23))
-
-
-def test_orders_leave_the_random_numbers_of_the_script_alone() -> None:
-    torch.manual_seed(1), random.seed(1)
-    expected = torch.rand(1), random.random()  # noqa: S311 - no secrets
-    torch.manual_seed(1), random.seed(1)
-    next(iter(divided_batches.divide(LOADERS["batches"](), seed=3).batch_sampler))
-    assert (torch.rand(1), random.random()) == expected  # noqa: S311 - no secrets
-
-
-class Stream(IterableDataset):
-    """Samples without numbers."""
-
-    def __iter__(self):  # noqa: ANN204
-        return iter(range(4))
-
-
-@pytest.mark.parametrize(
-    ("loader", "words"),
-    [
-        ([1, 2], "a list cannot be divided"),
-        (DataLoader(Stream(), batch_size=2), "batches of a Stream cannot be divided"),
-        (DataLoader(range(4), batch_size=None), "batches of a range cannot be divided"),
-        (DataLoader(range(4), sampler=DistributedSampler(range(4), 2, 0)), "divides the data once more"),
-    ],
-)
-def test_what_cannot_be_divided_is_refused_in_words(loader: object, words: str) -> None:
-    with pytest.raises(BadScript, match=words) as refused:
-        divided_batches.divide(loader, seed=0)
-    assert refused.value.fix
 
 
 SAMPLES, BATCH, EPOCHS = 23, 5, 3

@@ -7,7 +7,7 @@ from tests.helpers.lifecycles import NativeCase as Play
 
 
 def joined(case: Play, worker: str, generation: int) -> None:
-    case.lifecycle.on_worker_message(worker, {"type": "joined", "generation": generation})
+    case.hear(worker, {"type": "joined", "generation": generation})
 
 
 def test_a_state_may_take_longer_to_load_than_members_to_meet() -> None:

@@ -38,7 +38,7 @@ def seconds_to_gather(case: NativeCase, worker: str, step: int) -> float:
         case.tick(1.0)
         now = case.context.time
         report = {"type": "report", "t": now, "step": step, "size": 1, "samples": 1, "loss": None, "total": step}
-        case.lifecycle.on_worker_message(worker, report)
+        case.hear(worker, report)
         if case.context.take_sent("gather"):
             break
     return case.context.time - begun
@@ -119,11 +119,11 @@ def test_a_growth_is_not_cut_while_the_state_moves_and_is_when_it_stands_still()
     case.all_new_ready()
     case.ready(old, 7, 1)
     (leader, order), (new, _) = sorted(case.context.take_sent("go"), key=lambda one: one[1]["rank"])
-    case.lifecycle.on_worker_message(leader, {"type": "joined", "generation": order["generation"]})
+    case.hear(leader, {"type": "joined", "generation": order["generation"]})
     for moved in range(200):
         case.tick(0.3 * LOADING_S)
         message = {"type": "moving", "generation": order["generation"], "moved": moved}
-        case.lifecycle.on_worker_message(new, message)
+        case.hear(new, message)
     assert case.context.take_sent("abort") == []
     case.tick(1.1 * LOADING_S)
     case.tick(1.0)
@@ -133,7 +133,7 @@ def test_a_growth_is_not_cut_while_the_state_moves_and_is_when_it_stands_still()
 def trains(case: NativeCase, worker: str, step: int) -> None:
     """Let a worker report a step."""
     report = {"type": "report", "t": case.context.time, "step": step, "size": 1, "samples": 1, "loss": None}
-    case.lifecycle.on_worker_message(worker, report)
+    case.hear(worker, report)
 
 
 def seconds_to_restart(case: NativeCase, old: str, step: int) -> float:

@@ -87,11 +87,11 @@ def test_an_end_that_no_manager_saw_is_reported_once_and_kept_for_the_next_manag
     first.hear("welcome")
     assert first.hear("spawn"), "the lifecycle starts another one"
     offered = Simple.made[-1].offered
-    assert [(one.worker, one.generation, one.rank, one.exit, one.step) for one in offered] == [
+    assert [(one.worker, one.place.generation, one.place.rank, one.exit, one.step) for one in offered] == [
         ("t/n1/0/0-5", 3, 1, WorkerExit(0, finished=True, ago_s=4.5), 7)
     ]
     assert offered[0].report is not None
-    assert offered[0].report["total"] == 7
+    assert offered[0].report.total == 7
     first.close()
     again = comes("n1", ended=(ended,))
     again.hear("spawn")

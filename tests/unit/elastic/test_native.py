@@ -55,7 +55,7 @@ def test_who_gives_up_its_node_leaves_and_the_rest_need_no_state() -> None:
     case.ready(other, 5, 1)
     assert [order["sync"] for _, order in case.context.sent if order["type"] == "go"] == [False]
     assert case.go(5) == [other]
-    assert case.context.take_sent("leave") == [(one, {"type": "leave", "save": False})]
+    assert case.context.take_sent("leave") == [(one, {"type": "leave", "save": False, "grace_s": 0.0})]
     case.lifecycle.exited(one, WorkerExit(0, ""))
     assert case.context.messages[-1] == {"type": "vacated", "nodes": ["a"]}
 
@@ -69,7 +69,7 @@ def test_a_new_worker_leaves_its_node_at_once_if_that_is_given_up_before_it_join
     case.ready(ready)
     case.set_nodes("a")
     assert [name for name, _ in case.context.stopped] == [coming]
-    assert case.context.take_sent("leave") == [(ready, {"type": "leave", "save": False})]
+    assert case.context.take_sent("leave") == [(ready, {"type": "leave", "save": False, "grace_s": 0.0})]
     case.lifecycle.exited(coming, WorkerExit(0, ""))
     assert case.context.messages[-1] == {"type": "vacated", "nodes": ["b"]}
     assert case.context.take_sent("gather") == [], "the group stays as it is"
@@ -172,7 +172,7 @@ def test_giving_up_all_nodes_writes_the_state_down_and_pauses() -> None:
     case.ready(one, 9, 1)
     assert case.context.take_sent("leave") == [
         (one, {"type": "leave", "save": True, "grace_s": 10.0}),
-        (other, {"type": "leave", "save": False}),
+        (other, {"type": "leave", "save": False, "grace_s": 0.0}),
     ]
     case.lifecycle.exited(one, WorkerExit(0, ""))
     assert "paused" not in case.context.kinds()

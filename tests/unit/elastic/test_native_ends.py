@@ -90,7 +90,7 @@ def test_every_crash_is_reported_with_its_own_words_even_if_a_survivor_speaks_fi
     one, other = case.running("a", "b")
     for generation in range(1, 4):
         step = 10 * generation
-        case.lifecycle.on_worker_message(one, {"type": "in_memory", "step": step})
+        case.hear(one, {"type": "in_memory", "step": step})
         case.ready(one, step=step, generation=generation * 2 - 1, reason="[../gloo] Connection closed by peer")
         case.lifecycle.exited(other, WorkerExit(1, "Traceback\nValueError: odd"))
         assert case.go(step) == [one]
@@ -111,7 +111,7 @@ def test_a_notice_hands_the_state_over_or_saves_it() -> None:
     for worker in (one, other):
         case.ready(worker, 5, 1)
     assert case.go(5) == [other]
-    assert case.context.take_sent("leave") == [(one, {"type": "leave", "save": False})]
+    assert case.context.take_sent("leave") == [(one, {"type": "leave", "save": False, "grace_s": 0.0})]
     case.lifecycle.exited(one, WorkerExit(0))
     case.lifecycle.notice("b", 4.0)
     case.context.take_sent("gather")
@@ -187,9 +187,7 @@ def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
     case.set_nodes("a", "b")
     one, other = case.context.spawned
     for step in range(1, ASTRAY + 1):
-        case.lifecycle.on_worker_message(
-            one, {"type": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None}
-        )
+        case.hear(one, {"type": "report", "t": 1.0, "step": step, "size": 1, "samples": 1, "loss": None})
     assert case.context.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
         case.lifecycle.exited(worker, WorkerExit(-9, ""))
@@ -225,9 +223,7 @@ def test_who_trains_on_without_a_commit_after_it_was_asked_to_gather_is_reported
     (old, _) = case.running("a", "b")
     case.set_nodes("a")
     for step in range(1, 3 * UNHEEDED):
-        case.lifecycle.on_worker_message(
-            old, {"type": "report", "t": 1.0, "step": step, "size": 2, "samples": 1, "loss": None}
-        )
+        case.hear(old, {"type": "report", "t": 1.0, "step": step, "size": 2, "samples": 1, "loss": None})
     (note,) = [one["text"] for one in case.context.messages if one["type"] == "note"]
     assert f"{UNHEEDED} steps" in note
     assert "state.commit()" in note
@@ -236,8 +232,8 @@ def test_who_trains_on_without_a_commit_after_it_was_asked_to_gather_is_reported
 def test_the_script_may_take_its_time_after_the_training_on_each_worker() -> None:
     case = Play("a", "b")
     one, other = case.running("a", "b")
-    case.lifecycle.on_worker_message(other, {"type": "done", "step": 60})
-    case.lifecycle.on_worker_message(one, {"type": "done", "step": 60})
+    case.hear(other, {"type": "done", "step": 60})
+    case.hear(one, {"type": "done", "step": 60})
     case.tick(100 * FAREWELL_S)
     assert case.context.stopped == [], "the first one evaluates what it has"
     case.lifecycle.exited(one, WorkerExit(0, ""))
@@ -253,7 +249,7 @@ def test_the_script_may_take_its_time_after_the_training_on_each_worker() -> Non
 def test_who_does_not_end_its_training_after_the_first_has_is_stopped_and_reported() -> None:
     case = Play("a", "b")
     one, other = case.running("a", "b")
-    case.lifecycle.on_worker_message(one, {"type": "done", "step": 60})
+    case.hear(one, {"type": "done", "step": 60})
     case.lifecycle.exited(one, WorkerExit(0, ""))
     for _ in range(3):
         case.tick(FAREWELL_S + 0.1)
@@ -272,12 +268,12 @@ def test_a_program_that_says_it_is_finished_is_done_however_it_ends(how: str) ->
     one, other = case.running("a", "b")
     assert case.context.how[one] | {"finish_code": 7, "finish_file": "/f/end"} == case.context.how[one]
     if how == "by its word":
-        case.lifecycle.on_worker_message(one, {"type": "finished"})
+        case.hear(one, {"type": "finished"})
         case.lifecycle.exited(one, WorkerExit(1, "crashed later", finished=True))
     else:
         case.lifecycle.exited(one, WorkerExit(7 if how == "by its exit code" else 0, finished=True))
     case.ready(other, 5, 1, reason="Connection closed by peer")
-    assert case.context.take_sent("leave") == [(other, {"type": "leave", "save": False})]
+    assert case.context.take_sent("leave") == [(other, {"type": "leave", "save": False, "grace_s": 0.0})]
     case.lifecycle.exited(other, WorkerExit(0))
     case.tick(60)
     assert case.context.kinds()[-1] == "done"
@@ -288,7 +284,7 @@ def test_a_program_that_says_it_is_finished_is_done_however_it_ends(how: str) ->
 def test_who_waits_for_one_that_is_finished_is_cut_off() -> None:
     case = Play("a", "b")
     one, other = case.running("a", "b")
-    case.lifecycle.on_worker_message(one, {"type": "finished"})
+    case.hear(one, {"type": "finished"})
     case.lifecycle.exited(one, WorkerExit(0, finished=True))
     case.tick(ABORT_S + 0.1)
     assert case.context.take_sent("abort") == [(other, {"type": "abort"})]
@@ -308,7 +304,7 @@ def test_who_leaves_while_a_file_says_that_it_is_finished_is_not() -> None:
 def test_a_state_that_could_not_be_written_is_reported_with_where_it_goes_on() -> None:
     case = Play("a")
     (only,) = case.running("a")
-    case.lifecycle.on_worker_message(only, {"type": "on_disk", "step": 3, "took_s": 0.1})
+    case.hear(only, {"type": "on_disk", "step": 3, "took_s": 0.1})
     case.set_nodes()
     case.ready(only, 50, 1)
     case.lifecycle.exited(only, WorkerExit(74, "bftrain: no space\n"))
@@ -321,11 +317,9 @@ def test_writes_that_fail_are_reported_once_and_that_they_work_again() -> None:
     case = Play("a")
     (only,) = case.running("a")
     for step in (4, 5):
-        case.lifecycle.on_worker_message(
-            only, {"type": "not_on_disk", "step": step, "reason": "No space left on device"}
-        )
+        case.hear(only, {"type": "not_on_disk", "step": step, "reason": "No space left on device"})
     for step in (6, 7):
-        case.lifecycle.on_worker_message(only, {"type": "on_disk", "step": step, "took_s": 1.0})
+        case.hear(only, {"type": "on_disk", "step": step, "took_s": 1.0})
     failed, works = case.context.notes()
     assert "step 4 is not on disk" in failed
     assert "again, at step 6" in works
@@ -334,7 +328,7 @@ def test_writes_that_fail_are_reported_once_and_that_they_work_again() -> None:
 def test_a_worker_that_writes_much_has_the_time_for_it() -> None:
     case = Play("a")
     (only,) = case.running("a")
-    case.lifecycle.on_worker_message(only, {"type": "on_disk", "step": 3, "took_s": 100.0})
+    case.hear(only, {"type": "on_disk", "step": 3, "took_s": 100.0})
     case.set_nodes()
     case.ready(only, 50, 1)
     case.tick(300)
@@ -347,7 +341,7 @@ def test_a_worker_that_writes_much_has_the_time_for_it() -> None:
 def test_an_end_that_went_wrong_is_tried_again(code: int) -> None:
     case = Play("a")
     (only,) = case.running("a")
-    case.lifecycle.on_worker_message(only, {"type": "done", "step": 60})
+    case.hear(only, {"type": "done", "step": 60})
     case.lifecycle.exited(only, WorkerExit(code, "OSError: disk full"))
     assert "done" not in case.context.kinds()
     assert len(case.context.spawned) == 1
@@ -357,7 +351,7 @@ def test_nodes_are_given_up_in_the_middle_of_the_end_too() -> None:
     case = Play("a", "b")
     one, other = case.running("a", "b")
     for worker in (one, other):
-        case.lifecycle.on_worker_message(worker, {"type": "done", "step": 60})
+        case.hear(worker, {"type": "done", "step": 60})
     case.set_nodes()
     assert case.context.stopped == [(one, 10.0), (other, 10.0)]
     case.lifecycle.exited(other, WorkerExit(0, ""))
@@ -368,7 +362,7 @@ def test_nodes_are_given_up_in_the_middle_of_the_end_too() -> None:
 def test_done_is_reported_when_all_have_ended() -> None:
     case = Play("a", "b")
     one, other = case.running("a", "b")
-    case.lifecycle.on_worker_message(one, {"type": "done", "step": 60})
+    case.hear(one, {"type": "done", "step": 60})
     case.lifecycle.exited(one, WorkerExit(0, ""))
     assert "done" not in case.context.kinds()
     case.lifecycle.exited(other, WorkerExit(0, ""))
@@ -384,5 +378,6 @@ def test_words_of_a_worker_that_is_gone_change_nothing(what: str) -> None:
     case.set_nodes()
     case.lifecycle.exited(only, WorkerExit(-9, ""))
     messages = list(case.context.messages)
-    case.lifecycle.on_worker_message(only, {"type": what, "step": 99, "generation": 1, "store": ["a", 1], "reason": ""})
+    step = {"t": 1.0, "size": 1, "samples": 1, "loss": None, "step": 99}
+    case.hear(only, {"type": what, **step, "generation": 1, "store": ["a", 1], "reason": ""})
     assert case.context.messages == messages

@@ -13,13 +13,16 @@ from tests.helpers.lifecycles import (
     MEETING_S,
     LauncherJob,
     LeftWorker,
+    LifecycleCase,
     NativeLifecycle,
     RecordedContext,
+    StepReport,
     WorkerExit,
+    left_worker,
 )
 
 
-class Play:
+class Play(LifecycleCase):
     """A lifecycle that knows what its task holds, on nodes whose agents are not there yet."""
 
     def __init__(self, *wanted: str) -> None:
@@ -43,7 +46,7 @@ def left(node: str, rank: int = 0, workers: int = 1, *, ready: bool = False, gen
     words: Message | None = None
     if ready:
         words = {"type": "ready", "step": 40, "generation": generation, "store": [node, 1], "reason": ""}
-    return LeftWorker(f"t/{node}/0/9", 0, 40, generation, rank, workers, words, done=False)
+    return left_worker(f"t/{node}/0/9", 40, (generation, rank, workers), ready=words)
 
 
 def go_orders(context: RecordedContext) -> list[tuple[str, int]]:
@@ -73,9 +76,7 @@ def test_if_one_does_not_turn_up_the_others_gather_and_go_on_without_it() -> Non
     assert case.context.take_sent("gather") == []
     case.tick(COMPANY_S)
     assert case.context.take_sent("gather") == [("t/a/0/9", {"type": "gather", "generation": 8})]
-    case.lifecycle.on_worker_message(
-        "t/a/0/9", {"type": "ready", "step": 41, "generation": 7, "store": ["a", 1], "reason": ""}
-    )
+    case.hear("t/a/0/9", {"type": "ready", "step": 41, "generation": 7, "store": ["a", 1], "reason": ""})
     assert go_orders(case.context) == [("t/a/0/9", 8)]
     assert case.comes("b", left("b", 1, 2, ready=True)) is False, "too late: the state is elsewhere"
 
@@ -87,9 +88,7 @@ def test_a_node_without_a_worker_gets_a_new_one_which_joins() -> None:
     case.comes("a", left("a"))
     (new,) = case.context.spawned
     assert [one["type"] for one in case.context.messages] == ["confirmed"]
-    case.lifecycle.on_worker_message(
-        new, {"type": "ready", "step": -1, "generation": 0, "store": ["b", 1], "reason": ""}
-    )
+    case.hear(new, {"type": "ready", "step": -1, "generation": 0, "store": ["b", 1], "reason": ""})
     assert [worker for worker, _ in case.context.take_sent("gather")] == ["t/a/0/9"]
 
 
@@ -114,9 +113,7 @@ def test_a_change_that_was_under_way_is_brought_to_an_end() -> None:
     case.comes("b", left("b", 1, 3, ready=True))
     assert [worker for worker, _ in case.context.take_sent("gather")] == ["t/a/0/9"], "it is the last one in its group"
     case.comes("c", left("c", 2, 3, ready=True))
-    case.lifecycle.on_worker_message(
-        "t/a/0/9", {"type": "ready", "step": 41, "generation": 7, "store": ["a", 1], "reason": ""}
-    )
+    case.hear("t/a/0/9", {"type": "ready", "step": 41, "generation": 7, "store": ["a", 1], "reason": ""})
     assert [worker for worker, _ in go_orders(case.context)] == ["t/a/0/9", "t/b/0/9", "t/c/0/9"]
 
 
@@ -131,18 +128,16 @@ def test_a_group_that_never_formed_is_cut() -> None:
 
 def test_who_was_on_its_way_still_is() -> None:
     case = Play("a")
-    born = LeftWorker("t/a/0/9", 0, -1, 0, 0, 0, None, done=False)
+    born = left_worker("t/a/0/9", -1, (0, 0, 0))
     assert case.comes("a", born)
     assert case.context.spawned == []
-    case.lifecycle.on_worker_message(
-        born.worker, {"type": "ready", "step": -1, "generation": 0, "store": ["a", 1], "reason": ""}
-    )
+    case.hear(born.worker, {"type": "ready", "step": -1, "generation": 0, "store": ["a", 1], "reason": ""})
     assert go_orders(case.context) == [(born.worker, 1)]
 
 
 def test_who_was_done_may_end_and_then_all_is_done() -> None:
     case = Play("a")
-    done = LeftWorker("t/a/0/9", 0, 60, 3, 0, 1, None, done=True)
+    done = left_worker("t/a/0/9", 60, (3, 0, 1), done=True)
     assert case.comes("a", done)
     case.lifecycle.exited(done.worker, WorkerExit(0, ""))
     assert case.context.messages[-1] == {"type": "done", "step": 60, "finished": True}
@@ -158,12 +153,10 @@ def test_who_cannot_go_on_is_refused(why: str) -> None:
     case.comes("a", None)
     case.tick(ABSENCE_S + 0.1)
     (new,) = case.context.spawned
-    case.lifecycle.on_worker_message(
-        new, {"type": "ready", "step": -1, "generation": 0, "store": ["a", 1], "reason": ""}
-    )
+    case.hear(new, {"type": "ready", "step": -1, "generation": 0, "store": ["a", 1], "reason": ""})
     case.tick(COMPANY_S + 0.1)
     assert go_orders(case.context) == [(new, 1)]
-    case.lifecycle.on_worker_message(new, {"type": "confirmed", "generation": 1, "step": 0})
+    case.hear(new, {"type": "confirmed", "generation": 1, "step": 0})
     assert not case.comes("b", left("b"))
 
 
@@ -179,7 +172,7 @@ def test_who_ended_well_while_no_manager_listened_is_done_and_is_not_run_again()
 def test_what_was_reported_while_no_manager_listened_is_reported() -> None:
     case = Play("a")
     report = {"type": "report", "t": 1.0, "step": 44, "size": 1, "samples": 2, "loss": 0.5, "total": 88, "since": 0}
-    assert case.comes("a", dataclasses.replace(left("a"), report=report))
+    assert case.comes("a", dataclasses.replace(left("a"), report=StepReport.read(report)))
     assert [one["total"] for one in case.context.messages if one["type"] == "report"] == [88]
 
 

@@ -215,11 +215,9 @@ def test_writes_that_fail_are_reported_once_and_so_is_that_they_work_again() -> 
     case.set_nodes("a")
     (worker,) = case.started()
     for step in (4, 5):
-        case.lifecycle.on_worker_message(
-            worker, {"type": "not_on_disk", "step": step, "reason": "No space left on device"}
-        )
+        case.hear(worker, {"type": "not_on_disk", "step": step, "reason": "No space left on device"})
     for step in (3, 6):  # the first is of a write that began before
-        case.lifecycle.on_worker_message(worker, {"type": "on_disk", "step": step, "took_s": 0.1})
+        case.hear(worker, {"type": "on_disk", "step": step, "took_s": 0.1})
     first, second = case.context.notes()
     assert "step 4 is not on disk: No space left on device" in first
     assert "written to disk again, at step 6" in second

@@ -57,9 +57,9 @@ def test_a_program_that_says_that_it_is_finished_is_believed_at_once(how: str) -
     case.set_nodes("a", "b")
     first, second = case.started()
     if how == "finish()":
-        case.lifecycle.on_worker_message(first, {"type": "finished"})
+        case.hear(first, {"type": "finished"})
     if how == "train() returned":
-        case.lifecycle.on_worker_message(first, {"type": "done", "step": 60})
+        case.hear(first, {"type": "done", "step": 60})
     case.lifecycle.exited(first, WorkerExit(0, finished=how == "by its exit code"))
     case.lifecycle.exited(second, WorkerExit(0))
     assert case.context.messages[-1]["type"] == "done"
@@ -70,7 +70,7 @@ def test_finish_is_believed_even_if_the_node_is_taken_then() -> None:
     case = Play("a")
     case.set_nodes("a")
     (only,) = case.started()
-    case.lifecycle.on_worker_message(only, {"type": "finished"})
+    case.hear(only, {"type": "finished"})
     case.lose("a")
     case.lifecycle.exited(only, WorkerExit(-9))
     assert case.context.kinds()[-1] == "done"
@@ -80,7 +80,7 @@ def test_those_who_do_not_end_after_the_first_is_finished_are_ended() -> None:
     case = Play("a", "b")
     case.set_nodes("a", "b")
     first, second = case.started()
-    case.lifecycle.on_worker_message(first, {"type": "finished"})
+    case.hear(first, {"type": "finished"})
     case.lifecycle.exited(first, WorkerExit(0))
     case.tick(60.0)
     assert case.context.stopped == [(second, 10.0)]
@@ -162,7 +162,7 @@ def test_ranks_that_said_that_they_are_done_may_take_their_time() -> None:
     first, second = case.started()
     for worker in (first, second):
         case.report(worker, 10)
-        case.lifecycle.on_worker_message(worker, {"type": "done", "step": 10})
+        case.hear(worker, {"type": "done", "step": 10})
     case.lifecycle.exited(first, WorkerExit(0, "", finished=True))
     for _ in range(20):
         case.tick(2.0)
@@ -178,7 +178,7 @@ def test_a_program_that_does_not_end_after_it_said_that_it_is_finished_is_ended(
     case.report(worker, 1)
     case.tick(0.5)
     case.report(worker, 2)
-    case.lifecycle.on_worker_message(worker, {"type": "finished"})
+    case.hear(worker, {"type": "finished"})
     while not case.context.stopped:
         case.tick(10.0)
         assert case.context.time < 1000.0
@@ -273,7 +273,7 @@ def test_ranks_that_hang_are_asked_where_they_are_and_a_stopped_one_is_named() -
         case.tick(1.0)
     case.tick(31.0)
     assert set(case.context.inspected) == {first, second}
-    case.lifecycle.on_worker_message(first, {"type": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
+    case.hear(first, {"type": "position", "place": "commit", "line": "fit.py:9", "commits": 2})
     case.lifecycle.inspected(second, "T")
     case.tick(0.1)
     assert any("rank 1 on b is stopped (SIGSTOP)" in note for note in case.context.notes())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from tests.helpers.lifecycles import PROCESS_COMPANY_S as COMPANY_S
-from tests.helpers.lifecycles import LeftWorker, WorkerExit
+from tests.helpers.lifecycles import LeftWorker, StepReport, WorkerExit, left_worker
 from tests.helpers.lifecycles import ProcessCase as Play
 
 
 def left(node: str, rank: int, workers: int = 2, *, generation: int = 7, exit: WorkerExit | None = None) -> LeftWorker:  # noqa: A002 - the field's word
-    return LeftWorker(f"t/{node}/0/3-{rank}", 0, 40, generation, rank, workers, None, done=False, exit=exit)
+    return left_worker(f"t/{node}/0/3-{rank}", 40, (generation, rank, workers), exit=exit)
 
 
 def come(case: Play, *workers: LeftWorker) -> list[bool]:
@@ -110,7 +110,7 @@ def test_a_finished_program_is_done_once_all_its_ranks_have_repeated_their_repor
     case.tick(1.0)
     assert case.context.kinds() == []
     report = {"type": "report", "t": 1.0, "step": 69, "size": 2, "samples": 7, "loss": None, "total": 483, "since": 0}
-    come(case, dataclasses.replace(left("a", 0, exit=finished), report=report))
+    come(case, dataclasses.replace(left("a", 0, exit=finished), report=StepReport.read(report)))
     case.tick(0.1)
     assert [one["type"] for one in case.context.messages] == ["report", "done"]
 
@@ -143,7 +143,7 @@ def test_nothing_of_another_manager_is_taken_over_once_it_is_started_again() -> 
     case = Play("a")
     case.set_nodes("a")
     case.started()
-    assert not case.lifecycle.adopt("a", LeftWorker("t/a/0/1", 0, 40, 0, 0, 0, None, done=False))
+    assert not case.lifecycle.adopt("a", left_worker("t/a/0/1", 40, (0, 0, 0)))
 
 
 def test_a_process_that_its_agent_killed_for_want_of_a_manager_did_not_fail() -> None:

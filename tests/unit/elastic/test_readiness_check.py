@@ -77,7 +77,7 @@ def test_a_hang_is_reported_with_where_it_hangs(text: str, words: str, fix: str)
 
 
 def test_workers_that_train_different_models_are_reported() -> None:
-    note = {"type": "note", "text": "the models of its workers differ at step 23 by 0.1 of their size (do this)"}
+    note = {"type": "note", "text": "the models of its workers differ at step 23: rank 1 is not as rank 0 (do this)"}
     found = failing([*reports(), note])
     assert set(found) == {"workers agree"}
     assert (found["workers agree"].detail, found["workers agree"].fix) == (note["text"].partition(" (")[0], "do this")
@@ -93,8 +93,8 @@ def steps(*inputs: str, weights: str = "", caller: str = "native", **more: objec
     ("own", "others", "missing", "fix"),
     [
         (steps(*"abcd"), steps(*"abcd"), "divides the work", "model = state.parallel()"),
-        (steps(*"abcd", caller="transformers"), steps(*"abcd"), "divides the work", "run_trainer(trainer)"),
-        (steps(*"abcd", caller="lightning"), steps(*"abcd"), "divides the work", "run_trainer(trainer, model"),
+        (steps(*"abcd", caller="transformers"), steps(*"abcd"), "divides the work", "bftrain_elastic.huggingface"),
+        (steps(*"abcd", caller="lightning"), steps(*"abcd"), "divides the work", "bftrain_elastic.lightning"),
         (steps(*"abcd", exchanges=True), steps(*"abcd"), "divides the work", "give each worker its share"),
         (steps(*"abcd", rows_differ=None), steps(*"abcd"), "divides the work", "state.parallel()"),
         (steps(*"abcd"), steps(*"efgh", weights="wabc"), "workers agree", "model = state.parallel()"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ from bftrain_elastic.wire.agent_messages import (
     FROM_PREFORK,
     TO_PREFORK,
     ForgetWorkers,
+    GroupPlace,
+    LeftWorker,
     PreemptionNotice,
     ProcessEnded,
     RegisterAgent,
     SpawnWorker,
     StopWorker,
+    WorkerExit,
     WorkerExited,
 )
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret, read_secret
-from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, MessageTable, TypedMessage, checked, decode, encode
+from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
+from bftrain_elastic.wire.worker_messages import FROM_WORKER, StepReport
 
 SECRET = b"s" * 32
 
@@ -130,12 +135,16 @@ REPORT: dict[str, Any] = {"type": "report", "t": 1.5, "step": 3, "size": 2, "sam
 READY: dict[str, Any] = {"type": "ready", "step": -1, "generation": 0, "store": ["10.0.0.1", 4711], "reason": ""}
 
 
-@pytest.mark.parametrize("words", [REPORT, REPORT | {"loss": 0.25}, READY, {"type": "done", "step": 9}])
+def from_worker(words: dict[str, Any]) -> WireMessage | None:
+    return read_message(FROM_WORKER, words)
+
+
+@pytest.mark.parametrize("words", [REPORT, REPORT | {"loss": 0.25, "noise": 2}, READY, {"type": "done", "step": 9}])
 def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
-    found = checked(words)
+    found = from_worker(words)
     assert found is not None
-    assert words.items() <= found.items()
-    assert checked(words | {"mood": "good"}) == found, "without what does not belong there"
+    assert words.items() <= decode(encode(found.to_dict())).items()
+    assert from_worker(words | {"mood": "good"}) == found, "without what does not belong there"
 
 
 @pytest.mark.parametrize(
@@ -145,35 +154,32 @@ def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
         REPORT | {"step": "3"},
         REPORT | {"step": True},
         REPORT | {"step": 10**30},
-        REPORT | {"size": 0},
-        REPORT | {"samples": -1},
         REPORT | {"t": float("nan")},
         REPORT | {"loss": float("inf")},
+        REPORT | {"total": "many"},
+        REPORT | {"nan": 1},
         READY | {"store": ["10.0.0.1"]},
-        READY | {"store": ["10.0.0.1", 70000]},
         READY | {"store": [1, 4711]},
         READY | {"store": "10.0.0.1:4711"},
         READY | {"reason": None},
         {"type": "on_disk", "step": None},
-        {"type": "position", "place": "commit", "line": "fit.py:3", "commits": -1},
-        {"type": "drift", "step": 3, "relative": float("nan")},
+        {"type": "drift", "step": 3, "rank": 0.5},
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(words: dict[str, Any]) -> None:
-    with pytest.raises(BadMessage, match=f"said '{words['type']}' with"):
-        checked(words)
+    with pytest.raises(BadMessage, match=f"message '{words['type']}': '[a-z]+' must be "):
+        from_worker(words)
 
 
 @pytest.mark.parametrize("words", [{}, {"type": "hello"}, {"type": ["report"]}, {"type": "clear"}])
 def test_what_is_not_known_is_nothing(words: dict[str, Any]) -> None:
-    assert checked(words) is None
+    assert from_worker(words) is None
 
 
-def test_what_may_be_left_out_of_a_report_is_filled_in_and_what_cannot_be_is_left_out() -> None:
-    assert checked(REPORT) == REPORT | {"total": None, "since": 0, "nan": False, "restarted": False}
-    more = {"total": 12, "since": 3, "nan": True, "restarted": True}
-    assert checked(REPORT | more) == REPORT | more
-    assert checked(REPORT | {"total": -1, "since": "x", "nan": 1}) == checked(REPORT)
+def test_what_may_be_left_out_of_a_report_is_filled_in() -> None:
+    assert from_worker(REPORT) == from_worker(
+        REPORT | {"total": None, "since": 0, "nan": False, "restarted": False, "noise": None}
+    )
 
 
 SPAWN = SpawnWorker(
@@ -183,8 +189,19 @@ SPAWN = SpawnWorker(
     env={"A": "b"},
     cwd="/jobs",
     log="/jobs/log",
-    place={"generation": 1, "rank": 0, "workers": 2},
+    place=GroupPlace(1, 0, 2),
     finish_code=7,
+)
+
+
+LEFT = LeftWorker(
+    worker="w",
+    task="t",
+    slot=1,
+    step=3,
+    go=GroupPlace(1, 0, 2),
+    report=StepReport(1.5, 3, 2, 8, None),
+    exit=WorkerExit(-9, "killed", stopped=True),
 )
 
 
@@ -195,22 +212,24 @@ SPAWN = SpawnWorker(
         (TO_PREFORK, SPAWN),
         (FROM_MANAGER, StopWorker("w", 2.5)),
         (FROM_MANAGER, ForgetWorkers("t", "w")),
-        (FROM_AGENT, RegisterAgent(node="n", address="a", slots=2, pid=1, workers=({"worker": "w"},))),
+        (FROM_AGENT, RegisterAgent(node="n", address="a", slots=2, pid=1, workers=(LEFT,))),
         (FROM_AGENT, WorkerExited("w", -9, "killed", finished=True)),
         (FROM_AGENT, PreemptionNotice(3)),
         (FROM_PREFORK, ProcessEnded("w", 1, asked_to_end=True)),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_message_is_the_same_after_the_way_through_json(table: MessageTable, message: TypedMessage) -> None:
-    assert table.read(decode(encode(message.to_dict()))) == message
+def test_a_message_is_the_same_after_the_way_through_json(
+    table: Mapping[str, type[WireMessage]], message: WireMessage
+) -> None:
+    assert read_message(table, decode(encode(message.to_dict()))) == message
 
 
 def test_messages_and_fields_of_later_versions_are_ignored() -> None:
-    assert FROM_MANAGER.read({"type": "dance", "worker": "w"}) is None
-    assert FROM_MANAGER.read({"type": ["stop"]}) is None
-    assert FROM_MANAGER.read({}) is None
-    assert FROM_MANAGER.read({"type": "stop", "worker": "w", "politely": True}) == StopWorker("w")
+    assert read_message(FROM_MANAGER, {"type": "dance", "worker": "w"}) is None
+    assert read_message(FROM_MANAGER, {"type": ["stop"]}) is None
+    assert read_message(FROM_MANAGER, {}) is None
+    assert read_message(FROM_MANAGER, {"type": "stop", "worker": "w", "politely": True}) == StopWorker("w")
 
 
 @pytest.mark.parametrize(
@@ -230,12 +249,12 @@ def test_messages_and_fields_of_later_versions_are_ignored() -> None:
 )
 def test_a_field_of_another_kind_is_refused_by_name(change: dict[str, Any], words: str) -> None:
     with pytest.raises(BadMessage) as caught:
-        FROM_MANAGER.read(SPAWN.to_dict() | change)
+        read_message(FROM_MANAGER, SPAWN.to_dict() | change)
     assert str(caught.value) == words
 
 
 def test_a_field_that_is_missing_is_refused_by_name() -> None:
     with pytest.raises(BadMessage, match="message 'exited': 'code' must be a whole number"):
-        FROM_AGENT.read({"type": "exited", "worker": "w"})
+        read_message(FROM_AGENT, {"type": "exited", "worker": "w"})
     with pytest.raises(BadMessage, match="message 'notice': 'grace_s' must be a number"):
-        FROM_AGENT.read({"type": "notice", "grace_s": "soon"})
+        read_message(FROM_AGENT, {"type": "notice", "grace_s": "soon"})

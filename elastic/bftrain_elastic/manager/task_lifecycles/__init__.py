@@ -6,71 +6,11 @@ All calls happen in the hub's thread, and none may block.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.wire.messages import Message, TypedMessage, checked, inner_of, text_of, whole_of
-
-
-class WorkerExit(TypedMessage, name="exit"):
-    """The end of a worker: its exit code (negative: the signal that killed it) and its last output.
-
-    ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file. ``stopped``:
-    the program said that it ended on request, or its agent killed it; its exit code then means nothing more. ``ago_s``:
-    how long ago it ended, if it ended while there was no manager.
-    """
-
-    code: int
-    tail: str = ""
-    finished: bool = False
-    stopped: bool = False
-    ago_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class LeftWorker:
-    """A worker that outlived its manager, as the agent on its node describes it.
-
-    ``report`` is the last step that it reported, as a worker's message. ``exit`` is set if the worker has ended.
-    """
-
-    worker: str
-    slot: int
-    step: int  # the last one it spoke of; -1: of none
-    generation: int  # of the group that it was ordered to form last; 0: of none
-    rank: int  # there
-    workers: int  # there
-    ready: Message | None  # its message when it left that group, or started
-    done: bool  # it said so
-    report: Message | None = None
-    exit: WorkerExit | None = None
-
-    @classmethod
-    def read(cls, plain: Message) -> LeftWorker:
-        """Parse an agent's description of a worker."""
-        go = inner_of(plain, "go") if plain.get("go") else {"generation": 0, "rank": 0, "workers": 0}
-        return cls(
-            worker=text_of(plain, "worker"),
-            slot=whole_of(plain, "slot"),
-            step=whole_of(plain, "step"),
-            generation=whole_of(go, "generation"),
-            rank=whole_of(go, "rank"),
-            workers=whole_of(go, "workers"),
-            ready=checked(inner_of(plain, "ready")) if plain.get("ready") else None,
-            done=plain.get("done") is True,
-            report=checked(inner_of(plain, "report")) if plain.get("report") else None,
-            exit=WorkerExit.read(inner_of(plain, "exit")) if plain.get("exit") else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlace:
-    """The place of a worker in its group; the agent reports it to a later manager."""
-
-    generation: int
-    rank: int
-    workers: int
+from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
+from bftrain_elastic.wire.messages import Message, WireMessage
 
 
 class TaskContext(Protocol):
@@ -115,13 +55,13 @@ class TaskContext(Protocol):
         A warm one is a script, run by a fork of a process that has imported torch; the other is any command.
         With ``want_port`` a free port of the node is chosen, passed to the lifecycle, and put into MASTER_PORT.
         It sees the GPU of its slot, or with ``all_gpus`` all that are its agent's. ``place`` comes back in
-        :class:`Left`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
+        :class:`LeftWorker`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
         """
 
     def inspect(self, worker: str) -> None:
         """Request a dump of a worker's stacks into its log; ``inspected`` receives the state of its process."""
 
-    def send(self, worker: str, message: Message) -> None:
+    def send(self, worker: str, message: WireMessage) -> None:
         """Send a worker a message."""
 
     def stop(self, worker: str, *, grace_s: float) -> None:
@@ -159,7 +99,7 @@ class TaskLifecycle(Protocol):
     def spawned(self, worker: str, port: int) -> None:
         """Handle that a worker was started, and on which port if one was requested."""
 
-    def on_worker_message(self, worker: str, message: Message) -> None:
+    def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle a worker's message."""
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - the field's word

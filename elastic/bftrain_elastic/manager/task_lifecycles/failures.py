@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bftrain_elastic.errors import OWN_ERROR
-from bftrain_elastic.manager.task_lifecycles import WorkerExit
+from bftrain_elastic.wire.agent_messages import WorkerExit
 
 ALLOWED: Final = 3  # deaths by the program's own fault without a step between
 ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that were killed from outside

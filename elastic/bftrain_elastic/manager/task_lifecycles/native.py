@@ -13,7 +13,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, TaskContext, WorkerExit
+from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, is_connection_trouble, last_word
 from bftrain_elastic.manager.task_lifecycles.native_group import (
     ABORT_S,
@@ -26,7 +26,17 @@ from bftrain_elastic.manager.task_lifecycles.stalls import FormationWatch
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.manager.task_lifecycles.training_end import TrainingEnd
 from bftrain_elastic.retry import RetryDelay
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
+from bftrain_elastic.wire.messages import WireMessage
+from bftrain_elastic.wire.worker_messages import (
+    GroupConfirmed,
+    GroupJoined,
+    StateMoving,
+    StepReport,
+    TrainingDone,
+    WorkerReady,
+    WorkFinished,
+)
 
 REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
 ASTRAY: Final = 3  # steps in no group that show that a script does not know of groups
@@ -119,36 +129,36 @@ class NativeLifecycle(SupervisedLifecycle):
         if left.report is not None:  # of what it did without a manager
             self._supervision.reported(left.report)
         if left.ready is not None:
-            self._group.generation = max(self._group.generation, left.generation)
+            self._group.generation = max(self._group.generation, left.place.generation)
             self._ready(member, left.ready)
-        elif left.generation:
+        elif left.place.generation:
             self._record_group_member(member, left)
         return True
 
-    def on_worker_message(self, worker: str, message: Message) -> None:
+    def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle a worker's message."""
         member = self._members.by_name.get(worker)
         if member is None:
             return
-        match message.get("type"):
-            case "ready":
+        match message:
+            case WorkerReady():
                 self._ready(member, message)
-            case "joined" | "moving" | "confirmed":
-                if message["generation"] == self._group.generation:
+            case GroupJoined() | StateMoving() | GroupConfirmed():
+                if message.generation == self._group.generation:
                     self._on_formation_progress(message, leads=worker == self._group.leader)
-            case "report" if member.phase is MemberPhase.COMING:
+            case StepReport() if member.phase is MemberPhase.COMING:
                 member.astray += 1
                 if member.astray == ASTRAY and not self._end.over:
                     self._end.fail(f"{worker} trains by itself: its script never called {self.entrance}")
-            case "report":
-                self._supervision.note(self._group.reported(float(message["t"])))
+            case StepReport():
+                self._supervision.note(self._group.reported(message.t))
                 self._retry.succeeded()
                 self._supervision.reported(message)
                 self._members.reported(self._supervision.step)
-            case "done":
+            case TrainingDone(step=step):
                 member.done = True
-                self._end.finish(int(message["step"]))
-            case "finished":
+                self._end.finish(step)
+            case WorkFinished():
                 member.finished = True
                 self._end.record_finished()
             case _:
@@ -192,32 +202,30 @@ class NativeLifecycle(SupervisedLifecycle):
             self._group.stalled = True
             self._group.break_up(now)
 
-    def _ready(self, member: GroupMember, message: Message) -> None:
-        member.step = int(message["step"])
-        host, port = message["store"]
-        member.store = (str(host), int(port))
+    def _ready(self, member: GroupMember, message: WorkerReady) -> None:
+        member.step, member.store = message.step, message.store
         if member.phase is not MemberPhase.GOING:
             member.phase = MemberPhase.READY
             if member.coming_since is not None:
                 self._supervision.failures.started(self._context.now() - member.coming_since)
                 member.coming_since = None
             member.since = self._context.now()
-        if message.get("reason") and message.get("generation") == self._group.generation:
-            self._group.lost_member(self._context.now(), str(message["reason"]))
+        if message.reason and message.generation == self._group.generation:
+            self._group.lost_member(self._context.now(), message.reason)
             if not (self._end.over or self._group.explained):
-                self._supervision.lost(f"{member.name} lost the group: {message['reason']}")
+                self._supervision.lost(f"{member.name} lost the group: {message.reason}")
         if self._end.finished and member.phase is MemberPhase.READY:
             self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 
-    def _on_formation_progress(self, message: Message, *, leads: bool) -> None:
+    def _on_formation_progress(self, message: GroupJoined | StateMoving | GroupConfirmed, *, leads: bool) -> None:
         """Record the progress of the group that forms."""
-        if message["type"] == "moving":
-            self._forming.moved(self._context.now())
-        elif leads and message["type"] == "joined":
-            self._forming.met(self._context.now())
-        elif leads:
-            size = message.get("state_bytes")
-            self._confirm(int(message["step"]), **({"state_bytes": size} if size else {}))
+        match message:
+            case StateMoving():
+                self._forming.moved(self._context.now())
+            case GroupJoined() if leads:
+                self._forming.met(self._context.now())
+            case GroupConfirmed(step=step, state_bytes=size) if leads:
+                self._confirm(step, **({"state_bytes": size} if size else {}))
 
     def _confirm(self, step: int, **sizes: int) -> None:
         self._group.confirmed, self._members.adopted_at = True, 0.0
@@ -253,7 +261,7 @@ class NativeLifecycle(SupervisedLifecycle):
         if end.code > 0:
             text = f"{exit_text(left.worker, end.code)} while no manager listened"
             self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._context.now() - end.ago_s))
-        if left.done and left.rank == 0 and end.code == 0 and not self._end.done:
+        if left.done and left.place.rank == 0 and end.code == 0 and not self._end.done:
             self._end.finish(left.step)
             self._end.first_worker_left(again=True)
             self._advance()
@@ -265,16 +273,16 @@ class NativeLifecycle(SupervisedLifecycle):
 
     def _record_group_member(self, member: GroupMember, left: LeftWorker) -> None:
         """Record that a worker is in a group; once all are found it counts as confirmed."""
-        member.phase, member.step, member.rank, member.joined = MemberPhase.IN, left.step, left.rank, 0
-        self._group.find(left.generation, self._context.now())
+        member.phase, member.step, member.rank, member.joined = MemberPhase.IN, left.step, left.place.rank, 0
+        self._group.find(left.place.generation, self._context.now())
         self._forming.began(self._group.formed_at)
         member.coming_since = None
-        if left.rank == 0:
+        if left.place.rank == 0:
             self._group.leader = member.name
         if left.done:
             member.done = True
             self._end.finish(left.step)
-        if len(self._members.group) == left.workers:
+        if len(self._members.group) == left.place.workers:
             self._confirm(max(one.step for one in self._members.group))
 
     def _advance(self) -> None:

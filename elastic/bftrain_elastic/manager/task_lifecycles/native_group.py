@@ -11,7 +11,7 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.growth_retry import GrowthRetry
 from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.worker_messages import AbortGroup, FormGroup, GatherMembers, LeaveTask
 
 NOTHING: Final = -1  # the step of a worker without a state
 ABORT_S: Final = 0.5  # how long members may go on after another's death before their connections are cut
@@ -226,16 +226,15 @@ class GroupMembers:
     def gather(self) -> None:
         """Ask the members of the group to leave it at their next commit."""
         self.present.gather_at = self._context.now()
-        order: Message = {"type": "gather", "generation": self.present.generation + 1}
-        if leaving := [member.rank for member in self.group if member.node not in self._nodes.wanted]:
-            order["leaving"] = leaving  # they hand over what only they hold
+        leaving = [member.rank for member in self.group if member.node not in self._nodes.wanted]
+        order = GatherMembers(self.present.generation + 1, tuple(leaving))  # they hand over what only they hold
         for member in self.group:
             self._context.send(member.name, order)
 
     def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
         """Stop a worker: gracefully if it is ready and there is time, or at once."""
         if member.phase is MemberPhase.READY and grace_s > 0:
-            self._context.send(member.name, {"type": "leave", "save": save, **({"grace_s": grace_s} if save else {})})
+            self._context.send(member.name, LeaveTask(save, grace_s if save else 0.0))
             member.saves = save
             member.leaves_by = self._context.now() + grace_s + (self._supervision.write_limit_s if save else 0.0)
         else:
@@ -275,25 +274,19 @@ class GroupMembers:
             if hangs:
                 self.kill(member)
             else:
-                self._context.send(member.name, {"type": "abort"})
+                self._context.send(member.name, AbortGroup())
 
     def form(self, members: list[GroupMember]) -> None:
         """Form a group of ready workers, the most advanced first: rank 0 has the state and hosts the store."""
         nodes = self.nodes_of(members)
         self.present.form(members[0].name, nodes, self._context.now(), self._nodes.batch)
         self.adopted_at = 0.0
-        order: Message = {
-            "type": "go",
-            "generation": self.present.generation,
-            "workers": len(members),
-            "size": len(nodes),
-            "batch": self._nodes.batch,
-            "store": list(members[0].store),
-            "sync": len({member.step for member in members}) > 1 or members[0].step == NOTHING,
-        }
+        generation, store, batch = self.present.generation, members[0].store, self._nodes.batch
+        sync = len({member.step for member in members}) > 1 or members[0].step == NOTHING
         for rank, member in enumerate(members):
             member.phase, member.rank = MemberPhase.IN, rank
-            self._context.send(member.name, {**order, "rank": rank})
+            order = FormGroup(generation, rank, len(members), len(nodes), store, sync, batch)
+            self._context.send(member.name, order)
 
     def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
         """Return the nodes of these workers, in the order in which the task received them."""

@@ -18,12 +18,14 @@ from math import inf
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import GroupPlace, LeftWorker, TaskContext, WorkerExit, epoch_of
+from bftrain_elastic.manager.task_lifecycles import TaskContext, epoch_of
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, last_word
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.starters import torchrun
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
+from bftrain_elastic.wire.messages import WireMessage
+from bftrain_elastic.wire.worker_messages import StepReport, TrainingDone, WorkFinished
 
 SILENT_S: Final = 10.0  # a command that says nothing and lives that long runs
 START_UPS: Final = 1.5  # times the longest start-up so far: a program that has not reported by then may have stalled
@@ -99,8 +101,9 @@ class ProcessLifecycle(SupervisedLifecycle):
         Once all ranks of its group are known they run on untouched. Those of an incomplete group are stopped, and
         restarted from their checkpoint.
         """
-        age = (epoch_of(left.worker), left.generation)
-        if self._over or not left.workers or age < self._age:
+        place = left.place
+        age = (epoch_of(left.worker), place.generation)
+        if self._over or not place.workers or age < self._age:
             return False
         if left.exit is not None and left.exit.finished:  # also on a node that was given up: the work is done
             self._finished_at, self._paused = self._finished_at or self._context.now(), False
@@ -110,11 +113,11 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._paused = False  # it ended by itself before its node was given up, and may have been done
         if age > self._age:
             self._stop_all(0.0)  # those of an older group
-            self._age, self._generation, self._size_of_group = age, left.generation, left.workers
+            self._age, self._generation, self._size_of_group = age, place.generation, place.workers
             self._ended, self._trained = {}, False
-        process = GroupProcess(left.worker, node, left.rank, left.slot)
+        process = GroupProcess(left.worker, node, place.rank, left.slot)
         self._supervision.further(left.step)
-        self._trained |= left.done and left.rank == 0
+        self._trained |= left.done and place.rank == 0
         if left.report is not None:  # of what it did without a manager
             self._supervision.reported(left.report)
         self._began_at = self._since = self._context.now()
@@ -143,23 +146,23 @@ class ProcessLifecycle(SupervisedLifecycle):
             if not first.stopping:
                 self._launch(process, self._context.address(first.node), port)
 
-    def on_worker_message(self, worker: str, message: Message) -> None:
+    def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle a message of a process."""
         if worker not in self._running:
             return
-        match message.get("type"):
-            case "report":
+        match message:
+            case StepReport():
                 self._supervision.reported(message)
                 self._retry.succeeded()
                 if not self._reported:
                     self._supervision.failures.started(self._context.now() - self._began_at)
                 self._reported = True
                 self._confirm()
-            case "done":
-                self._supervision.further(int(message["step"]))
+            case TrainingDone(step=step):
+                self._supervision.further(step)
                 self._trained |= self._running[worker].rank == 0
                 self._done_at.setdefault(worker, self._context.now())
-            case "finished":
+            case WorkFinished():
                 self._done_at.setdefault(worker, self._context.now())
                 self._finished_at = self._finished_at or self._context.now()
             case _:

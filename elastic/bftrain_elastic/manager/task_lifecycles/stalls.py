@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
+
+from bftrain_elastic.wire.worker_messages import WorkerPosition
 
 LEAST_S = 30.0  # without a step before that is reported
 PACES: Final = 10.0  # or so many steps' time, if steps are long
@@ -124,12 +126,11 @@ class StallInspection:
         self._ranks = {worker: _Rank(rank, node) for worker, (rank, node) in ranks.items()}
         self._ends_at = now + ANSWER_S
 
-    def position(self, worker: str, message: Mapping[str, Any]) -> None:
+    def position(self, worker: str, message: WorkerPosition) -> None:
         """Record the position that a worker reports."""
         rank = self._ranks.get(worker)
         if rank is not None:
-            rank.place, rank.line = str(message["place"]), str(message["line"])
-            rank.commits = int(message["commits"])
+            rank.place, rank.line, rank.commits = message.place, message.line, message.commits
 
     def process_state(self, worker: str, state: str) -> None:
         """Record the state of a worker's process."""

@@ -10,12 +10,20 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED, FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.messages import WireMessage
+from bftrain_elastic.wire.worker_messages import (
+    AskPosition,
+    ReplicasDiffer,
+    StateInMemory,
+    StateNotOnDisk,
+    StateOnDisk,
+    StepReport,
+    WorkerPosition,
+)
 
 _LEAST_WRITE_S: Final = 60.0  # longer than others may a worker take to leave that writes the state first,
 _WRITES: Final = 5.0  # or so many times as long as the last write took
 ABSENCE_S: Final = 45.0  # longer than agents keep their workers without a manager
-_REPORT: Final = ("t", "step", "size", "samples", "loss", "total", "since", "nan", "restarted", "noise")
 _BAD_LOSSES: Final = 3  # in a row before that is reported
 _STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
 _LEAST_START_S: Final = 120.0  # and at least so long, even if the limit is smaller
@@ -108,20 +116,22 @@ class TaskSupervision:
         self._early_ends = 0  # in a row, without a step between: ends with 0 that came before the work was done
         self._early_step = -1  # at the last of them
 
-    def reported(self, message: Message) -> None:
+    def reported(self, message: StepReport) -> None:
         """Record and report a step."""
-        now = self._context.now()
-        self.stalls.step(now, int(message["step"]))
+        now, step, total, since = self._context.now(), message.step, message.total, message.since
+        self.stalls.step(now, step)
         self._inspection, self._where = None, ""
-        total, since = message.get("total"), int(message.get("since") or 0)
         # A program that counts its steps from 0 again may have gone on from a checkpoint, or not: that is unknown
-        self._counts_from_zero |= since <= 0 and int(message["step"]) < self.step
-        self.further(int(message["step"]))
+        self._counts_from_zero |= since <= 0 and step < self.step
+        self.further(step)
         if total is not None:
             done = float(total) if since <= 0 else total * self.step / max(1, self.step - since)
             self._samples = max(done, self._samples or 0.0)
         self._judge_loss(message, now)
-        self._context.emit({"type": "report", **{name: message[name] for name in _REPORT if name in message}})
+        event = message.to_dict()
+        if message.noise is None:  # few scripts give one
+            del event["noise"]
+        self._context.emit(event)
 
     def further(self, step: int) -> None:
         """Record that the task has reached at least this step."""
@@ -139,31 +149,33 @@ class TaskSupervision:
         """Record that a member lost the others; it is reported if no death explains it."""
         self._lost.append((self._context.now(), text))
 
-    def on_worker_message(self, worker: str, message: Message) -> None:
+    def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle the messages that workers of all launchers send."""
-        match message.get("type"):
-            case "not_on_disk":
+        match message:
+            case StateNotOnDisk(step=step, reason=reason):
                 if self._unwritten_step < 0:
-                    why = f"is not on disk: {message['reason']}; it is tried again"
-                    self.note(f"the state of step {message['step']} {why}")
-                self._unwritten_step = max(self._unwritten_step, int(message["step"]))
-            case "in_memory" | "on_disk" as where:
-                if where == "on_disk":
-                    self.saved_step = max(self.saved_step, int(message["step"]))
-                    self._write_s = float(message.get("took_s") or self._write_s)
-                    if 0 <= self._unwritten_step <= int(message["step"]):
-                        self.note(f"the state is written to disk again, at step {message['step']}")
-                        self._unwritten_step = -1
-                self.further(int(message["step"]))
-                self._context.emit({"type": where, "step": int(message["step"])})
-            case "position":
+                    self.note(f"the state of step {step} is not on disk: {reason}; it is tried again")
+                self._unwritten_step = max(self._unwritten_step, step)
+            case StateOnDisk(step=step, took_s=took_s):
+                self.saved_step = max(self.saved_step, step)
+                self._write_s = took_s or self._write_s
+                if 0 <= self._unwritten_step <= step:
+                    self.note(f"the state is written to disk again, at step {step}")
+                    self._unwritten_step = -1
+                self._committed(message.type, step)
+            case StateInMemory(step=step):
+                self._committed(message.type, step)
+            case WorkerPosition():
                 if self._inspection is not None:
                     self._inspection.position(worker, message)
-            case "drift":
-                step = int(message["step"])
+            case ReplicasDiffer(step=step, rank=rank):
                 if not 0 < step < 2 * self._drift_step:  # again only when the task has doubled its steps
                     self._drift_step = step
-                    self.note(f"{DRIFT} at step {step} by {message['relative']:.1g} of their size ({DRIFT_FIX})")
+                    self.note(f"{DRIFT} at step {step}: rank {rank} is not as rank 0 ({DRIFT_FIX})")
+
+    def _committed(self, where: str, step: int) -> None:
+        self.further(step)
+        self._context.emit({"type": where, "step": step})
 
     def inspected(self, worker: str, process_state: str) -> None:
         """Record the state of a worker's process."""
@@ -220,7 +232,7 @@ class TaskSupervision:
                 # All ranks say where they are, and write their stacks into their logs
                 self._inspection = StallInspection(ranks, now)
                 for worker in ranks:
-                    self._context.send(worker, {"type": "position"})
+                    self._context.send(worker, AskPosition())
                     self._context.inspect(worker)
             case StallAction.RESTART:
                 self.note(f"{self._stall(now)}; its workers are ended and started again")
@@ -267,14 +279,14 @@ class TaskSupervision:
             return ""
         return f"its workers were started {took_s:.0f} s ago, and none is ready"
 
-    def _judge_loss(self, message: Message, now: float) -> None:
-        if not message.get("nan"):
-            self._good_loss |= message.get("loss") is not None
+    def _judge_loss(self, message: StepReport, now: float) -> None:
+        if not message.nan:
+            self._good_loss |= message.loss is not None
             self._bad_losses = 0
             return
         self._bad_losses += 1
         if self._bad_losses == 1:
-            self._bad_since = (now, int(message["step"]))
+            self._bad_since = (now, message.step)
         if self._bad_losses == _BAD_LOSSES:
             self.note(f"its loss is not a number (NaN or infinite) since step {self._bad_since[1]}")
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext, WorkerExit
+from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.native_group import GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.supervision import TaskSupervision
+from bftrain_elastic.wire.agent_messages import WorkerExit
 
 FAREWELL_S: Final = 5.0  # how long others may take to end their training after the first worker has ended
 

@@ -1,0 +1,165 @@
+"""Messages between a worker and its agent, which passes them on to the manager and back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bftrain_elastic.wire.messages import WireMessage, by_type
+
+# -- from a worker
+
+
+class WorkerReady(WireMessage, name="ready"):
+    """The worker is in no group, at ``step``; it would lead a group at ``store``. It left ``generation``."""
+
+    step: int
+    generation: int
+    store: tuple[str, int]
+    reason: str
+
+
+class GroupJoined(WireMessage, name="joined"):
+    """All members of the group have met."""
+
+    generation: int
+
+
+class StateMoving(WireMessage, name="moving"):
+    """So many bytes of the state have arrived."""
+
+    generation: int
+    moved: int
+
+
+class GroupConfirmed(WireMessage, name="confirmed"):
+    """The group trains from ``step`` on; its state has ``state_bytes``."""
+
+    generation: int
+    step: int
+    state_bytes: int = 0
+
+
+class StepReport(WireMessage, name="report"):
+    """A step is done. ``total`` counts the samples since step ``since``, ``noise`` is the noise scale."""
+
+    t: float
+    step: int
+    size: int
+    samples: int
+    loss: float | None
+    total: int | None = None
+    since: int = 0
+    nan: bool = False
+    restarted: bool = False
+    noise: float | None = None
+
+
+class StateInMemory(WireMessage, name="in_memory"):
+    """All members hold a copy of this step's state."""
+
+    step: int
+
+
+class StateOnDisk(WireMessage, name="on_disk"):
+    """The folder has this step's state; writing took ``took_s`` seconds."""
+
+    step: int
+    took_s: float = 0.0
+
+
+class StateNotOnDisk(WireMessage, name="not_on_disk"):
+    """The state of a step could not be written."""
+
+    step: int
+    reason: str
+
+
+class TrainingDone(WireMessage, name="done"):
+    """The script's training is over."""
+
+    step: int
+
+
+class TrainingStopped(WireMessage, name="stopped"):
+    """The script stops on request."""
+
+    step: int
+
+
+class WorkFinished(WireMessage, name="finished"):
+    """The script reports that its work is done."""
+
+
+class WorkerPosition(WireMessage, name="position"):
+    """Where the worker is, and how often its group committed."""
+
+    place: str
+    line: str
+    commits: int
+
+
+class ReplicasDiffer(WireMessage, name="drift"):
+    """The model of ``rank`` differs from that of rank 0."""
+
+    step: int
+    rank: int
+
+
+FROM_WORKER: Final = by_type(
+    WorkerReady,
+    GroupJoined,
+    StateMoving,
+    GroupConfirmed,
+    StepReport,
+    StateInMemory,
+    StateOnDisk,
+    StateNotOnDisk,
+    TrainingDone,
+    TrainingStopped,
+    WorkFinished,
+    WorkerPosition,
+    ReplicasDiffer,
+)
+
+
+# -- to a worker
+
+
+class FormGroup(WireMessage, name="go"):
+    """Become ``rank`` of the next group, which runs on ``size`` nodes and meets at ``store``.
+
+    With ``sync`` the state is sent to the members that lack it. ``batch``: samples of a step; 0: the script knows.
+    """
+
+    generation: int
+    rank: int
+    workers: int
+    size: int
+    store: tuple[str, int]
+    sync: bool = True
+    batch: int = 0
+
+
+class GatherMembers(WireMessage, name="gather"):
+    """Leave the group at the next commit; the ranks in ``leaving`` will not be in the next one."""
+
+    generation: int
+    leaving: tuple[int, ...] = ()
+
+
+class LeaveTask(WireMessage, name="leave"):
+    """Exit; with ``save`` write the state first, and retry for ``grace_s`` seconds."""
+
+    save: bool = False
+    grace_s: float = 0.0
+
+
+class AbortGroup(WireMessage, name="abort"):
+    """A member is dead: cut the connections to the others."""
+
+
+class AskPosition(WireMessage, name="position"):
+    """Request a :class:`WorkerPosition`."""
+
+
+TO_WORKER: Final = by_type(FormGroup, GatherMembers, LeaveTask, AbortGroup, AskPosition)
