@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bftrain_elastic.agent.agent_gpus import visible_gpus
+from bftrain_elastic.agent.agent_settings import visible_gpus
 from bftrain_elastic.manager import launchers
 from tests.helpers.local_stage import LocalStage
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
-from bftrain_elastic.tryout.local_agents import LauncherPort
+from bftrain_elastic.tryout.try_script import LauncherPort
 from bftrain_elastic.wire.messages import Message
 from tests.helpers.local_stage import PATIENCE_S, TRIAL, LauncherNonconformance, LocalStage, MessageLog
 from tests.helpers.processes import listening

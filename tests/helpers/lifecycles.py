@@ -6,15 +6,27 @@ from typing import Any
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
-from bftrain_elastic.manager.task_lifecycles.growth_retry import FIRST_S, LONGEST_S
-from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, LONGEST_RETRY_S, REPEAT_S, NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.native_group import ABORT_S, COMPANY_S, HANG_S, SURVIVED, UNHEEDED
+from bftrain_elastic.manager.task_lifecycles.native import (
+    ASTRAY,
+    FAREWELL_S,
+    LONGEST_RETRY_S,
+    REPEAT_S,
+    NativeLifecycle,
+)
+from bftrain_elastic.manager.task_lifecycles.native_group import (
+    ABORT_S,
+    COMPANY_S,
+    FIRST_S,
+    HANG_S,
+    LONGEST_S,
+    SURVIVED,
+    UNHEEDED,
+)
 from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S as PROCESS_COMPANY_S
 from bftrain_elastic.manager.task_lifecycles.process import LONGEST_RETRY_S as PROCESS_RETRY_S
 from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLifecycle, TorchrunLifecycle
 from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S, MEETING_S
 from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
-from bftrain_elastic.manager.task_lifecycles.training_end import FAREWELL_S
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage, decode, encode, read_message
 from bftrain_elastic.wire.worker_messages import FROM_WORKER, StepReport

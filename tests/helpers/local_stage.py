@@ -16,8 +16,7 @@ from typing import Any, Final, Self
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import children, descendants, kill
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
-from bftrain_elastic.tryout.local_agents import LauncherPort, LocalAgents
-from bftrain_elastic.tryout.try_script import TrialMessages
+from bftrain_elastic.tryout.try_script import LauncherPort, LocalAgents, TrialMessages
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
 from tests.helpers.processes import alive, listening

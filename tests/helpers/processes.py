@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bftrain_elastic.agent.process_tree import children, descendants, is_running, kill, state_of
-from bftrain_elastic.tryout.local_agents import LocalAgents
+from bftrain_elastic.tryout.try_script import LocalAgents
 
 __all__ = ["LocalAgents", "alive", "children", "descendants", "kill", "listening", "state_of"]
 _LISTENS: Final = "0A"  # as the kernel writes the state of a connection

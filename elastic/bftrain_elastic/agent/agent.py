@@ -21,14 +21,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
-from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
+from bftrain_elastic.agent.agent_settings import AgentGpus, AgentSettings, command_line, visible_gpus
 from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
-from bftrain_elastic.agent.log_limit import limit_logs
 from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, handles_sigterm, state_of
-from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord
+from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord, limit_logs
 from bftrain_elastic.errors import BadMessage, ElasticError
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import Message, WireMessage, read_message

@@ -11,12 +11,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from operator import methodcaller
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
-from bftrain_elastic.manager.hub_listener import HubListener, WorkerOwner
 from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.wire import agent_messages as wire
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
@@ -32,6 +32,31 @@ _KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose 
 _SILENCE_S: Final = 3.0  # without a sign of life, after which agents end workers that only the manager may keep
 _LIVES_S: Final = 5.0  # an agent heard this recently is alive: another one on its node is no successor
 _ENDS: Final = 10_000  # of workers that are remembered
+
+
+class HubListener(Protocol):
+    """A launcher, which passes events of agents and workers to the lifecycles of its tasks."""
+
+    def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
+        """Pass an event of a worker to the lifecycle of its task."""
+
+    def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
+        """Pass an event to the lifecycles of tasks that hold a node, or with ``leaves`` have workers there."""
+
+    def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
+        """Return whether a worker of an earlier manager is taken over, or its end is of use."""
+
+    def tick(self, now: float) -> None:
+        """Do periodic work, ten times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOwner:
+    """The launcher and the task of a worker."""
+
+    listener: HubListener
+    task: str
+    node: str
 
 
 class AgentHub(ThreadCalls):

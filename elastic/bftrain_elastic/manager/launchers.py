@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import availability, environment
-from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
+from bftrain_elastic.manager.agent_hub import AgentHub, HubListener, OnEvent
 from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.fake_launcher import FakeLauncher
-from bftrain_elastic.manager.hub_listener import HubListener
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle

@@ -24,7 +24,7 @@ from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
 
 if TYPE_CHECKING:
     from bftrain_elastic.worker.process_groups import GroupRank
-    from bftrain_elastic.worker.shard_keeper import StateBase
+    from bftrain_elastic.worker.state_values import StateBase
 
 
 REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go

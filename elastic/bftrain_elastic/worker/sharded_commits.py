@@ -17,12 +17,11 @@ from bftrain_elastic.worker.background_save import BackgroundJob
 from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
 from bftrain_elastic.worker.shard_exchange import GroupTables, ShardVersion, Transfer, covers, gathered
 from bftrain_elastic.worker.shard_files import ShardFiles, mapped
-from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.shard_pieces import LiveShard, PackedShards, ShardPiece, nbytes, own_share
 from bftrain_elastic.worker.state_saving import load
 from bftrain_elastic.worker.state_transfer import broadcast_bytes, share_state
 from bftrain_elastic.worker.state_tree import copied
-from bftrain_elastic.worker.state_values import COPYING_SHARE, capture, inner, restore
+from bftrain_elastic.worker.state_values import COPYING_SHARE, StateBase, capture, inner, restore
 
 _ROOMS: Final = 3  # memory that is kept for copies to come
 _WAIT_S: Final = 60.0  # for the end of an exchange in a former group

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
@@ -15,7 +16,6 @@ from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_replicas, refuse_sharded
-from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
 from bftrain_elastic.worker.state_transfer import broadcast_bytes, move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
@@ -26,6 +26,7 @@ from bftrain_elastic.worker.state_values import (
     REPORTS_S,
     SAMPLES,
     STEP,
+    StateBase,
     StateInternals,
     compared_values,
     copy_is_due,
@@ -93,8 +94,6 @@ class State(StateBase):
         """
         own = inner(self)
         if self.workers == 1:
-            from bftrain_elastic.worker.single_worker_model import single_worker_model
-
             return single_worker_model(self.model)
         trains = [(id(one), one.requires_grad) for one in self.model.parameters()]
         if own.group.parallel is None or own.group.wrapped_trains != trains:
@@ -306,3 +305,38 @@ def report_in_memory(own: StateInternals) -> None:
     step = own.progress.commit_step if own.shards is None else own.copies.step
     if step != NO_STEP:
         own.progress.report(StateInMemory(step))
+
+
+def single_worker_model(module: Any) -> Any:  # noqa: ANN401 - torch.nn.Module
+    """Wrap a model as ``DistributedDataParallel`` does, for a lone worker."""
+    return _wrapper()(module)
+
+
+@functools.cache
+def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
+    import torch
+
+    class SingleWorkerModel(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+        """A wrapper with the interface of ``DistributedDataParallel`` that exchanges nothing."""
+
+        def __init__(self, module: Any) -> None:  # noqa: ANN401 - torch.nn.Module
+            super().__init__()
+            self.module = module
+            self.training = module.training
+
+        def forward(self, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 - as the model takes and gives
+            """Call the model."""
+            return self.module(*inputs, **named)
+
+        def no_sync(self) -> AbstractContextManager[None]:
+            """Accumulate gradients: nothing is exchanged anyway."""
+            return nullcontext()
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the model
+            """Return an attribute of the model that the wrapper lacks."""
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("module"), name)
+
+    return SingleWorkerModel

@@ -12,12 +12,12 @@ from bftrain_elastic.wire.worker_messages import StateNotOnDisk, StateOnDisk
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, fits_in_memory
 from bftrain_elastic.worker.process_groups import aside
-from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_tree import StateTree, alike
 from bftrain_elastic.worker.state_values import (
     NO_STEP,
     REPORTS_S,
     SPARES,
+    StateBase,
     StateInternals,
     capture,
     inner,

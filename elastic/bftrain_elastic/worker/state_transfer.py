@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple
 from bftrain_elastic.wire.worker_messages import StateMoving
 from bftrain_elastic.worker.background_save import fits_in_memory
 from bftrain_elastic.worker.process_groups import GroupRank
-from bftrain_elastic.worker.shard_keeper import StateBase
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of, size_of
-from bftrain_elastic.worker.state_values import CopyInPieces, StateInternals, capture, inner, restore
+from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024

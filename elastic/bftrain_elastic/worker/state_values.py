@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StateOnDisk
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob
 from bftrain_elastic.worker.process_groups import ProcessGroup
-from bftrain_elastic.worker.shard_keeper import ShardKeeper, StateBase
 from bftrain_elastic.worker.state_tree import (
     LargeValues,
     NamedValues,
@@ -37,6 +36,28 @@ COPYING_SHARE: Final = 0.05  # and into copying those that are large
 REPORTS_S: Final = 0.2  # between two remarks on where the state is: at most five a second
 SPARES: Final = 1  # copies beside the last one: while it is written, others are made
 _RECENT_S: Final = 60.0  # a copy made since then will do until the next commit, if the state is large
+
+
+class StateBase:
+    """The part of a :class:`bftrain_elastic.State` that saving and agreeing need: its attributes by name."""
+
+
+class ShardKeeper(Protocol):
+    """Commits, saves and restores what is divided among the workers, together with the rest of a state."""
+
+    named: str  # the files of the state that was read last
+
+    def commit(self, state: StateBase, *, planned: bool) -> None:
+        """Copy this worker's share if that is due, or the group is about to change; called by all members."""
+
+    def save(self, state: StateBase) -> None:
+        """Write the state, by one worker."""
+
+    def save_together(self, state: StateBase) -> None:
+        """Write the state; called by all members."""
+
+    def regroup(self, state: StateBase, *, holds: bool) -> None:
+        """Restore the last version that the members of a new group hold together; called by all of them."""
 
 
 class StateGroup(ProcessGroup):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic import State
-from bftrain_elastic.agent.agent_gpus import AgentGpus, visible_gpus
+from bftrain_elastic.agent.agent_settings import AgentGpus, visible_gpus
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 
