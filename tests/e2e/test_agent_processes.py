@@ -67,26 +67,6 @@ def test_a_command_starts_while_modules_are_imported_for_scripts(one_node: OneNo
     assert len(imports.read_text().splitlines()) == 1
 
 
-def session_nice(pid: int) -> int:
-    """Return the CPU priority of a process's session."""
-    return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
-
-
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not schedule by session")
-def test_imports_have_the_lowest_priority_until_a_script_has_waited_for_long(one_node: OneNode, imports: Path) -> None:
-    one_node.start(preload=("slow",), words=("--yield", "0.5"))
-    one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
-    until(lambda: imports.exists() and imports.read_text(), "the import has begun")
-    importing = int(imports.read_text())
-    assert session_nice(importing) == 19
-    one_node.spawn(SLEEPS)
-    until(lambda: session_nice(importing) == 0, "it does not yield any longer")
-    (one_node.folder / "wait").unlink()
-    until((one_node.folder / "started").exists, "the script runs")
-    assert session_nice(importing) == session_nice(children(importing)[0]) == 0
-    assert len(imports.read_text().split()) == 1
-
-
 def test_a_killed_prefork_server_takes_no_workers_of_the_other_along(one_node: OneNode, imports: Path) -> None:
     (one_node.folder / "wait").unlink()
     one_node.start(preload=("slow",))

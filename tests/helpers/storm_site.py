@@ -77,18 +77,7 @@ class StormSite:
 
     def start_agent(self, node: str) -> None:
         where = ["--manager", f"127.0.0.1:{self._port}", "--secret", str(self.folder / "secret"), "--node", node]
-        command = [
-            sys.executable,
-            "-m",
-            "bftrain_elastic.agent",
-            *where,
-            "--slots",
-            "1",
-            "--parent",
-            str(os.getpid()),
-            "--yield",
-            "0",
-        ]
+        command = [sys.executable, "-m", "bftrain_elastic.agent", *where, "--slots", "1", "--parent", str(os.getpid())]
         env = {**os.environ, "TMPDIR": str(self.folder / "tmp")}
         with (self.folder / f"{node}.log").open("ab") as log:
             self.agents[node] = subprocess.Popen(command, start_new_session=True, env=env, stdout=log, stderr=log)

@@ -13,9 +13,9 @@ import pytest
 
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
-from bftrain_elastic.tryout.wire_speed import broadcast_s
 from tests.helpers import launcher_conformance as conformance
 from tests.helpers.figures import Figures
+from tests.helpers.wire_speed import broadcast_s
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]
 

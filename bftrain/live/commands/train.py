@@ -142,7 +142,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     for size in asked:
         if not any(one["size"] == size for one in trying.lines()):
             out.warn(f"no step was done on {size} nodes{why}")
-    result["state"] = trying.state_costs(compare=not interrupted)  # with no training beside it
+    result["state"] = trying.state_costs()
     save_profile(result)
     out.result(result, lambda: result_words(result))
     if interrupted:

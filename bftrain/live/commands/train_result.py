@@ -31,10 +31,7 @@ def result_words(result: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _state_words(bytes: int, grow_s: float | None, broadcast_s: float | None) -> str:  # noqa: A002 - a key
-    """Return the size of the state, and what growth costs beside a raw broadcast of as many bytes."""
-    words = f"The state has {bytes / 1e6:,.1f} MB."
-    if broadcast_s is not None:
-        wire = f"a raw broadcast of as many bytes between two processes here takes {broadcast_s:.3f} s"
-        words += f" Growing cost {grow_s:.3f} s (median), {wire}."
-    return words
+def _state_words(bytes: int, grow_s: float | None) -> str:  # noqa: A002 - a key
+    """Return the size of the state, and what growth costs."""
+    cost = "" if grow_s is None else f" Growing cost {grow_s:.3f} s (median)."
+    return f"The state has {bytes / 1e6:,.1f} MB.{cost}"

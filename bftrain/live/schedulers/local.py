@@ -258,7 +258,7 @@ def with_own_gpus(command: list[str], number: int) -> list[str]:
     if "--slots" not in command:  # another program
         return command
     workers = int(command[command.index("--slots") + 1]) or 1
-    return [*command, "--slots", str(workers), "--first-gpu", str(workers * number), "--yield", "0"]
+    return [*command, "--slots", str(workers), "--first-gpu", str(workers * number)]
 
 
 class _Agent:

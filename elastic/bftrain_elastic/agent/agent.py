@@ -72,10 +72,9 @@ class NodeAgent:
             on_message=self._on_prefork_message,
             on_lost=self._on_prefork_lost,
         )
-        self._commands = prefork(modules=(), yields=False)
+        self._commands = prefork(modules=())
         # Without modules to import, one server starts commands and scripts
-        yields = settings.yield_s > 0
-        self._scripts = prefork(modules=settings.preload, yields=yields) if settings.preload else self._commands
+        self._scripts = prefork(modules=settings.preload) if settings.preload else self._commands
         self._preforks = [self._commands]  # those that are to run
         self._signals: list[int] = []  # that arrived and were not looked at yet
         self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
@@ -178,7 +177,6 @@ class NodeAgent:
     def _close(self) -> None:
         """Kill all workers, and report to the manager how those ended that were not killed."""
         began = time.monotonic()
-        self._scripts.stop_yielding()  # a process of low priority would take long to end on a busy node
         for prefork in self._preforks:
             prefork.read_pending()
         for name in list(self._workers):
@@ -399,8 +397,6 @@ class NodeAgent:
     def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
         """Kill a prefork server that was stopped (SIGSTOP) or imports for too long while an order waits."""
         workers = self._workers_of(prefork)
-        if any(one.order is not None and now - one.received_at > self._settings.yield_s for one in workers):
-            prefork.stop_yielding()
         waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in workers)
         if waits and prefork.kill_if_stopped():  # its workers end with it
             replaced = "it is killed, and another one takes its place"

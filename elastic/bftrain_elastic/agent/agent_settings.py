@@ -24,7 +24,6 @@ class AgentSettings(argparse.Namespace):
     ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
     workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves. A worker's log is kept
     within ``log_limit`` bytes. What the agent starts yields to other processes by ``nice``, the agent itself does not.
-    Imports run at the lowest priority, until a worker has waited ``yield_s`` seconds for them.
     """
 
     manager: tuple[str, int]
@@ -40,7 +39,6 @@ class AgentSettings(argparse.Namespace):
     remove: Path | None
     log_limit: int
     nice: int
-    yield_s: float
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
@@ -77,8 +75,6 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
     nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
     add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)
-    yields = "seconds that a worker waits for imports at the lowest priority before they run at normal priority"
-    add("--yield", dest="yield_s", metavar="SECONDS", type=float, default=30.0, help=yields)
     return parser
 
 

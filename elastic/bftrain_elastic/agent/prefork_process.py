@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from bftrain_elastic.agent import prefork_server
 from bftrain_elastic.agent.prefork_server import NOTICES
-from bftrain_elastic.agent.process_tree import end_descendants, kill, set_session_nice, state_of
+from bftrain_elastic.agent.process_tree import end_descendants, kill, state_of
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.agent_messages import FROM_PREFORK, PreforkWarm
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
@@ -24,14 +24,13 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _RETRY_S: Final = 0.2  # until another one is started after one that never was ready
 _LONGEST_RETRY_S: Final = 60.0
-_PRIORITY_S: Final = 0.1  # that raising a priority may take
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its own handlers
 
 
 class PreforkProcess:
     """Passes the messages of a prefork server with these ``modules`` to ``on_message``; calls ``on_lost`` at its end.
 
-    Both get this object as well. Imports run at the lowest priority if ``yields``.
+    Both get this object as well.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class PreforkProcess:
         socket_folder: Path,
         modules: Sequence[str],
         nice: int,
-        yields: bool,
         on_message: Callable[[PreforkProcess, WireMessage], None],
         on_lost: Callable[[PreforkProcess], None],
     ) -> None:
@@ -49,7 +47,6 @@ class PreforkProcess:
         self._socket_folder = socket_folder
         self._modules = modules
         self._nice = nice
-        self._yields = yields
         self._on_message = on_message
         self._on_lost = on_lost
         self._wire: NonblockingSocket | None = None
@@ -97,12 +94,6 @@ class PreforkProcess:
             return False
         kill(self.pid)
         return True
-
-    def stop_yielding(self) -> None:
-        """Import at normal priority from now on: a worker waits, or the process is about to be killed."""
-        if self._yields and self.runs and not self.warm:
-            self._yields = False
-            set_session_nice(self.pid, 0, _PRIORITY_S)
 
     def kill_remaining(self, keep: Collection[int]) -> dict[int, int]:
         """Kill all processes it left behind; return the exit codes of the workers that it had not reaped."""
@@ -153,7 +144,7 @@ class PreforkProcess:
             os.set_inheritable(3, True)  # noqa: FBT003 - the function takes it so
             os.closerange(4, 4096)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-            prefork_server.serve(3, os.getppid(), self._socket_folder, self._modules, yields=self._yields)
+            prefork_server.serve(3, os.getppid(), self._socket_folder, self._modules)
             code = 0
         except BaseException:  # noqa: BLE001 - as at the end of a program
             traceback.print_exc()

@@ -40,8 +40,6 @@ from bftrain_elastic.agent.process_tree import (
     handles_sigterm,
     kill,
     session_alive,
-    set_idle_io,
-    set_session_nice,
 )
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire import agent_messages as messages
@@ -59,7 +57,6 @@ STACKS: Final = signal.SIGRTMIN + 11  # has a warm worker write the stacks of al
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})  # until a fork has its own handlers
 _TICK_S: Final = 1.0
 _SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 12 s of silence
-_PRIORITY_S: Final = 2.0  # timeout for setting a priority while other processes on this node set theirs
 _ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
 _EMPTY: Final = 127  # a shell's exit code for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
@@ -329,10 +326,9 @@ def import_modules(names: Iterable[str]) -> list[str]:
     return missing
 
 
-def serve(descriptor: int, agent_pid: int, socket_folder: Path, modules: Sequence[str], *, yields: bool) -> None:
+def serve(descriptor: int, agent_pid: int, socket_folder: Path, modules: Sequence[str]) -> None:
     """Run a prefork server on its end of the socket to the agent; import ``modules`` first.
 
-    If it ``yields``, they are imported at the lowest priority; workers have sessions of their own, and the usual one.
     The folder of the socket for workers is removed here if the agent was killed.
     """
     die_with(agent_pid)  # while we import there are no workers, and no one reads the socket
@@ -344,13 +340,7 @@ def serve(descriptor: int, agent_pid: int, socket_folder: Path, modules: Sequenc
             signal.signal(number, lambda *_: None)
     adopt_orphans()
     agent = socket.socket(fileno=descriptor)
-    if yields:
-        set_idle_io(idle=True)
-        set_session_nice(os.getpid(), 19, _PRIORITY_S)
     missing = import_modules(modules)
-    if yields:
-        set_idle_io(idle=False)
-        set_session_nice(os.getpid(), 0, _PRIORITY_S)
     die_with(agent_pid, signal.SIGCONT)  # so that its end is noticed even if this process was stopped
     with suppress(ConnectionError):  # it has ended: the loop will notice
         agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")

@@ -13,9 +13,6 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30, "ppc64le": 273}  # the system call's number
-_IOPRIO_IDLE: Final = 3 << 13
-_RETRY_S: Final = 0.01
 
 
 def _prctl(option: int, value: int) -> None:
@@ -30,31 +27,6 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
     if number and os.getppid() != parent:  # it died before we asked
         os.kill(os.getpid(), number)
-
-
-def set_idle_io(*, idle: bool) -> None:
-    """Let this process read only while no other one does, or end that; where the disk's scheduler supports it."""
-    if (number := _IOPRIO_SET.get(os.uname().machine)) is not None:
-        ctypes.CDLL(None).syscall(number, 1, 0, _IOPRIO_IDLE if idle else 0)  # 1: a process, 0: this one
-
-
-def set_session_nice(pid: int, nice: int, patience_s: float) -> None:
-    """Set the CPU priority of the session of ``pid``, 0 to 19, where the kernel schedules by session (autogroup).
-
-    An ordinary user can undo this, other than nice(2), which has no effect on other sessions there anyway. The kernel
-    accepts one change in 0.1 s.
-    """
-    deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            Path(f"/proc/{pid}/autogroup").write_text(f"{nice}", encoding="ascii")
-        except BlockingIOError:
-            if time.monotonic() < deadline:
-                time.sleep(_RETRY_S)
-                continue
-        except OSError:
-            pass
-        return
 
 
 def adopt_orphans() -> None:

@@ -51,7 +51,6 @@ class WorkerRecord:
         self.port = 0
         self.pid = 0
         self.order: SpawnWorker | None = None  # to its prefork server; nothing once it was sent
-        self.received_at = time.monotonic()
         # On the monotonic clock: when the prefork server was last asked to start or kill it; 0: it did so
         self.ordered_at = 0.0
         self.kill_at = 0.0  # on the monotonic clock; 0: not to be killed

@@ -13,7 +13,6 @@ from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import availability, environment
 from bftrain_elastic.manager.agent_hub import AgentHub, HubListener, OnEvent
 from bftrain_elastic.manager.availability import LauncherAvailability
-from bftrain_elastic.manager.fake_launcher import FakeLauncher
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
@@ -217,11 +216,6 @@ horovod: Final = LauncherFactory("horovod", HorovodLifecycle, availability.horov
 process: Final = LauncherFactory("process", ProcessLifecycle, availability.nothing)
 # Scripts that insist on torchrun
 torchrun: Final = LauncherFactory("torchrun", TorchrunLifecycle, availability.torch)
-
-
-def fake(emit: OnEvent, hub: AgentHub | None = None) -> FakeLauncher:  # noqa: ARG001 - it needs none
-    """Return the launcher with simulated tasks."""
-    return FakeLauncher(emit)
 
 
 class HubTaskContext:

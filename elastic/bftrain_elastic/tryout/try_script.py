@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import BadScript, ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
-from bftrain_elastic.tryout.wire_speed import broadcast_s
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import step_records
@@ -31,22 +30,10 @@ from bftrain_elastic.worker import step_records
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
 _GRACE_S: Final = 10.0  # for a planned stop
-_LEAST_COMPARED: Final = 1_000_000  # bytes of a state: a smaller one takes no time to send
 _SPARE_S: Final = 2.0
 
 
 _ENDING_S: Final = 30.0
-
-
-class LauncherPort(Protocol):
-    """The part of the Launcher port that is needed here."""
-
-    name: str
-
-    def add(self, task: str, job: dict[str, Any]) -> None: ...  # noqa: D102 - as in the port Launcher
-    def apply(self, actions: Sequence[dict[str, Any]]) -> None: ...  # noqa: D102 - as in the port Launcher
-    def drop(self, task: str) -> None: ...  # noqa: D102 - as in the port Launcher
-    def close(self) -> None: ...  # noqa: D102 - as in the port Launcher
 
 
 class LocalAgents:
@@ -72,7 +59,7 @@ class LocalAgents:
         self._preload = ",".join(preload)
         self._slots = slots
         self._places: dict[str, int] = {}  # of nodes in the order of their first start, for their GPUs
-        self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid()), "--yield", "0"]
+        self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
         self._words += ["--remove", str(remove)] if remove is not None else []
         self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -151,7 +138,7 @@ class ScriptTrial:
 
     def __init__(
         self,
-        make: Callable[[OnEvent, AgentHub], LauncherPort],
+        make: Callable[[OnEvent, AgentHub], Any],
         argv: Sequence[str],
         *,
         nodes: int,
@@ -246,17 +233,11 @@ class ScriptTrial:
         """Why it failed; "" if it did not."""
         return next((one["reason"] for one in self.messages if one["type"] == "failed"), "")
 
-    def state_costs(self, *, compare: bool) -> Message | None:
-        """Return the size of the state, and what growth costs; ``compare`` measures a raw broadcast of as many bytes.
-
-        ``None`` if the launcher does not say how large the state is.
-        """
+    def state_costs(self) -> Message | None:
+        """Return the size of the state, and what growth costs; ``None`` if the launcher does not tell the size."""
         groups = [one for one in self._all("confirmed") if "state_bytes" in one]
-        if not groups:
-            return None
-        size, grown = groups[-1]["state_bytes"], self.measuring.changes().get("grow")
-        wire_s = broadcast_s(size) if compare and grown and size >= _LEAST_COMPARED else None
-        return {"bytes": size, "grow_s": median(grown) if grown else None, "broadcast_s": wire_s}
+        grown = self.measuring.changes().get("grow")
+        return {"bytes": groups[-1]["state_bytes"], "grow_s": median(grown) if grown else None} if groups else None
 
     def step_records(self) -> list[list[Message]]:
         """Return the records of steps in groups, as a list for each process that made some."""

@@ -12,6 +12,9 @@ import time
 from statistics import median
 from typing import Final
 
+import torch
+import torch.distributed as dist
+
 _TIMES: Final = 5
 _MOST_BYTES: Final = 1_000_000_000  # a longer broadcast takes as much longer
 _PATIENCE_S: Final = 180.0
@@ -21,13 +24,13 @@ def broadcast_s(size_bytes: int) -> float | None:
     """Return the seconds that a broadcast of so many bytes takes with Gloo; ``None`` if it fails, as without memory."""
     command = [sys.executable, "-m", __name__, str(min(size_bytes, _MOST_BYTES))]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    with subprocess.Popen(  # noqa: S603 - of this Python
+    with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as first:
         try:
             port = first.stdout.readline().strip() if first.stdout else ""
             second = [*command, port]
-            subprocess.run(second, check=True, env=environment, capture_output=True, timeout=_PATIENCE_S)  # noqa: S603 - as above
+            subprocess.run(second, check=True, env=environment, capture_output=True, timeout=_PATIENCE_S)
             took_s = float(first.communicate(timeout=_PATIENCE_S)[0])
         except (OSError, ValueError, subprocess.SubprocessError):
             first.kill()
@@ -37,9 +40,6 @@ def broadcast_s(size_bytes: int) -> float | None:
 
 def _broadcast(size: int, port: int | None) -> None:
     """Broadcast as the first of two processes, or as the one that connects to ``port`` and prints nothing."""
-    import torch
-    import torch.distributed as dist
-
     torch.set_num_threads(1)
     rank = int(port is not None)
     store = dist.TCPStore("127.0.0.1", port or 0, is_master=not rank, wait_for_workers=False)
