@@ -184,12 +184,18 @@ def test_the_end_of_a_worker_is_reported_to_managers_until_one_has_it_forgotten(
     for _ in range(2):
         second = one_node.manager()
         left: LeftWorker = second.until("left")[1]
-        assert (left.worker, left.generation, left.rank, left.workers, left.step) == (worker, 3, 1, 2, 41)
+        assert (left.worker, left.place.generation, left.place.rank, left.place.workers, left.step) == (
+            worker,
+            3,
+            1,
+            2,
+            41,
+        )
         assert left.exit is not None
         assert (left.exit.code, left.exit.finished) == (0, True)
         assert 0 < left.exit.ago_s < PATIENCE_S
         assert left.report is not None
-        assert left.report["total"] == 82
+        assert left.report.total == 82
     one_node.hub.ask(lambda: one_node.hub.drop_task(one_node.watched, "t"))
     one_node.manager().until("registered")
     assert not one_node.watched.all("left"), "no manager has any more use for it"

@@ -72,10 +72,11 @@ ThreadPoolExecutor(1).submit(write, "pool")
 """
 # Says that it is done with the last thing it does
 SPEAKS = """
+from bftrain_elastic.wire.worker_messages import StepReport, WorkFinished
 from bftrain_elastic.worker.agent_channel import AgentChannel
 channel = AgentChannel.from_environment()
-channel.send({"type": "report", "t": 1.0, "step": 41, "size": 1, "samples": 2, "loss": None, "total": 82})
-channel.send({"type": "finished"})
+channel.send(StepReport(1.0, step=41, size=1, samples=2, loss=None, total=82))
+channel.send(WorkFinished())
 """
 
 
