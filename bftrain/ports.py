@@ -239,7 +239,7 @@ class OrderedPlacement(Placement, Protocol):
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Executes actions with real processes; docs/how-to/launcher.md shows how to test one.
+    """Executes actions with real processes; docs/how-to/backends.md shows how to test one.
 
     A factory creates it from the receiver of its messages and the hub of all agents. To need only the
     standard library, it exchanges JSON forms, which ``bftrain.launcher_orders`` converts.
