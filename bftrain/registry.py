@@ -83,8 +83,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
     # A factory with two arguments: the receiver of its messages, and the hub of all agents
     "launcher": {
-        name: f"bftrain_elastic.manager.launchers:{name}"
-        for name in ("native", "horovod", "process", "torchrun")
+        name: f"bftrain_elastic.manager.launchers:{name}" for name in ("native", "horovod", "process", "torchrun")
     },
     # In the order in which they try to recognise a file
     "reader": {
