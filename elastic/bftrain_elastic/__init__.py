@@ -25,17 +25,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bftrain_elastic.worker.elastic_loader import ElasticLoader
     from bftrain_elastic.worker.elastic_stream import ElasticStream
-    from bftrain_elastic.worker.progress_report import Reporter, finish, report
+    from bftrain_elastic.worker.progress_report import finish, report
     from bftrain_elastic.worker.run_loop import run
     from bftrain_elastic.worker.sharded_training import ShardedTraining
     from bftrain_elastic.worker.state import State
 
-__all__ = ["ElasticLoader", "ElasticStream", "Reporter", "ShardedTraining", "State", "finish", "report", "run"]
+__all__ = ["ElasticLoader", "ElasticStream", "ShardedTraining", "State", "finish", "report", "run"]
 
 _HOMES = {
     "ElasticLoader": "worker.elastic_loader",
     "ElasticStream": "worker.elastic_stream",
-    "Reporter": "worker.progress_report",
     "ShardedTraining": "worker.sharded_training",
     "State": "worker.state",
     "finish": "worker.progress_report",

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
+import fcntl
 import socket
-import sys
+import struct
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
 
 from bftrain_elastic.errors import NoInterface
 
-
-class _Interface(ctypes.Structure):
-    """An entry of the C library's list of interfaces and addresses, with the fields that are read here."""
-
-
-_Interface._fields_ = [
-    ("next", ctypes.POINTER(_Interface)),
-    ("name", ctypes.c_char_p),
-    ("flags", ctypes.c_uint),
-    ("address", ctypes.c_void_p),
-]
+_SIOCGIFADDR: Final = 0x8915  # of Linux: the address of an interface
 
 
 def interface_of(address: str) -> str:
@@ -60,20 +51,9 @@ def networking(address: str) -> dict[str, str]:
 
 
 def _addresses() -> Iterator[tuple[str, str]]:
-    libc = ctypes.CDLL(None, use_errno=True)
-    first = ctypes.POINTER(_Interface)()
-    if libc.getifaddrs(ctypes.byref(first)) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    try:
-        entry = first
-        while entry:  # type: ignore[truthy-bool]  # a null pointer is false
-            if entry.contents.address:
-                # struct sockaddr_in: two bytes of family, in this machine's order, two of port, four of address
-                raw = ctypes.string_at(entry.contents.address, 2)
-                if int.from_bytes(raw, sys.byteorder) == socket.AF_INET:
-                    digits = ctypes.string_at(entry.contents.address + 4, 4)
-                    yield entry.contents.name.decode(), socket.inet_ntoa(digits)
-            entry = entry.contents.next
-    finally:
-        libc.freeifaddrs(first)
+    """Yield the interfaces of this machine, each with its first IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has none
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                yield name, socket.inet_ntoa(found[20:24])

@@ -1,16 +1,13 @@
-"""Progress: one line of JSON for each step, to the agent or to the file that the environment names.
+"""Progress: one message for each step, to the agent.
 
-A line is ``{"t": seconds since 1970, "step": n, "size": nodes, "samples": of all workers in this step, "loss": number
-or null}``; an agent receives more: ``"total"`` is the sum of all samples since step ``"since"``, so that samples are
-counted right even if lines are lost; ``"noise"`` is the noise scale, if one was given; ``"nan"`` is true if the loss
-was no number, and ``"restarted"`` if the script's own count of steps fell, as it does when it does not resume from
-its state. A line is written with a single system call that never blocks, so lines of several workers do not mix, a
-killed worker leaves no partial line, and a slow manager does not slow the training.
+``"total"`` is the sum of all samples since step ``"since"``, so that samples are counted right even if messages are
+lost; ``"noise"`` is the noise scale, if one was given; ``"nan"`` is true if the loss was no number, and
+``"restarted"`` if the script's own count of steps fell, as it does when it does not resume from its state. A message
+is sent with a single system call that never blocks, so a slow manager does not slow the training.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -27,36 +24,8 @@ if TYPE_CHECKING:
     from bftrain_elastic.worker.state_values import StateBase
 
 
-REPORT_FILE: Final = "BFTRAIN_REPORT_FILE"  # where lines go
 SIZE: Final = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on
 RANK: Final = "RANK"  # which worker this is, if it is set; the first one's lines count
-
-
-class Reporter:
-    """Writes the progress of one worker to the file ``path``."""
-
-    def __init__(self, path: str, *, size: int) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._size = size
-        self._step = 0
-
-    def __call__(
-        self,
-        *,
-        samples: int,
-        loss: SupportsFloat | None = None,
-        step: int | None = None,
-        noise_scale: SupportsFloat | None = None,
-    ) -> None:
-        """Write one line; ``step`` is counted from 1 unless the script passes it."""
-        self._step = self._step + 1 if step is None else step
-        line = _line(self._step, self._size, samples, _number(loss)) | _noise_field(noise_scale)
-        del line["nan"]
-        os.write(self._file, json.dumps(line).encode() + b"\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
 
 
 Report = Callable[[int, "SupportsFloat | None", "int | None", "SupportsFloat | None"], None]
@@ -161,11 +130,6 @@ def flush() -> None:
 
 
 def _from_environment() -> Report:
-    if os.environ.get(REPORT_FILE):
-        reporter = Reporter(os.environ[REPORT_FILE], size=int(os.environ.get(SIZE, "1")))
-        return lambda samples, loss, step, noise_scale: reporter(
-            samples=samples, loss=loss, step=step, noise_scale=noise_scale
-        )
     if os.environ.get(SOCKET) and os.environ.get(RANK, "0") == "0":
         channel = AgentChannel.from_environment()
         if channel is not None:
