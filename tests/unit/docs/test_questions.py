@@ -51,9 +51,9 @@ QUESTIONS: Final = {
         "What about the Trainer of Transformers?": (
             "how-to/elastic.md",
             "With the Trainer of Transformers",
-            "run_trainer",
+            "ElasticCallback",
         ),
-        "What about Lightning?": ("how-to/elastic.md", "With Lightning", "run_trainer"),
+        "What about Lightning?": ("how-to/elastic.md", "With Lightning", "ElasticCallback"),
         "What about FSDP?": ("how-to/elastic.md", "Sharded models", "fully_shard"),
         "What is lost if nodes die?": ("how-to/elastic.md", "When progress is safe", "disk"),
         "When does a program count as finished?": ("how-to/elastic.md", "Exit codes and preemption", "finish"),
