@@ -1,4 +1,4 @@
-"""What the callbacks for trainers of other libraries share: how a training stops on request, and goes on."""
+"""Shared parts of the callbacks for trainers of other libraries: stopping on request, and dividing a batch."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _INPUTS: Final = {"pictures": 400, "letters": 40, "waves": 64}  # numbers of a s
 
 
 def main() -> None:
-    """Learn which of some random directions a sample is closest to."""
+    """Train a network to find which of some random directions a sample is closest to."""
     import torch
 
     from bftrain_elastic import State, report, run
