@@ -20,7 +20,6 @@ from bftrain.live.model.schemas import NotFound as NotFound
 from bftrain.live.model.schemas import NotNow as NotNow
 from bftrain.live.model.schemas import Submission as Submission
 from bftrain.live.model.schemas import TaskView as TaskView
-from bftrain.live.model.task_record import Run as Run
 from bftrain.ports import Availability as Availability
 from bftrain.ports import Solver as Solver
 from bftrain.rerun import Rerun as Rerun
@@ -49,6 +48,7 @@ from bftrain.values.events import TaskMeasured as TaskMeasured
 from bftrain.values.events import TaskPaused as TaskPaused
 from bftrain.values.events import TaskResumed as TaskResumed
 from bftrain.values.events import TaskSubmitted as TaskSubmitted
+from bftrain.values.job import Run as Run
 from bftrain.values.problem import AllocationProblem as AllocationProblem
 from bftrain.values.problem import CompetingTask as CompetingTask
 from bftrain.values.resources import ResourceSpeeds as ResourceSpeeds

@@ -15,14 +15,14 @@ orders sent; writing them is retried in their order.
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from typing import Final, Protocol
+from typing import Any, Final
 
 from bftrain.config import Settings
 from bftrain.deciding.harvester import DecisionRequest, Harvester
@@ -30,72 +30,52 @@ from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Journal, JournalStalled, Statement
 from bftrain.live import timeouts
+from bftrain.live.model.schemas import LastDecision
+from bftrain.live.nodes.node_manager import NodeManager
+from bftrain.live.tasks.launcher_pool import LauncherPool
+from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.actions import Action, Grow, Shrink, Start, Stop
 from bftrain.values.decision import Decision
-from bftrain.values.events import Event, NodesJoined, TaskMeasured, TaskResumed, TaskSubmitted
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskMeasured, TaskResumed, TaskSubmitted
 from bftrain.values.wire import unchecked
 
+_log = logging.getLogger(__name__)
 _CAN_WAIT: Final = (NodesJoined, TaskSubmitted, TaskResumed, TaskMeasured)
 _OUTDATED: Final = 3  # answers in a row, before the fallback is asked instead
 HURRY: Final = "events came faster than it answered"
 HANGS: Final = "it did not come back"
 
 
-class DecisionListener(Protocol):
-    """Receives the steps of the decision loop, in the event loop."""
-
-    def order(self, actions: Sequence[Action]) -> None:
-        """Carry out actions; returns at once."""
-
-    def hand_batches(self, batches: Mapping[str, int]) -> None:
-        """Set the batches with which tasks train; called before the orders of the same decision."""
-
-    def due(self) -> Sequence[Statement]:
-        """Return the statements to write together with the next events or decision."""
-
-    def asking(self, time_s: float) -> Sequence[Event]:
-        """Return the events to apply before a decision, such as the work that is left."""
-
-    def absorbed(self, events: Sequence[Event]) -> None:
-        """Called after events were applied and their orders sent; :meth:`due` is asked next."""
-
-    def written(self, events: Sequence[Event]) -> None:
-        """Called when events are on disk: they will not be repeated."""
-
-    def decided(self, decision: Decision) -> None:
-        """Called when a decision was made, written and ordered."""
-
-    def remark(self, text: str) -> None:
-        """Receive a notice for operators."""
-
-    def stalled(self, error: JournalStalled | None) -> None:
-        """Called when the journal cannot be written, and with ``None`` when all of it is written again."""
-
-    def broke(self, error: BaseException) -> None:
-        """Called when the loop cannot go on."""
-
-
 @dataclass(eq=False, repr=False)
 class DecisionLoop:
-    """Drives one Harvester with its journal, in an event loop."""
+    """Drives one Harvester with its journal, in an event loop; orders go to ``launchers``.
+
+    ``observe`` receives ("events", the applied ones) and ("decision", one whose orders were sent).
+    """
 
     _harvester: Harvester
     _journal: Journal
     _settings: Settings
-    _watcher: DecisionListener
+    _store: TaskStore
+    _tasks: TaskManager
+    _nodes: NodeManager
+    _launchers: LauncherPool
+    _observe: Callable[[str, Any], None]
     _settle_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Event] = []  # while a solver thinks
-        self._question: DecisionRequest | None = None
-        # For a thread in which solvers think, until None comes. It stays: to start one for each question would take
-        # longer than most answers
-        self._thinker: SimpleQueue[Callable[[], None] | None] | None = None
+        self.broken: asyncio.Future[BaseException] = self._loop.create_future()  # why the loop cannot go on
+        self.last_decision: LastDecision | None = None
+        self._waiting: list[Event] = []  # while a solver works
+        self._request: DecisionRequest | None = None
+        # Jobs of the solver thread, until None comes. The thread stays: to start one takes longer than most solutions
+        self._solver_queue: SimpleQueue[Callable[[], None] | None] | None = None
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
         self._outdated = 0
-        self._release_at_once = ""
+        self._hurry_reason = ""
         self._held_back = True
         self._ended = False
         self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # and what to do once it is
@@ -106,7 +86,12 @@ class DecisionLoop:
     @property
     def now(self) -> float:
         """The time on the clock of the events, which never runs backwards."""
-        return max(self._harvester.time_s, time.time())
+        return self._tasks.now
+
+    @property
+    def steps(self) -> int:
+        """The number of entries of the journal."""
+        return len(self._journal)
 
     @property
     def pool(self) -> frozenset[str]:
@@ -122,7 +107,7 @@ class DecisionLoop:
     @property
     def idle(self) -> bool:
         """Whether all events so far are applied and decided."""
-        return self._question is None and self._next is None and not self._waiting
+        return self._request is None and self._next is None and not self._waiting
 
     def on_events(self, *events: Event, sync: bool = False) -> None:
         """Apply events: at once, or after the solver's answer if they can wait.
@@ -130,10 +115,14 @@ class DecisionLoop:
         With ``sync`` the due statements are synced to disk when this returns.
         """
         self._waiting.extend(events)
-        if self._question is None or not all(isinstance(event, _CAN_WAIT) for event in events):
+        if self._request is None or not all(isinstance(event, _CAN_WAIT) for event in events):
             self._absorb(sync=sync)
         elif sync:
-            self.change(self._watcher.due())
+            self.write()
+
+    def write(self, *, sync: bool = True) -> bool:
+        """Write the due statements of the store; return whether they are written."""
+        return self.change(self._store.due(), sync=sync)
 
     def change(self, statements: Sequence[Statement], *, sync: bool = True) -> bool:
         """Write statements that belong to no event; return whether they are written."""
@@ -152,6 +141,12 @@ class DecisionLoop:
         """Make no decision until :meth:`decide` is called; departures are still handed back."""
         self._held_back = True
 
+    def break_off(self, error: BaseException) -> None:
+        """Stop with an error; the next start recovers."""
+        self.close()
+        if not self.broken.done():
+            self.broken.set_result(error)
+
     def close(self) -> None:
         """Stop."""
         self._ended = True
@@ -167,17 +162,30 @@ class DecisionLoop:
         events = tuple(unchecked(event, time_s=now) for event in self._waiting)  # only checked when they were made
         self._waiting.clear()
         actions = self._harvester.absorb(*events)
-        if not self._ordered(actions) or not self._guarded(lambda: self._watcher.absorbed(events), Exception):
+        if not self._ordered(actions) or not self._guarded(lambda: self._absorbed(events), Exception):
             return
-        due = self._watcher.due()
-        written = self._write(
-            lambda: self._journal.append_events(events, due, sync=sync), lambda: self._watcher.written(events)
-        )
+        due = self._store.due()
+        written = self._write(lambda: self._journal.append_events(events, due, sync=sync), self._tasks.written)
         if written and then_decide:
             self._soon()
 
+    def _absorbed(self, events: Sequence[Event]) -> None:
+        """Update tasks and nodes after events whose orders are sent."""
+        gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
+        self._tasks.hold(events[-1].time_s, gone=self._nodes.preempted(gone))
+        for event in events:
+            self._tasks.on_event(event)
+            if isinstance(event, NodesLeft):
+                self._nodes.left(event)
+            elif isinstance(event, NodesJoined):
+                self._nodes.joined(event)
+        self._observe("events", events)
+
     def _ordered(self, actions: Sequence[Action]) -> bool:
-        return not actions or self._guarded(lambda: self._watcher.order(actions), Exception)
+        def order() -> None:
+            self._launchers.carry_out(actions, gentle=self._nodes.gentle)
+
+        return not actions or self._guarded(order, Exception)
 
     def _guarded(self, step: Callable[[], None], caught: type[Exception] = BftrainError) -> bool:
         """Run a step, and stop the loop if it fails: journal and memory would differ; the next start recovers.
@@ -187,9 +195,8 @@ class DecisionLoop:
         try:
             step()
         except caught as error:
-            self.close()
             fault = Fault(f"orders could not be given: {type(error).__name__}: {error}")
-            self._watcher.broke(error if isinstance(error, BftrainError) else fault)
+            self.break_off(error if isinstance(error, BftrainError) else fault)
             return False
         return True
 
@@ -207,17 +214,19 @@ class DecisionLoop:
                 self._again = self._loop.call_later(timeouts.TIMEOUTS.journal_retry_s, self._write_all)
                 if self.stalled is None:
                     self.stalled = error
-                    self._watcher.stalled(error)
+                    _log.warning(
+                        "until the journal can be written, no new tasks are taken and tasks get no more nodes: %s",
+                        error,
+                    )
                 return False
             except BftrainError as error:
-                self.close()
-                self._watcher.broke(error)
+                self.break_off(error)
                 return False
             self._unwritten.popleft()
             then()
         if self.stalled is not None and not self._ended:
             self.stalled = None
-            self._watcher.stalled(None)
+            _log.warning("the journal is written again: new tasks are taken, and nodes are given to tasks")
             self._soon()
         return not self._ended
 
@@ -225,7 +234,7 @@ class DecisionLoop:
         """Ask for a decision once all waiting events are applied."""
         if (
             self._next is None
-            and self._question is None
+            and self._request is None
             and not self._held_back
             and not self._ended
             and self.stalled is None
@@ -239,59 +248,59 @@ class DecisionLoop:
         self._next = None
         if self._held_back or self.stalled is not None:
             return
-        self._waiting.extend(self._watcher.asking(self.now))
+        if self._harvester.uses_work_left:
+            self._waiting.extend(self._tasks.work_left(self.now))
         self._absorb(then_decide=False)
         if self._ended or self.stalled is not None:
             return
-        question = self._question = self._harvester.ask(self.now)
+        request = self._request = self._harvester.ask(self.now)
         self._overtime = self._loop.call_later(
             self._settings.solver_deadline_s + timeouts.TIMEOUTS.solver_overtime_s, self._give_up
         )
-        hurry, self._release_at_once = self._release_at_once, ""
-        if self._thinker is None:
-            self._thinker = SimpleQueue()
-            Thread(target=_work, args=(self._thinker,), name="bftrain-solver", daemon=True).start()
+        hurry, self._hurry_reason = self._hurry_reason, ""
+        if self._solver_queue is None:
+            self._solver_queue = SimpleQueue()
+            Thread(target=_work, args=(self._solver_queue,), name="bftrain-solver", daemon=True).start()
 
-        def think() -> None:
+        def solve() -> None:
             """Solve, in the solver's thread: one problem at a time, unless a solver hangs."""
             answer: ChosenSizes | Exception
             try:
-                answer = self._harvester.answer(question, hurry=hurry)
+                answer = self._harvester.answer(request, hurry=hurry)
             except Exception as error:  # noqa: BLE001 - a metric or a solver of others may do anything; the loop says it
                 answer = error
             with suppress(RuntimeError):  # the loop is closed: no one waits any more
-                self._loop.call_soon_threadsafe(self._answered, question, answer)
+                self._loop.call_soon_threadsafe(self._answered, request, answer)
 
-        self._thinker.put(think)
+        self._solver_queue.put(solve)
 
-    def _answered(self, question: DecisionRequest, answer: ChosenSizes | Exception) -> None:
-        if question is not self._question or self._ended:
+    def _answered(self, request: DecisionRequest, answer: ChosenSizes | Exception) -> None:
+        if request is not self._request or self._ended:
             return  # it was given up
-        self._question = None
+        self._request = None
         if self._overtime is not None:
             self._overtime.cancel()
         if isinstance(answer, Exception):
-            self._watcher.remark(f"no decision: {type(answer).__name__}: {answer}")
+            _log.warning("no decision: %s: %s", type(answer).__name__, answer)
             self._absorb()  # and sizes stay as they are until something happens
             return
         if self.stalled is not None:
             return  # it is asked again when the journal can be written
-        if self._harvester.outdated(question):
+        if self._harvester.outdated(request):
             self._outdated += 1
-            self._release_at_once = HURRY if self._outdated >= _OUTDATED else ""
+            self._hurry_reason = HURRY if self._outdated >= _OUTDATED else ""
             self._soon()
             return
         self._outdated = 0
-        self._settle(question, answer)
+        self._settle(request, answer)
 
-    def _settle(self, question: DecisionRequest, choice: ChosenSizes) -> None:
+    def _settle(self, request: DecisionRequest, choice: ChosenSizes) -> None:
         try:
-            decision = self._harvester.finish_decision(question, choice)
+            decision = self._harvester.finish_decision(request, choice)
         except BftrainError as error:  # a placement of others that breaks may leave anything behind
-            self.close()
-            self._watcher.broke(error)
+            self.break_off(error)
             return
-        due = self._watcher.due()
+        due = self._store.due()
         self._write(lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision))
         if self.stalled is not None:  # to give nodes up needs no memory: the journal would have tasks keep them
             self._ordered([action for action in decision.actions if isinstance(action, Shrink | Stop)])
@@ -300,11 +309,23 @@ class DecisionLoop:
     def _carry_out(self, decision: Decision) -> None:
         """Send the orders of a decision that is written."""
         actions = decision.actions if self.stalled is None else tuple(self._valid_actions(decision.actions))
-        if decision.batches and not self._guarded(lambda: self._watcher.hand_batches(decision.batches), Exception):
+        if decision.batches and not self._guarded(lambda: self._tasks.hand_batches(decision.batches), Exception):
             return
         if not self._ordered(actions):
             return
-        self._watcher.decided(decision)
+        self._tasks.hold(decision.time_s, decided=True)
+        self._tasks.narrow()
+        self.last_decision = LastDecision(
+            time_s=decision.time_s,
+            number=decision.number,
+            value=decision.value,
+            solver=decision.solver,
+            solve_s=decision.solve_s,
+            fallback=decision.fallback,
+        )
+        for note in filter(None, (*decision.notes, decision.fallback)):
+            _log.warning("%s", note)
+        self._observe("decision", decision)
         if len(self._journal) - self._kept_at >= timeouts.LIMITS.snapshot_steps and self.stalled is None:
             self._kept_at = len(self._journal)
             self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
@@ -320,16 +341,16 @@ class DecisionLoop:
 
     def _give_up(self) -> None:
         """Abandon a solver that does not return; the fallback answers."""
-        self._watcher.remark(f"solver '{self._settings.solver}' hangs; the fallback decides")
-        self._question, self._release_at_once = None, HANGS
+        _log.warning("solver '%s' hangs; the fallback decides", self._settings.solver)
+        self._request, self._hurry_reason = None, HANGS
         self._dismiss()
         self._absorb()
         self._soon()
 
     def _dismiss(self) -> None:
-        if self._thinker is not None:
-            self._thinker.put(None)
-            self._thinker = None
+        if self._solver_queue is not None:
+            self._solver_queue.put(None)
+            self._solver_queue = None
 
 
 def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:

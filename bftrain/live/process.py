@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -13,32 +14,29 @@ from typing import Any, Final
 
 from bftrain.errors import Fault, Interrupted
 from bftrain.live import timeouts
+from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.server import ApiServer
-from bftrain.live.api.service import LiveService
+from bftrain.live.api.service import LiveService, RunControl
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import LiveResources, open_site
 
+_log = logging.getLogger(__name__)
 _MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
-Say = Callable[[str], None]
 # What is done once it runs, such as to hand in a demo's tasks
 Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None]]
 
 
-def run(
-    site: SiteSettings, say: Say, beside: Beside | None = None, *, warn: Say | None = None, ends_with_it: bool = False
-) -> None:
+def run(site: SiteSettings, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
     """Run until SIGTERM or SIGINT, which drain; a second signal ends at once.
-
-    ``say`` receives lines for the terminal, ``warn`` the warnings.
 
     With ``ends_with_it`` the run also ends in order when ``beside`` has ended.
     """
     allow_many_connections()
-    asyncio.run(LiveProcess(site, say, beside, warn=warn, ends_with_it=ends_with_it).run())
+    asyncio.run(LiveProcess(site, beside, ends_with_it=ends_with_it).run())
 
 
 def allow_many_connections() -> None:
@@ -52,11 +50,8 @@ def allow_many_connections() -> None:
 class LiveProcess:
     """One process's live run."""
 
-    def __init__(
-        self, site: SiteSettings, say: Say, beside: Beside | None, *, warn: Say | None = None, ends_with_it: bool
-    ) -> None:
+    def __init__(self, site: SiteSettings, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
         self._site = site
-        self._say, self._warn = _safe_say(say), _safe_say(warn or say)
         self._beside = beside
         self._ends_with_it = ends_with_it
         self._signals = 0
@@ -74,9 +69,9 @@ class LiveProcess:
         tell = lambda message: self._daemon.tell(message)  # noqa: E731, PLW0108 - there is none yet
         opened = open_site(self._site, tell)
         try:
-            self._daemon = LiveDaemon(opened, self._warn)
+            self._daemon = LiveDaemon(opened)
             if before := self._daemon.run_before:
-                self._say(before)
+                _log.info("%s", before)
             loop.set_exception_handler(self._on_internal_error)
             await self._live(opened)
         finally:
@@ -85,7 +80,7 @@ class LiveProcess:
     def _signalled(self, number: int) -> None:
         self._signals += 1
         if self._signals == 1:
-            self._say(f"{signal.Signals(number).name}: ending in order; once more to end at once")
+            _log.info("%s: ending in order; once more to end at once", signal.Signals(number).name)
             self._ending.set()
         else:
             self._now.set()
@@ -97,7 +92,7 @@ class LiveProcess:
 
     async def _live(self, opened: LiveResources) -> None:
         daemon = self._daemon
-        service = LiveService(daemon)
+        service = service_of(daemon)
         api = await self._opened_api(service, opened.site)
         began = asyncio.create_task(daemon.begin(), name="begin")
         message = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
@@ -107,7 +102,7 @@ class LiveProcess:
             if began.done():
                 began.result()
                 page = "; the status page: bftrain page" if service.page().address else ""
-                self._say(f"running; listening on {', '.join(api.addresses)}{page}")
+                _log.info("running; listening on %s%s", ", ".join(api.addresses), page)
                 notify_systemd("READY=1")
                 if self._beside is not None:
                     beside = asyncio.create_task(self._beside(daemon, api, service), name="beside")
@@ -139,7 +134,7 @@ class LiveProcess:
         api = ApiServer(service, site)
         await api.open()
         for text in api.hindrances:
-            self._daemon.remark(text)
+            _log.warning("%s", text)
         return api
 
     async def _wait_for_end(
@@ -161,18 +156,8 @@ class LiveProcess:
         if drain.done():
             drain.result()
             if not daemon.broken.done():  # the journal could not be written, on a full disk
-                self._say(f"ended; all is remembered in {opened.site.journal}")
+                _log.info("ended; all is remembered in %s", opened.site.journal)
         drain.cancel()
-
-
-def _safe_say(say: Say) -> Say:
-    """Return ``say``, made to ignore failed writes: the disk may be full."""
-
-    def said(text: str) -> None:
-        with suppress(OSError):
-            say(text)
-
-    return said
 
 
 async def _first(tasks: set[asyncio.Task[Any]], broken: asyncio.Future[BaseException]) -> None:
@@ -186,3 +171,31 @@ def notify_systemd(words: str) -> None:
         return
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
         out.sendto(words.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
+def service_of(daemon: LiveDaemon) -> LiveService:
+    """Return a service that answers for a daemon, and observes it."""
+    opened, tasks, nodes, loop = daemon.opened, daemon.task_manager, daemon.node_manager, daemon.decision_loop
+
+    def state() -> str:
+        return daemon.harvesting.shown(daemon.state)
+
+    control = RunControl(state, daemon.since_s, daemon.ready, daemon.notices, daemon.drain_nodes, daemon.pause_until)
+    harvester, store, scheduler = daemon.harvester, daemon.task_store, opened.scheduler
+    metrics = LiveMetrics(daemon.site, harvester, store, loop, tasks, nodes, scheduler, state)
+    service = LiveService(
+        daemon.site,
+        control,
+        opened.journal,
+        store,
+        harvester,
+        loop,
+        tasks,
+        nodes,
+        daemon.launcher_pool,
+        daemon.harvesting,
+        scheduler,
+        metrics,
+    )
+    daemon.observers += [service.watch.observe, metrics.observe]
+    return service

@@ -14,6 +14,7 @@ from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.job import Run
 from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
@@ -81,26 +82,8 @@ COUNTS: Final = tuple(name for name, kind in _TYPES.items() if kind is int)
 NUMBERS: Final = tuple(name for name, kind in _TYPES.items() if kind in {float, float | None})
 _AFTER_THE_CURVE: Final = tuple(name for name in _TYPES if name not in {"name", "curve", "curves"})
 COLUMNS: Final = ("name", "profile", "curve", "curves", *_AFTER_THE_CURVE)
-OF_THE_RUN: Final = (
-    "launcher",
-    "script",
-    "command",
-    "args",
-    "folder",
-    "cwd",
-    "env",
-    "stop_grace_s",
-    "workers_per_node",
-    "finish_code",
-    "finish_file",
-    "stall_limit_s",
-    "after",
-    "kinds",
-    "environment",
-    "setup",
-    "prefix",
-    "python",
-)
+# In place of ``argv``: a script or command, and args
+OF_THE_RUN: Final = ("launcher", "script", "command", "args", *Run.__struct_fields__[1:], "after", "kinds")
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}

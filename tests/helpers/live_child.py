@@ -191,7 +191,7 @@ def live(order: dict[str, Any]) -> None:
     link = Link(order["world"])
     if "point" in order:
         die_at(order["point"], order["when"], order["number"])
-    asyncio.run(LiveProcess(site_of(folder, order["solver"]), print, None, ends_with_it=False).run())
+    asyncio.run(LiveProcess(site_of(folder, order["solver"])).run())
 
 
 PARTS = {"scheduler": ("world", "make_scheduler"), "launcher": ("world", "make_launcher"), "solver": ("slow", "slow")}

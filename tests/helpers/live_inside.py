@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -20,27 +21,27 @@ from bftrain import Availability, Journal, Run, Settings, Submission, TaskView, 
 from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
+from bftrain.live.log import LOGGER
 from bftrain.live.model.callers import Caller, ourselves
-from bftrain.live.model.environment import Environment
-from bftrain.live.model.harvesting import Pause
-from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.node_kinds import NodeKinds, NodeRates
-from bftrain.live.model.resource_views import Harvested, KindView
 from bftrain.live.model.schemas import (
     Cell,
     Happening,
+    Harvested,
     HistoryView,
+    KindView,
     Nodes,
+    Pause,
     Span,
     StatusView,
     TaskChanges,
+    TaskEdit,
     TaskRow,
     Update,
 )
-from bftrain.live.model.site_config import Agents, Api, SiteSettings, Times, Usage, load
-from bftrain.live.model.task_edit import TaskEdit
+from bftrain.live.model.site_config import Agents, Api, Environment, KeepSettings, SiteSettings, Times, Usage, load
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
-from bftrain.live.process import LiveProcess
+from bftrain.live.process import LiveProcess, service_of
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken
@@ -48,11 +49,47 @@ from bftrain.live.tasks.task_store import TaskStore, all_kept, last_cluster
 from bftrain.values import wire
 
 __all__ = [
-    "Agents", "Allowed", "Api", "Caller", "Cell", "Environment", "Happening", "Harvested", "HistoryView",
-    "KeepSettings", "KindView", "LiveDaemon", "LiveProcess", "LiveService", "LiveTaskRecord", "LiveTaskState",
-    "NodeKinds", "NodeRates", "Nodes", "Pause", "Progress", "Remark", "SchedulerFacts", "SiteSettings", "Span",
-    "StatusView", "Taken", "TaskChanges", "TaskEdit", "TaskRow", "TaskStore", "Times", "Update", "Usage", "all_kept",
-    "last_cluster", "load", "open_site", "ourselves", "wire",
+    "LOGGER",
+    "Agents",
+    "Allowed",
+    "Api",
+    "Caller",
+    "Cell",
+    "Environment",
+    "Happening",
+    "Harvested",
+    "HistoryView",
+    "KeepSettings",
+    "KindView",
+    "LiveDaemon",
+    "LiveProcess",
+    "LiveService",
+    "LiveTaskRecord",
+    "LiveTaskState",
+    "NodeKinds",
+    "NodeRates",
+    "Nodes",
+    "Pause",
+    "Progress",
+    "Remark",
+    "SchedulerFacts",
+    "SiteSettings",
+    "Span",
+    "StatusView",
+    "Taken",
+    "TaskChanges",
+    "TaskEdit",
+    "TaskRow",
+    "TaskStore",
+    "Times",
+    "Update",
+    "Usage",
+    "all_kept",
+    "last_cluster",
+    "load",
+    "open_site",
+    "ourselves",
+    "wire",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
 HERE = "tests.helpers.live_inside"
@@ -251,7 +288,25 @@ def full_disk(error: Exception | None = None, what: str = "_insert") -> Abstract
 
 
 def remarks(daemon: LiveDaemon) -> list[str]:
-    return [one.text for one in daemon.remarks.latest]
+    return [one.text for one in daemon.notices.latest]
+
+
+@contextmanager
+def lines_of_log(lines: list[str]) -> Iterator[None]:
+    """Collect what live runs log, without repetitions."""
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not getattr(record, "repeated", False):
+                lines.append(record.getMessage())
+
+    handler = Lines()
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
 
 
 def meet(world: World) -> None:
@@ -291,11 +346,11 @@ async def live_inside(
     site = site_of(folder, world, **changes)
     meet(world)
     daemons: list[LiveDaemon] = []
-    with parts():
+    with parts(), lines_of_log([] if said is None else said):
         opened = open_site(site, lambda what: daemons[0].tell(what))  # noqa: PLW0108 - there is none yet
-        daemon = LiveDaemon(opened, (lambda _: None) if said is None else said.append)
+        daemon = LiveDaemon(opened)
         daemons.append(daemon)
-        service = LiveService(daemon)
+        service = service_of(daemon)
         api = ApiServer(service, site)
         try:
             await api.open()

@@ -18,7 +18,7 @@ from unittest import mock
 
 from bftrain import Journal, Rerun, Run, Settings, SpeedCurve, Submission
 from bftrain.live.model.callers import Caller
-from bftrain.live.model.keep_settings import KeepSettings
+from bftrain.live.model.site_config import KeepSettings
 from tests.helpers.live_callers import CHIEF
 from tests.helpers.live_inside import Inside, World, decided, live_inside
 
@@ -89,7 +89,7 @@ class SimulatedSite:
             await self._submit(inside)
         await decided(inside.daemon)
         inside.daemon.task_manager.progress()
-        inside.daemon.write(sync=False)
+        inside.daemon.decision_loop.write(sync=False)
         for _ in range(5):  # of the ten minutes of seconds in which it is asked to
             inside.daemon.housekeeping.apply()
         if (step + 1) % STEPS_A_DAY == 0:
@@ -133,7 +133,7 @@ class SimulatedSite:
         unfinished = {view.name for view in inside.service.tasks(CHIEF, over=False)}
         if unfinished != set(self._left):
             self.wrongs.append(f"lost: {sorted(unfinished ^ set(self._left))[:5]}")
-        self.wrongs += [remark.text for remark in inside.daemon.remarks.latest if "failed" in remark.text]
+        self.wrongs += [remark.text for remark in inside.daemon.notices.latest if "failed" in remark.text]
 
     def verify(self) -> int:
         """Decide all steps again that are still there; give how many came out otherwise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bftrain.live.model.keep_settings import KeepSettings
+from bftrain.live.model.site_config import KeepSettings
 from tests.helpers.simulated_site import SimulatedSite
 from tests.soak.conftest import Log
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from bftrain.deciding.harvester import Harvester
+from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.schemas import RUN_STATES, state_of
+from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.nodes.node_manager import NodeManager
+from bftrain.live.schedulers.base import Scheduler
+from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskFailed, TaskFinished
 from bftrain.version import __version__
-
-if TYPE_CHECKING:
-    from bftrain.live.run.daemon import LiveDaemon
 
 # Otherwise each histogram adds a series with its creation time
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -60,10 +64,21 @@ def by(label: str, name: str, about: str, values: Mapping[str, float]) -> Metric
 class LiveMetrics(Collector):
     """Counts events of a live run; the other metrics are read off the daemon when they are asked for."""
 
-    def __init__(self, daemon: LiveDaemon) -> None:
-        self._daemon = daemon
+    def __init__(
+        self,
+        site: SiteSettings,
+        harvester: Harvester,
+        store: TaskStore,
+        loop: DecisionLoop,
+        tasks: TaskManager,
+        nodes: NodeManager,
+        scheduler: Scheduler,
+        state: Callable[[], str],
+    ) -> None:
+        self._site, self._harvester, self._store, self._loop = site, harvester, store, loop
+        self._tasks, self._nodes, self._scheduler, self._state = tasks, nodes, scheduler, state
         self._events = Counter(dict.fromkeys((_tag(kind) for kind in get_args(Event)), 0))
-        self._nodes = Counter(joined=0, left=0)
+        self._moved = Counter(joined=0, left=0)
         self._changes = Counter(dict.fromkeys(_CHANGES, 0))
         self._ended = Counter(dict.fromkeys(_ENDS, 0))
         self._decisions = Counter(solver=0, fallback=0)
@@ -87,11 +102,11 @@ class LiveMetrics(Collector):
         )
         ProcessCollector(registry=self._registry)
         self._asked_at: float | None = None  # since when something is to be decided
-        self._idle_s = self._used_s = 0.0  # node-seconds
+        self.idle_s = self._used_s = 0.0  # node-seconds
         self._sizes = (0, 0)  # nodes that are ours, and that tasks hold
         self._sized_at = time.monotonic()
         self._size()
-        daemon.observers.append(self._observe)
+        self._since_s = tasks.now
 
     def answered(self, status: int) -> None:
         """Count an answer of the API by its HTTP status."""
@@ -111,14 +126,15 @@ class LiveMetrics(Collector):
         yield from self._now()
         yield from self._so_far()
 
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
+    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
+        """Count events, a decision or a message."""
         match what:
             case "events":
                 self._happened(value)
             case "decision":
                 self._decided(value)
             case "message" if value["type"] == "report":
-                track = self._daemon.task_manager.tracks.get(value["task"])
+                track = self._tasks.tracks.get(value["task"])
                 if track is not None:
                     samples = track.progress.harvested
                     self._samples += samples - self._seen.get(value["task"], track.record.progress.harvested)
@@ -132,17 +148,17 @@ class LiveMetrics(Collector):
             self._events[_tag(type(event))] += 1
             match event:
                 case NodesJoined():
-                    self._nodes["joined"] += len(event.nodes)
+                    self._moved["joined"] += len(event.nodes)
                 case NodesLeft():
-                    self._nodes["left"] += len(event.nodes)
-                    self._taken |= self._daemon.node_manager.preempted(event.nodes)
+                    self._moved["left"] += len(event.nodes)
+                    self._taken |= self._nodes.preempted(event.nodes)
                 case TaskFinished():
                     self._over(event.task, "done")
                 case TaskCancelled():
                     self._over(event.task, "cancelled")
                 case TaskFailed():
                     self._failures += 1
-                    if event.task not in self._daemon.harvester.unfinished:
+                    if event.task not in self._harvester.unfinished:
                         self._over(event.task, "failed")
 
     def _decided(self, decision: Decision) -> None:
@@ -167,14 +183,14 @@ class LiveMetrics(Collector):
 
     def _size(self) -> None:
         """Add the node-seconds since the last change of sizes."""
-        now, harvester = time.monotonic(), self._daemon.harvester
+        now, harvester = time.monotonic(), self._harvester
         passed, (idle, used) = now - self._sized_at, self._sizes
-        self._idle_s += idle * passed
+        self.idle_s += idle * passed
         self._used_s += used * passed
         self._sizes, self._sized_at = (harvester.pool_size, sum(map(len, harvester.held.values()))), now
 
     def _now(self) -> Iterator[Metric]:
-        daemon, site = self._daemon, self._daemon.site
+        site = self._site
         about = {
             "version": __version__,
             "scheduler": site.scheduler_name,
@@ -184,38 +200,38 @@ class LiveMetrics(Collector):
         build = GaugeMetricFamily("bftrain_build_info", "What runs, and how it decides.", labels=[*about])
         build.add_metric([*about.values()], 1)
         yield build
-        shown = daemon.harvesting.shown(daemon.state)
+        shown = self._state()
         states = {state: float(state == shown) for state in RUN_STATES}
         yield by("state", "bftrain_state", "1 for the state that the live run is in.", states)
-        yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", daemon.since_s)
+        yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", self._since_s)
         pool, used = self._sizes
         yield gauge("bftrain_pool_nodes", "Idle nodes that are ours to use.", pool)
         yield gauge("bftrain_used_nodes", "Nodes that tasks hold.", used)
-        yield gauge("bftrain_drained_nodes", "Nodes that must not be used.", len(daemon.task_store.drained))
-        yield gauge("bftrain_agents", "Nodes with an agent of ours.", len(daemon.node_manager.node_tracker.present))
-        held = daemon.harvester.held
+        yield gauge("bftrain_drained_nodes", "Nodes that must not be used.", len(self._store.drained))
+        yield gauge("bftrain_agents", "Nodes with an agent of ours.", len(self._nodes.node_tracker.present))
+        held = self._harvester.held
         tasks = Counter({"running": 0, "waiting": 0, "paused": 0})
-        tasks.update(state_of(record, len(held.get(record.name, ()))) for record in daemon.task_store.unfinished)
+        tasks.update(state_of(record, len(held.get(record.name, ()))) for record in self._store.unfinished)
         yield by("state", "bftrain_tasks", "Unfinished tasks.", tasks)
-        now = daemon.decision_loop.now
-        speed = sum(track.speed(now) for track in daemon.task_manager.tracks.values())
+        now = self._tasks.now
+        speed = sum(track.speed(now) for track in self._tasks.tracks.values())
         yield gauge("bftrain_speed_samples_per_second", "What all tasks do together, as they report it.", speed)
-        yield gauge("bftrain_journal_steps", "Entries of the journal.", len(daemon.opened.journal))
+        yield gauge("bftrain_journal_steps", "Entries of the journal.", self._loop.steps)
         yield gauge("bftrain_journal_bytes", "Size of the journal on disk.", _size_of(site.journal))
-        if daemon.last_decision is not None:
-            value, at_s = daemon.last_decision.value, daemon.last_decision.time_s
+        if self._loop.last_decision is not None:
+            value, at_s = self._loop.last_decision.value, self._loop.last_decision.time_s
             yield gauge("bftrain_decision_value", "What the last decision is worth under the objective.", value)
             yield gauge("bftrain_last_decision_timestamp_seconds", "When that was, since 1970.", at_s)
-        pilots = daemon.opened.scheduler.facts().pilots
+        pilots = self._scheduler.facts().pilots
         if pilots is not None:
             yield by("state", "bftrain_pilots", "Our jobs at the scheduler; waiting ones are the stock.", pilots)
 
     def _so_far(self) -> Iterator[Metric]:
-        yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self._idle_s)
+        yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self.idle_s)
         yield counter("bftrain_used_node_seconds_total", "Node-time that tasks held: the harvest.", self._used_s)
         yield counter("bftrain_samples_total", "Samples of steps that were done for the first time.", self._samples)
-        yield counter("bftrain_nodes_joined_total", "Nodes that became ours.", self._nodes["joined"])
-        yield counter("bftrain_nodes_left_total", "Nodes that were taken back or given back.", self._nodes["left"])
+        yield counter("bftrain_nodes_joined_total", "Nodes that became ours.", self._moved["joined"])
+        yield counter("bftrain_nodes_left_total", "Nodes that were taken back or given back.", self._moved["left"])
         yield by("event", "bftrain_events_total", "What happened, by kind.", self._events)
         yield by("answer", "bftrain_decisions_total", "Decisions, by whose answer was taken.", self._decisions)
         yield by("change", "bftrain_rescales_total", "Changes of tasks that were decided.", self._changes)
@@ -231,9 +247,9 @@ class LiveMetrics(Collector):
 
     def _used(self) -> Iterator[Metric]:
         """Yield the hours of the ledger, which go on over restarts."""
-        used = self._daemon.task_manager.ledger.by_user
+        used = self._tasks.ledger.by_user
         for place, (name, about) in enumerate(_USED.items()):
-            if self._daemon.site.api.metrics_by_user:
+            if self._site.api.metrics_by_user:
                 yield by("user", name, about, {user: sums[place] for user, sums in used.items()})
             else:
                 yield counter(name, about, sum(sums[place] for sums in used.values()))

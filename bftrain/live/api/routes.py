@@ -1,21 +1,91 @@
-"""All routes of the API. ``server.py`` serves them, ``openapi.py`` describes them."""
+"""All routes of the API, and their OpenAPI description, generated from the types of their bodies.
+
+``server.py`` serves them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+import msgspec
+
 from bftrain.errors import BadConfig
-from bftrain.live.api import openapi, page, prometheus
-from bftrain.live.api.http_connection import Response
-from bftrain.live.api.openapi import Answer, Parameter, Route, RouteRequest
+from bftrain.live.api import page, prometheus
+from bftrain.live.api.http_connection import JSON, Response
 from bftrain.live.api.service import LiveService
-from bftrain.live.model import resource_views, schemas
-from bftrain.live.model.harvesting import HarvestingView, Pause
-from bftrain.live.model.task_edit import TaskEdit
+from bftrain.live.model import schemas
+from bftrain.live.model.callers import Caller
 from bftrain.live.monitor.status_stream import LONGEST_S, span_of
 from bftrain.live.tasks.usage_ledger import GROUPINGS
+from bftrain.version import __version__
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteRequest:
+    """One request as a route receives it: the caller, the names in the path, the query and the body."""
+
+    caller: Caller
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
+Answer = Callable[[LiveService, RouteRequest], Any]  # the answer, or what can be awaited for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A query parameter: its description and its JSON schema."""
+
+    about: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One path and method of the API. A ``{name}`` in the path is passed to ``answer``.
+
+    ``takes`` and ``gives`` are the types of the bodies; an answer of ``kind`` JSON is encoded from what ``answer``
+    returns. ``operators``: other users are refused. ``public``: reachable over TCP without the token.
+    """
+
+    method: str
+    path: str
+    about: str
+    answer: Answer
+    takes: type | None = None
+    gives: Any
+    kind: str = JSON
+    query: Mapping[str, Parameter] = field(default_factory=dict)
+    operators: bool = False
+    public: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path, split at slashes."""
+        return tuple(self.path.split("/")[1:])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the path."""
+        return tuple(part.strip("{}") for part in self.parts if part.startswith("{"))
+
+    def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
+        """Return the values of the path's names, or ``None`` if the path is another one."""
+        if len(path) != len(self.parts):
+            return None
+        found = {}
+        for part, given in zip(self.parts, path, strict=True):
+            if part.startswith("{"):
+                found[part.strip("{}")] = given
+            elif part != given:
+                return None
+        return found
+
 
 BYTES: Final = "application/octet-stream"
 STREAM: Final = "text/event-stream"
@@ -60,7 +130,7 @@ def _history(service: LiveService, asked: RouteRequest) -> schemas.HistoryView:
     return service.watch.history_of(asked.caller, span_of(asked.query.get("span", _SPAN)))
 
 
-def _usage(service: LiveService, asked: RouteRequest) -> tuple[resource_views.UsageRow, ...]:
+def _usage(service: LiveService, asked: RouteRequest) -> tuple[schemas.UsageRow, ...]:
     return service.usage(asked.caller, asked.query.get("by", GROUPINGS[0]), asked.query.get("since", ""))
 
 
@@ -95,13 +165,13 @@ def _of_task(name: str) -> Answer:
     return lambda service, asked: getattr(service, name)(asked.caller, asked.names["task"])
 
 
-def _description() -> dict[str, Any]:
-    return description()
-
-
 def _file(name: str) -> Route:
     path, about = ("/", "The status page.") if name == page.FIRST else (f"/{name}", "A part of the status page.")
     return _get(path, about, bytes, lambda *_: page.file(name), kind=page.FILES[name], public=True)
+
+
+def _description() -> dict[str, Any]:
+    return description()
 
 
 _TASK: Final = "/v1/tasks/{task}"
@@ -132,7 +202,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Change it while it holds no nodes; what is not given stays.",
         schemas.TaskView,
         lambda to, asked: to.edit(asked.caller, asked.names["task"], asked.body),
-        takes=TaskEdit,
+        takes=schemas.TaskEdit,
     ),
     _get(f"{_TASK}/logs", "Its log files.", tuple[schemas.LogFile, ...], _of_task("logs")),
     _get(f"{_TASK}/logs/{{file}}", _PIECE, bytes, _log, kind=BYTES, query={"offset": _OFFSET}),
@@ -151,25 +221,25 @@ ROUTES: Final[tuple[Route, ...]] = (
         lambda service, asked: service.drain(asked.caller, asked.body.nodes, end=True),
         **_OF_OPERATORS,
     ),
-    _get("/v1/usage", _USED, tuple[resource_views.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
+    _get("/v1/usage", _USED, tuple[schemas.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
     _get(
         "/v1/harvesting",
         "Whether nodes are used at all, and how the last ones were handed back.",
-        HarvestingView,
+        schemas.HarvestingView,
         lambda service, _: service.harvesting(),
     ),
     _post(
         "/v1/harvesting/pause",
         "Use no node for a while: tasks save where they are and wait.",
-        HarvestingView,
+        schemas.HarvestingView,
         lambda service, asked: service.pause_harvesting(asked.caller, asked.body),
-        takes=Pause,
+        takes=schemas.Pause,
         operators=True,
     ),
     _post(
         "/v1/harvesting/resume",
         "Use nodes again.",
-        HarvestingView,
+        schemas.HarvestingView,
         lambda service, asked: service.resume_harvesting(asked.caller),
         operators=True,
     ),
@@ -188,7 +258,85 @@ ROUTES: Final[tuple[Route, ...]] = (
 )
 
 
+_ABOUT: Final = """\
+What `bftrain live` is asked, over its Unix socket or over HTTP with a token. On the socket the kernel says who asks:
+users see and touch their own tasks, operators all. The token grants the rights of the user who runs it. Answers may
+get more fields; what is there stays.
+"""
+_REFUSED: Final = repr(schemas.Refused)
+_NAMES: Final[Mapping[str, str]] = {
+    "task": "The name of a task, or #NUMBER (%23 in an address). A name means the unfinished task of that name, or "
+    "else the last one.",
+    "file": "The name of a log file, as they are listed.",
+}
+
+
+def described() -> tuple[Route, ...]:
+    """Return the routes that are meant for programs, without the files of the status page."""
+    return tuple(route for route in ROUTES if not route.public)
+
+
 @cache
 def description() -> dict[str, Any]:
-    """Return the OpenAPI description of the API."""
-    return openapi.document(ROUTES)
+    """Return the OpenAPI 3.1 document of the API."""
+    routes = described()
+    kinds = [kind for route in routes for kind in (route.takes, route.gives) if kind not in {None, bytes}]
+    kinds.append(schemas.Refused)
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    known = dict(zip(map(repr, kinds), found, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, known)
+    info = {"title": "bftrain live", "version": __version__, "description": _ABOUT}
+    token = {"type": "http", "scheme": "bearer", "description": "Over TCP: the content of `token` in `state`."}
+    whole: dict[str, Any] = _plain(
+        {
+            "openapi": "3.1.0",
+            "info": {**info, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+            "servers": [{"url": "http://localhost:8765", "description": "The address of [api] tcp, or the socket."}],
+            "security": [{"token": []}],
+            "paths": paths,
+            "components": {"schemas": components, "securitySchemes": {"token": token}},
+        }
+    )
+    return whole
+
+
+def _operation(route: Route, known: Mapping[str, Any]) -> dict[str, Any]:
+    kind = route.kind.partition(";")[0]
+    given = {} if route.gives is bytes else known[repr(route.gives)]
+    if kind not in {JSON, BYTES}:
+        given = {"type": "string", "contentMediaType": JSON, "contentSchema": given} if given else {"type": "string"}
+    parts = [part.strip("{}").replace(".", "_") for part in route.parts if part != "v1"]
+    refused = {"description": "An error; its status says which kind.", "content": {JSON: {"schema": known[_REFUSED]}}}
+    operation: dict[str, Any] = {
+        "operationId": "_".join([route.method.lower(), *parts]),
+        "summary": route.about + (" For operators." if route.operators else ""),
+        "responses": {"200": {"description": "Success.", "content": {kind: {"schema": given}}}, "default": refused},
+    }
+    text = {"type": "string", "minLength": 1}
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": text, "description": _NAMES[name]}
+        for name in route.names
+    ]
+    parameters += [
+        {"name": name, "in": "query", "schema": dict(one.schema), "description": one.about}
+        for name, one in route.query.items()
+    ]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.takes is not None:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": known[repr(route.takes)]}}}
+    return operation
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is
+    """Return descriptions as Markdown: without the indentation and markup of docstrings."""
+    if isinstance(value, Mapping):
+        return {
+            key: inspect.cleandoc(one).replace("``", "`")
+            if key == "description" and isinstance(one, str)
+            else _plain(one)
+            for key, one in value.items()
+        }
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

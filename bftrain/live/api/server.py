@@ -16,8 +16,7 @@ from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable, Unkn
 from bftrain.live import timeouts
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import JSON, Request, Response
-from bftrain.live.api.openapi import Route, RouteRequest
-from bftrain.live.api.routes import BYTES, METRICS, ROUTES
+from bftrain.live.api.routes import BYTES, METRICS, ROUTES, Route, RouteRequest
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import callers
 from bftrain.live.model.callers import ApiToken, Caller

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import re
 import time
 import traceback
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -16,44 +19,78 @@ from typing import Final
 from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, NotAvailable, UnknownName
+from bftrain.journal import Journal
 from bftrain.live import timeouts
-from bftrain.live.api import resource_status
 from bftrain.live.api.prometheus import LiveMetrics
-from bftrain.live.api.task_edits import edited
-from bftrain.live.api.task_views import view_of
-from bftrain.live.api.why_waiting import why_waiting
-from bftrain.live.model import resource_views, schemas
+from bftrain.live.api.task_edits import TaskEditor
+from bftrain.live.api.task_views import TaskViews, log_files, read_log
+from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.log import RecentWarnings
+from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, check_weight, ourselves, require_operator
-from bftrain.live.model.harvesting import HarvestingView, Pause
-from bftrain.live.model.task_edit import TaskEdit
+from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.monitor.status_stream import StatusStream
-from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.tasks.task_logs import log_files, read_log
+from bftrain.live.nodes.node_manager import NodeManager
+from bftrain.live.run.harvesting import Harvesting
+from bftrain.live.schedulers.base import Scheduler
+from bftrain.live.tasks.launcher_pool import LauncherPool
+from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.live.tasks.usage_ledger import usage
 from bftrain.node_units import node_of
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
 
+_log = logging.getLogger(__name__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
 _ODD: Final = (_FAULT, "no decision")  # followed by the text of an error, which may hold anything
 
 
+@dataclass(frozen=True)
+class RunControl:
+    """The live run as a whole: its state, and what operators do with it."""
+
+    state: Callable[[], str]  # as callers see it
+    since_s: float
+    ready: asyncio.Event
+    warnings: RecentWarnings
+    drain_nodes: Callable[..., bool]
+    pause_until: Callable[[float], bool]
+
+
+@dataclass(eq=False, repr=False)
 class LiveService:
     """Answers requests of callers. All methods run in the daemon's event loop."""
 
-    def __init__(self, daemon: LiveDaemon) -> None:
-        self._daemon = daemon
-        self._task_store = daemon.task_store
+    _site: SiteSettings
+    _run: RunControl
+    _journal: Journal
+    _store: TaskStore
+    _harvester: Harvester
+    _loop: DecisionLoop
+    _tasks: TaskManager
+    _nodes: NodeManager
+    _launchers: LauncherPool
+    _harvesting: Harvesting
+    _scheduler: Scheduler
+    metrics: LiveMetrics
+
+    def __post_init__(self) -> None:
         self._adding = asyncio.Lock()
         self._folders: dict[int, str] = {}  # of unfinished tasks, with all links followed; what is missing is found out
+        self._views = TaskViews(self._site, self._harvester, self._tasks, self._loop, self._run.state)
+        weight = self._site.api.max_weight
+        self._editor = TaskEditor(self._store, self._harvester, self._tasks, self._nodes, self._launchers, weight)
         self.addresses: tuple[str, ...] = ()
-        self.watch = StatusStream(daemon, self.status, self.nodes)
-        self.metrics = LiveMetrics(daemon)
+        self.watch = StatusStream(
+            Path(self._site.state), self._harvester, self._store, self._tasks, self._nodes, self.status, self.nodes
+        )
 
     async def submit(self, caller: Caller, given: schemas.Submission) -> schemas.TaskView:
         """Add a task; it is on disk when this returns."""
@@ -61,30 +98,30 @@ class LiveService:
         async with self._adding:
             record = self._record(caller, given)
             await self._check_own_folder(record)
-            pool, folder = self._daemon.launcher_pool, f"the folder '{record.run.folder}'"
+            pool, folder = self._launchers, f"the folder '{record.run.folder}'"
             await within(
                 timeouts.TIMEOUTS.file_system_s, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name)
             )
-            self._task_store.add(record)
-            self._daemon.task_manager.begin(record)
-            now, waits = self._daemon.decision_loop.now, record.name in self._daemon.task_manager.after
+            self._store.add(record)
+            self._tasks.begin(record)
+            now, waits = self._tasks.now, record.name in self._tasks.after
             paused = (TaskPaused(time_s=now, task=record.name),) if waits else ()
             self._happened(TaskSubmitted(time_s=now, spec=record.spec), *paused)
-        return self._view(record)
+        return self._views.view(record)
 
     @cached_property
-    def _launchers(self) -> tuple[str, ...]:
+    def _launcher_names(self) -> tuple[str, ...]:
         """The launchers that tasks may choose; to look through all packages for each task would take too long."""
         there = (name for name, part in registry.parts("launcher").items() if not part.problem)
-        return self._daemon.site.launchers or tuple(there)
+        return self._site.launchers or tuple(there)
 
     async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
         """Cancel a task."""
         await self._until_ready(to_write=False)  # to end what fills a disk must be possible
         record = self._unfinished(caller, name)
         done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
-        self._happened(TaskCancelled(time_s=self._daemon.decision_loop.now, task=record.name), done=done)
-        return self._view(self._task_store.find(f"#{record.number}") or record)
+        self._happened(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
+        return self._views.view(self._store.find(f"#{record.number}") or record)
 
     async def pause(self, caller: Caller, name: str) -> schemas.TaskView:
         """Pause a task: it waits without nodes until it is resumed."""
@@ -92,9 +129,9 @@ class LiveService:
         record = self._unfinished(caller, name)
         if record.state is not LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.PAUSED)
-            self._task_store.change(record)
-            self._happened(TaskPaused(time_s=self._daemon.decision_loop.now, task=record.name))
-        return self._view(record)
+            self._store.change(record)
+            self._happened(TaskPaused(time_s=self._tasks.now, task=record.name))
+        return self._views.view(record)
 
     async def resume(self, caller: Caller, name: str) -> schemas.TaskView:
         """Resume a paused task."""
@@ -102,33 +139,33 @@ class LiveService:
         record = self._unfinished(caller, name)
         if record.state is LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.SUBMITTED)
-            self._task_store.change(record)
-            if record.name in self._daemon.task_manager.not_now:
-                self._insist(self._daemon.write())  # it goes on once it can
+            self._store.change(record)
+            if record.name in self._tasks.not_now:
+                self._insist(self._loop.write())  # it goes on once it can
             else:
-                self._happened(TaskResumed(time_s=self._daemon.decision_loop.now, task=record.name))
-        return self._view(record)
+                self._happened(TaskResumed(time_s=self._tasks.now, task=record.name))
+        return self._views.view(record)
 
-    async def edit(self, caller: Caller, name: str, given: TaskEdit) -> schemas.TaskView:
+    async def edit(self, caller: Caller, name: str, given: schemas.TaskEdit) -> schemas.TaskView:
         """Change a task that holds no nodes."""
         await self._until_ready()
         async with self._adding:
-            record, event = await edited(self._daemon, caller, lambda: self._unfinished(caller, name), given)
+            record, event = await self._editor.edit(caller, lambda: self._unfinished(caller, name), given)
             try:
                 self._happened(event)
             finally:
                 if event.renamed:
-                    self._daemon.launcher_pool.drop(event.task)
-        return self._view(record)
+                    self._launchers.drop(event.task)
+        return self._views.view(record)
 
     def tasks(self, caller: Caller, *, over: bool) -> tuple[schemas.TaskView, ...]:
         """List the caller's unfinished tasks, with ``over`` also the latest finished ones."""
-        found = (*(self._task_store.over if over else ()), *self._task_store.unfinished)
-        return tuple(self._view(record) for record in found if caller.may_touch(record))
+        found = (*(self._store.over if over else ()), *self._store.unfinished)
+        return tuple(self._views.view(record) for record in found if caller.may_touch(record))
 
     def task(self, caller: Caller, name: str) -> schemas.TaskView:
         """Return one task."""
-        return self._view(self._find(caller, name))
+        return self._views.view(self._find(caller, name))
 
     async def logs(self, caller: Caller, name: str) -> tuple[schemas.LogFile, ...]:
         """List a task's log files."""
@@ -140,36 +177,29 @@ class LiveService:
         record = self._find(caller, name)
         return await run_in_daemon_thread(lambda: read_log(record, file, offset))
 
-    def usage(self, caller: Caller, by: str, since: str) -> tuple[resource_views.UsageRow, ...]:
+    def usage(self, caller: Caller, by: str, since: str) -> tuple[schemas.UsageRow, ...]:
         """Sum up hours and samples from a day on: of the caller's tasks, of all for an operator."""
-        self._daemon.task_manager.progress()
-        self._daemon.write(sync=False)
-        return usage(self._daemon.opened.journal, by, since, None if caller.operator else caller.uid)
+        self._tasks.progress()
+        self._loop.write(sync=False)
+        return usage(self._journal, by, since, None if caller.operator else caller.uid)
 
     async def drain(self, caller: Caller, nodes: Iterable[str], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
         """Stop using nodes, after their tasks have moved; with ``end`` use them again."""
         require_operator(caller)
         await self._until_ready()
         names = sorted(set(nodes))
-        if end:
-            self._task_store.undrain(names)
-        else:
-            self._task_store.drain(names, caller.user, time.time())
-        self._insist(self._daemon.write())
-        self._daemon.node_manager.node_tracker.drained = self._task_store.drained
-        self._daemon.node_manager.leave(() if end else self._daemon.node_manager.node_tracker.not_to_use)
-        self._daemon.want()
-        found, kinds = {view.name: view for view in self.nodes(ourselves())}, self._daemon.node_manager.kinds
+        self._insist(self._run.drain_nodes(names, caller.user, end=end))
+        found, kinds = {view.name: view for view in self.nodes(ourselves())}, self._nodes.kinds
         return tuple(
             found.get(name) or schemas.NodeView(name=name, state="away", kind=kinds.of(name)) for name in names
         )
 
     def nodes(self, caller: Caller) -> tuple[schemas.NodeView, ...]:
         """List all known nodes; their tasks are shown to callers that may see these."""
-        node_tracker, kinds = self._daemon.node_manager.node_tracker, self._daemon.node_manager.kinds
-        pool, drained = self._daemon.harvester.pool, self._task_store.drained
-        lingering = self._daemon.launcher_pool.lingering
-        holders = {node: track.record for track in self._daemon.task_manager.tracks.values() for node in track.held}
+        node_tracker, kinds = self._nodes.node_tracker, self._nodes.kinds
+        pool, drained = self._harvester.pool, self._store.drained
+        lingering = self._launchers.lingering
+        holders = {node: track.record for track in self._tasks.tracks.values() for node in track.held}
         views = []
         for node in sorted(pool | node_tracker.present | drained | lingering):
             record = holders.get(node)
@@ -193,96 +223,103 @@ class LiveService:
             )
         return tuple(views)
 
-    async def pause_harvesting(self, caller: Caller, given: Pause) -> HarvestingView:
+    async def pause_harvesting(self, caller: Caller, given: schemas.Pause) -> schemas.HarvestingView:
         """Use no node for a while, or until that is resumed: tasks save where they are and wait."""
         return await self._harvest_from(caller, math.inf if given.for_s is None else time.time() + given.for_s)
 
-    async def resume_harvesting(self, caller: Caller) -> HarvestingView:
+    async def resume_harvesting(self, caller: Caller) -> schemas.HarvestingView:
         """Use nodes again."""
         return await self._harvest_from(caller, 0.0)
 
-    async def _harvest_from(self, caller: Caller, time_s: float) -> HarvestingView:
+    async def _harvest_from(self, caller: Caller, time_s: float) -> schemas.HarvestingView:
         require_operator(caller)
         await self._until_ready()
-        self._daemon.harvesting.set_until(time_s)
-        self._insist(self._daemon.write())
-        self._daemon.want()
-        return self._daemon.harvesting.view
+        self._insist(self._run.pause_until(time_s))
+        return self._harvesting.view
 
-    def harvesting(self) -> HarvestingView:
+    def harvesting(self) -> schemas.HarvestingView:
         """Return whether nodes are used, and how the last ones were handed back."""
-        return self._daemon.harvesting.view
+        return self._harvesting.view
 
     def status(self, caller: Caller | None = None) -> schemas.StatusView:
         """Return the overall status, without names of tasks of other users; ``None`` is an operator."""
-        asks = caller or ourselves()
-        daemon, site = self._daemon, self._daemon.site
-        now = daemon.decision_loop.now
-        holdings = daemon.harvester.plan.sizes
-        states = [schemas.state_of(record, holdings.get(record.name, 0)) for record in self._task_store.unfinished]
-        pool, last = daemon.harvester.pool, daemon.last_decision
+        asks, site = caller or ourselves(), self._site
+        now, facts = self._tasks.now, self._scheduler.facts()
+        holdings = self._harvester.plan.sizes
+        states = [schemas.state_of(record, holdings.get(record.name, 0)) for record in self._store.unfinished]
+        last = self._loop.last_decision
         if last is not None and not self._may_see(asks, last.fallback, last.time_s):
             last = replace(last, fallback="the solver gave none")
         return schemas.StatusView(
             version=__version__,
             site=site.name,
-            state=daemon.harvesting.shown(daemon.state),
-            paused_until_s=daemon.harvesting.until_s,
+            state=self._run.state(),
+            paused_until_s=self._harvesting.until_s,
             user=ourselves().user,
             pid=os.getpid(),
             scheduler=site.scheduler_name,
             solver=site.deciding.solver,
             objective=site.deciding.objective,
-            since_s=daemon.since_s,
+            since_s=self._run.since_s,
             now_s=now,
-            pool=len(pool),
+            pool=self._harvester.pool_size,
             used=sum(holdings.values()),
             unit=site.unit,
-            kinds=resource_status.kinds(daemon),
-            pools=resource_status.pools(daemon),
-            agents=len(daemon.node_manager.node_tracker.present),
-            drained=len(self._task_store.drained),
+            kinds=self._kinds(),
+            pools={one.label: schemas.PoolView(scheduler=one.scheduler, nodes=one.nodes) for one in facts.pools},
+            agents=len(self._nodes.node_tracker.present),
+            drained=len(self._store.drained),
             running=states.count("running"),
             waiting=states.count("waiting"),
             paused=states.count("paused"),
-            over=self._task_store.next_number - 1 - len(self._task_store.unfinished),
-            speed=sum(track.speed(now) for track in daemon.task_manager.tracks.values()),
-            steps=len(daemon.opened.journal),
+            over=self._store.next_number - 1 - len(self._store.unfinished),
+            speed=sum(track.speed(now) for track in self._tasks.tracks.values()),
+            steps=len(self._journal),
             decision=last,
-            hooks=resource_status.hooks(daemon),
-            commands_a_minute=daemon.opened.scheduler.facts().commands_a_minute,
-            harvested=daemon.task_manager.ledger.days,
-            remarks=tuple(one for one in daemon.remarks.latest if self._may_see(asks, one.text, one.time_s)),
+            hooks=facts.hooks,
+            commands_a_minute=facts.commands_a_minute,
+            harvested=self._tasks.ledger.days,
+            remarks=tuple(one for one in self._run.warnings.latest if self._may_see(asks, one.text, one.time_s)),
             addresses=self.addresses,
         )
+
+    def _kinds(self) -> dict[str, schemas.KindView]:
+        """Count nodes by kind, if nodes have kinds: all that the site names, and the others if there are some."""
+        harvester, known = self._harvester, self._nodes.kinds
+        if not known:
+            return {}
+        pool = Counter(map(known.of, harvester.pool))
+        used = Counter(known.of(node) for nodes in harvester.held.values() for node in nodes)
+        named = (*self._site.kinds, *(one.kind for one in self._site.pools if one.kind))
+        return {kind: schemas.KindView(pool=pool[kind], used=used[kind]) for kind in dict.fromkeys((*named, *pool))}
 
     def page(self) -> schemas.PageView:
         """Return the address of the status page."""
         address = next((one for one in self.addresses if one.startswith("http")), "")
-        return schemas.PageView(address=f"{address}/" if address else "", token_file=str(self._daemon.site.token))
+        return schemas.PageView(address=f"{address}/" if address else "", token_file=str(self._site.token))
 
     def fault(self, error: Exception) -> None:
         """Report an unexpected error of a request."""
         at = traceback.extract_tb(error.__traceback__)[-1]
-        self._daemon.remark(f"{_FAULT} at {at.name}:{at.lineno}: {type(error).__name__}: {error}")
+        _log.warning("%s at %s:%d: %s: %s", _FAULT, at.name, at.lineno, type(error).__name__, error)
 
     def _happened(self, *events: Event, done: str = "this is not certain yet") -> None:
         """Pass events to the decision loop; raise if they could not be written to disk, with what is ``done``."""
-        self._daemon.decision_loop.on_events(*events, sync=True)
-        self._insist(self._daemon.state != "broken" and self._daemon.decision_loop.stalled is None, done)
+        self._loop.on_events(*events, sync=True)
+        self._insist(not self._loop.broken.done() and self._loop.stalled is None, done)
 
     def _insist(self, written: bool, done: str = "this is not certain yet") -> None:  # noqa: FBT001 - it says itself
         if not written:
-            stalled, what, fix = self._daemon.decision_loop.stalled, "the journal cannot be written", None
+            stalled, what, fix = self._loop.stalled, "the journal cannot be written", None
             if stalled is not None:
                 what, fix = f"{done}: the journal {stalled.what}", "free space; it is written then"
-            raise NotAvailable(what, where=str(self._daemon.site.journal), fix=fix)
+            raise NotAvailable(what, where=str(self._site.journal), fix=fix)
 
     async def _check_own_folder(self, record: LiveTaskRecord) -> None:
         """Raise if an unfinished task has the same folder, also by another spelling such as a link."""
-        others = self._task_store.unfinished
+        others = self._store.unfinished
         # what is held up may hang, so nothing is asked of its file system
-        odd = {one.number: one.run.folder for one in others if one.name in self._daemon.task_manager.held_up}
+        odd = {one.number: one.run.folder for one in others if one.name in self._tasks.held_up}
         known = {**self._folders, **odd}
 
         def resolved() -> tuple[str, dict[int, str]]:
@@ -299,27 +336,27 @@ class LiveService:
         self._folders[record.number] = own
 
     def _record(self, caller: Caller, given: schemas.Submission) -> LiveTaskRecord:
-        site = self._daemon.site
+        site = self._site
         launcher = given.launcher or site.launcher
-        if launcher not in self._launchers:
-            raise UnknownName.among("launcher", launcher, self._launchers, where="launcher")
-        if len(self._task_store.unfinished) >= timeouts.LIMITS.unfinished_tasks:
+        if launcher not in self._launcher_names:
+            raise UnknownName.among("launcher", launcher, self._launcher_names, where="launcher")
+        if len(self._store.unfinished) >= timeouts.LIMITS.unfinished_tasks:
             raise schemas.NotNow(
                 f"there are {timeouts.LIMITS.unfinished_tasks} unfinished tasks already", fix="wait, or cancel some"
             )
-        own = sum(record.uid == caller.uid for record in self._task_store.unfinished)
+        own = sum(record.uid == caller.uid for record in self._store.unfinished)
         if own >= timeouts.LIMITS.unfinished_tasks_of_user and not caller.operator:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
         check_weight(caller, given.weight, site.api.max_weight)
-        number, ending = self._task_store.next_number, caller.name_ending if site.api.names_by_user else ""
+        number, ending = self._store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # after the script
-        name = f"{given.name}{ending}" if given.name else self._task_store.free_name(stem or "task", ending)
-        if self._task_store.get(name) is not None:
+        name = f"{given.name}{ending}" if given.name else self._store.free_name(stem or "task", ending)
+        if self._store.get(name) is not None:
             raise schemas.NotNow(
                 f"an unfinished task is called '{name}' already", where="name", fix="choose another name"
             )
-        kinds = self._daemon.node_manager.kinds
-        others = [self._daemon.harvester.spec(task).curve for task in self._daemon.harvester.unfinished]
+        kinds = self._nodes.kinds
+        others = [self._harvester.spec(task).curve for task in self._harvester.unfinished]
         curve = given.curve or next(iter(given.curves.values()), None)
         curve = curve or speed_estimates.first_curve(given.max_nodes, others)
         curves = given.curves or dict.fromkeys(given.kinds, curve)
@@ -328,9 +365,24 @@ class LiveService:
             instead = "give one for a kind that is here" if kinds else "give curve instead"
             raise BadInput(unfit, where=where, fix=f"leave {where} out, or {instead}")
         folder = given.run.folder or str(site.tasks / f"{number:06d}-{name}")
-        now = self._daemon.decision_loop.now
+        now = self._tasks.now
         spec = TaskSpec(
-            name=name, curve=curve, submit_s=now, user=caller.user, **schemas.spec_fields(given) | {"curves": curves}
+            name=name,
+            curve=curve,
+            curves=curves,
+            min_nodes=given.min_nodes,
+            max_nodes=given.max_nodes,
+            work_samples=given.work_samples,
+            submit_s=now,
+            grow_cost_s=given.grow_cost_s,
+            shrink_cost_s=given.shrink_cost_s,
+            start_cost_s=given.start_cost_s,
+            weight=given.weight,
+            deadline_s=given.deadline_s,
+            user=caller.user,
+            campaign=given.campaign,
+            batch=given.batch,
+            spread=given.spread,
         )
         return LiveTaskRecord(
             number=number,
@@ -361,14 +413,14 @@ class LiveService:
     async def _until_ready(self, *, to_write: bool = True) -> None:
         """Wait until the daemon has restored its tasks; raise if it is ending, or has ``to_write`` and cannot."""
         for _ in range(2):  # it may have begun to end while this waited
-            if self._daemon.state in {"draining", "broken"}:
+            if self._run.state() in {"draining", "broken"}:
                 raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
-            await self._daemon.ready.wait()
-        if to_write and (stalled := self._daemon.decision_loop.stalled) is not None:
+            await self._run.ready.wait()
+        if to_write and (stalled := self._loop.stalled) is not None:
             raise NotAvailable(f"nothing can be changed now: {stalled}", fix="free space, and try again")
 
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
-        found = filter(None, map(self._task_store.find, (name, name + caller.name_ending)))
+        found = filter(None, map(self._store.find, (name, name + caller.name_ending)))
         record = next(filter(caller.may_touch, found), None)
         if record is None:  # or another's: its existence is private
             raise schemas.NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
@@ -380,15 +432,10 @@ class LiveService:
             raise schemas.NotNow(f"task '{record.name}' is {record.state} already", where=f"#{record.number}")
         return record
 
-    def _view(self, record: LiveTaskRecord) -> schemas.TaskView:
-        track = self._daemon.task_manager.tracks.get(record.name) if record.unfinished else None
-        view = view_of(record, track, self._daemon.decision_loop.now, self._daemon.site.unit)
-        return replace(view, waits=why_waiting(self._daemon, record)) if record.unfinished and not view.nodes else view
-
     def _may_see(self, caller: Caller, text: str, time_s: float) -> bool:
         """Return whether a text names no task of another user."""
         if caller.operator:
             return True
-        found = [self._task_store.find(name) for name in _NAMED.findall(text)]
+        found = [self._store.find(name) for name in _NAMED.findall(text)]
         own = all(record is not None and caller.may_touch(record) and record.submitted_s <= time_s for record in found)
         return own and not text.startswith(_ODD)

@@ -1,28 +1,160 @@
-"""The view of a task as its owner sees it."""
+"""TaskViews: tasks as their owners see them, and why they hold no nodes; and what their workers printed."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from bftrain.live.model import schemas
-from bftrain.live.model.task_record import LiveTaskRecord
-from bftrain.live.tasks.task_progress import TaskProgressTrack
+from bftrain.deciding.harvester import Harvester
+from bftrain.errors import BadInput
+from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.model.schemas import LogFile, NotFound, TaskView, state_of
+from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.node_units import word_of
+from bftrain.text_formats import counted
 
-_SHOWN: Final = frozenset(schemas.TaskView.__struct_fields__)
+_CHUNK: Final = 256 * 1024  # of a log, at a time
+_MOST_FILES: Final = 10_000
 
 
-def view_of(record: LiveTaskRecord, track: TaskProgressTrack | None, now: float, unit: str) -> schemas.TaskView:
-    """Return the view of a task; ``track`` is its progress while it is unfinished."""
-    held = track.held if track is not None else ()
-    progress = record.progress if track is None else track.advance_to(now)
-    shown: dict[str, Any] = {"unit": unit}
-    for source in (record, progress):
-        shown |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _SHOWN}
-    shown |= schemas.view_fields(record.spec)  # last: the work is that of the task, not the finished part
-    shown |= {"state": schemas.state_of(record, len(held)), "nodes": held}
-    shown |= {"folder": record.run.folder, "argv": record.run.argv}
-    shown["done_samples"] = progress.done_samples
-    shown["in_memory_step"] = max(progress.in_memory_step, progress.committed_step)
-    if track is not None:
-        shown |= {"running": track.running, "speed": track.speed(now), "speeds": track.speeds}
-    return schemas.TaskView(**shown)
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskViews:
+    """Builds the views; ``state`` returns that of the live run, as callers see it."""
+
+    _site: SiteSettings
+    _harvester: Harvester
+    _tasks: TaskManager
+    _loop: DecisionLoop
+    _state: Callable[[], str]
+
+    def view(self, record: LiveTaskRecord) -> TaskView:
+        """Return the view of a task."""
+        track = self._tasks.tracks.get(record.name) if record.unfinished else None
+        held = () if track is None else track.held
+        now, spec = self._tasks.now, record.spec
+        progress = record.progress if track is None else track.advance_to(now)
+        return TaskView(
+            number=record.number,
+            name=record.name,
+            user=record.user,
+            state=state_of(record, len(held)),
+            launcher=record.launcher,
+            unit=self._site.unit,
+            nodes=held,
+            running=0 if track is None else track.running,
+            min_nodes=spec.min_nodes,
+            max_nodes=spec.max_nodes,
+            submitted_s=record.submitted_s,
+            started_s=progress.started_s,
+            ended_s=record.ended_s,
+            work_samples=spec.work_samples,
+            samples=progress.samples,
+            done_samples=progress.done_samples,
+            step=progress.step,
+            in_memory_step=max(progress.in_memory_step, progress.committed_step),
+            committed_step=progress.committed_step,
+            loss=progress.loss,
+            speed=0.0 if track is None else track.speed(now),
+            speeds=progress.speeds if track is None else track.speeds,
+            costs=progress.costs,
+            node_s=progress.node_s,
+            rescales=progress.rescales,
+            preemptions=progress.preemptions,
+            failures=progress.failures,
+            weight=spec.weight,
+            deadline_s=spec.deadline_s,
+            campaign=spec.campaign,
+            folder=record.run.folder,
+            argv=record.run.argv,
+            reason=record.reason,
+            waits="" if held or not record.unfinished else self._why_waiting(record),
+        )
+
+    def _why_waiting(self, record: LiveTaskRecord) -> str:
+        """Return why a task has no nodes, as text; the reason to be removed first comes first."""
+        if record.state is LiveTaskState.PAUSED:
+            return f"it is paused: bftrain resume {record.name}"
+        if numbers := self._tasks.after.get(record.name):
+            return f"it runs after {', '.join(f'#{number}' for number in sorted(numbers))}"
+        if held_up := self._tasks.held_up.get(record.name):
+            return f"it cannot be run now, and is tried again: {held_up}"
+        if record.name not in self._harvester.unfinished:
+            return "it was just handed in"
+        return self._of_all_tasks() or self._too_few_nodes(record.name) or self._decided(record.name)
+
+    def _of_all_tasks(self) -> str:
+        """Return the reason that keeps all tasks from nodes; "" if there is none."""
+        state = self._state()
+        if state == "paused":
+            return "harvesting is paused by an operator"
+        if self._loop.stalled is not None:
+            return "the journal cannot be written, so tasks get no more nodes"
+        if state != "running":
+            return f"the live run is {state}"
+        unit = word_of(self._site.unit)
+        return "" if self._harvester.pool_size else f"no {unit} is idle now that the live run may use"
+
+    def _too_few_nodes(self, name: str) -> str:
+        """Return that it needs more nodes than there are, if it does."""
+        harvester, spec = self._harvester, self._harvester.spec(name)
+        fitting = {kind: count for kind, count in harvester.pools.items() if spec.curve_on(kind) is not None}
+        most = max(fitting.values(), default=0) if harvester.pools else harvester.pool_size
+        if most >= spec.min_nodes:
+            return ""
+        kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
+        return f"it needs {counted(spec.min_nodes, word_of(self._site.unit))}{kinds}, and the live run has {most} now"
+
+    def _decided(self, name: str) -> str:
+        """Return what the last decision did instead, as text."""
+        harvester, deciding, unit = self._harvester, self._site.deciding, word_of(self._site.unit)
+        last = self._loop.last_decision
+        if last is None or last.time_s < harvester.spec(name).submit_s:
+            return "nothing was decided since it was handed in"
+        if name not in harvester.competed:
+            before = f"{counted(len(harvester.competed), 'other task')} compete before it"
+            return f"{before}, by admission {deciding.admission} with max_tasks = {deciding.max_tasks}"
+        held = harvester.held
+        used = sum(map(len, held.values()))
+        others = f"{counted(used, unit)} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
+        free = harvester.pool_size - used
+        return f"{others}, and starting it on the {counted(free, unit)} left gains nothing" if free else others
+
+
+def log_files(record: LiveTaskRecord) -> tuple[LogFile, ...]:
+    """List a task's log files by name."""
+    try:
+        with os.scandir(Path(record.run.folder, "logs")) as entries:
+            found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+    except OSError:
+        return ()
+    return tuple(
+        LogFile(name=name, size=about.st_size, changed_s=about.st_mtime)
+        for name, about in sorted(found)[:_MOST_FILES]
+        if stat.S_ISREG(about.st_mode)
+    )
+
+
+def read_log(record: LiveTaskRecord, name: str, offset: int) -> bytes:
+    """Read a piece of a log file, from a byte on (from the end if below 0); it is empty when there is no more yet."""
+    if "/" in name or name in {"", ".", ".."} or "\0" in name:
+        raise NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'")
+    try:
+        # No links: what a task puts there must not make us read something else
+        file = os.open(
+            Path(record.run.folder, "logs", name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
+    except OSError as error:
+        raise NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'") from error
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadInput("is no plain file", where=name)
+        return os.pread(file, _CHUNK, max(0, about.st_size + offset) if offset < 0 else offset)
+    finally:
+        os.close(file)

@@ -16,10 +16,9 @@ import msgspec
 
 from bftrain.errors import BadInput, NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.model import resource_views, schemas
-from bftrain.live.model.harvesting import HarvestingView, Pause
+from bftrain.live.model import schemas
+from bftrain.live.model.schemas import HarvestingView, Pause, TaskEdit
 from bftrain.live.model.site_config import default_state
-from bftrain.live.model.task_edit import TaskEdit
 from bftrain.values import wire
 
 T = TypeVar("T")
@@ -106,10 +105,10 @@ class Client:
         """Return a piece of a log file; empty if there is no more yet."""
         return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
-    def usage(self, by: str, since: str = "") -> tuple[resource_views.UsageRow, ...]:
+    def usage(self, by: str, since: str = "") -> tuple[schemas.UsageRow, ...]:
         """Hours and samples, summed up by user, project and so on, from a day on."""
         query = {"by": by} | ({"since": since} if since else {})
-        return self._ask("GET", "/v1/usage", tuple[resource_views.UsageRow, ...], query=query)
+        return self._ask("GET", "/v1/usage", tuple[schemas.UsageRow, ...], query=query)
 
     def nodes(self) -> tuple[schemas.NodeView, ...]:
         """Return all known nodes."""

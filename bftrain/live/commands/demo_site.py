@@ -1,12 +1,12 @@
-"""Lines about the events of a live run; and the demo: three small trainings on four slots that come and go."""
+"""Live runs as commands start them: that of a site, and the demo, three small trainings on slots that come and go."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -18,20 +18,23 @@ from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.client.client import page_address
 from bftrain.live.commands.tasks import done
+from bftrain.live.log import LOGGER, LogFormat, log_to_stderr
 from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission, TaskView
+from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
-from bftrain.live.model.task_record import Run
 from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
-from bftrain.node_units import NODE, word_of
+from bftrain.node_units import word_of
 from bftrain.nodesets import natural_order
 from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished
+from bftrain.values.job import Run
 from bftrain_elastic.errors import install_hint
 from bftrain_elastic.tryout import demo_training
 
+_log = logging.getLogger(__name__)
+_NAMED: Final = 4  # nodes in a line
 _TIMETABLE: Final = "2@0,4@12,1@24,3@32,4@40,2@52"
 _LOOP_S: Final = 64.0
 _FIRST: Final = 2  # slots that are idle at the begin
@@ -65,14 +68,14 @@ def demo_site(folder: Path) -> SiteSettings:
     )
 
 
-async def warm_up(daemon: LiveDaemon, service: LiveService, say: Callable[[str], None]) -> None:
+async def warm_up(daemon: LiveDaemon, service: LiveService) -> None:
     """Submit the tasks, and start the timetable when the first agents have imported PyTorch."""
     slots = daemon.opened.scheduler
     if isinstance(slots, LocalScheduler):
         slots.hold()
     warm, changed = set[str](), asyncio.Event()
 
-    def hear(what: str, message: Any) -> None:  # noqa: ANN401 - see Daemon.observers
+    def hear(what: str, message: Any) -> None:  # noqa: ANN401 - see Observer
         if what == "message" and message["type"] == "warm":
             warm.add(message["node"])
         changed.set()
@@ -92,47 +95,43 @@ async def warm_up(daemon: LiveDaemon, service: LiveService, say: Callable[[str],
             campaign="demo",
         )
         await service.submit(ourselves(), submission)
-    say("warming up: agents import PyTorch ...")
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_WARMING_S):
-            while not begun():
-                changed.clear()
-                await changed.wait()
+    _log.info("warming up: agents import PyTorch ...")
+    await _until(begun, changed, _WARMING_S)
     daemon.observers.remove(hear)
-    say("the timetable begins" if begun() else "agents are slow today; the timetable begins all the same")
+    _log.info("the timetable begins" if begun() else "agents are slow today; the timetable begins all the same")
     if isinstance(slots, LocalScheduler):
         slots.go_on()
 
 
-_NAMED = 4
+async def _until(true: Callable[[], bool], changed: asyncio.Event, limit_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            while not true():
+                changed.clear()
+                await changed.wait()
 
 
 def run_demo(limit_s: float, out: Output) -> None:
     """Run the demo until its tasks are over, or the time is up; print what it harvested."""
     require_torch()
     services: list[LiveService] = []
-    narrator = EventNarrator(out.say)
 
     async def beside(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
         services.append(service)
-        await narrator.begin(daemon, api, service)
+        await narrate(daemon, api, service)
         out.say("four slots of this machine become idle and busy; in another terminal: bftrain status --watch")
         out.say(f"or in a browser: {page_address(service.page())}")  # its token is worth nothing once the demo is over
-        await warm_up(daemon, service, narrator.tell)
+        await warm_up(daemon, service)
         changed = asyncio.Event()
         daemon.observers.append(lambda what, _: changed.set() if what == "events" else None)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                while daemon.task_store.unfinished:
-                    changed.clear()
-                    await changed.wait()
+        await _until(lambda: not daemon.task_store.unfinished, changed, limit_s)
         if daemon.task_store.unfinished:
-            narrator.tell(f"{limit_s:g} s are over: it ends, and what is not done yet would go on from here")
+            _log.info("%g s are over: it ends, and what is not done yet would go on from here", limit_s)
 
-    with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder:
-        process.run(demo_site(Path(folder)), out.say, beside, ends_with_it=True)
+    with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder, logged("demo", out, logging.DEBUG):
+        process.run(demo_site(Path(folder)), beside, ends_with_it=True)
         # After tasks have put themselves in order
-        tasks = [task for service in services for task in narrator.tasks(service)]
+        tasks = [task for service in services for task in service.tasks(ourselves(), over=True)]
     rows = [
         (
             task.name,
@@ -142,123 +141,78 @@ def run_demo(limit_s: float, out: Output) -> None:
             f"{task.node_s:,.0f}",
             task.rescales,
             task.preemptions,
-            narrator.losses(task.name),
+            "" if task.loss is None else f"{task.loss:.3g}",
         )
         for task in tasks
     ]
-    used, idle = sum(task.node_s for task in tasks), narrator.idle_s
+    used, idle = sum(task.node_s for task in tasks), sum(service.metrics.idle_s for service in services)
     share = f", {used / idle:.0%} of the {idle:,.0f} idle ones" if idle else ""
     columns = ("task", "state", "done", "samples", "node-s", "resized", "preempted", "loss")
     title = f"harvested: {sum(task.samples for task in tasks):,.0f} samples in {used:,.0f} node-seconds{share}"
     out.result({"tasks": tasks, "nodes": idle}, lambda: table(title, columns, rows, left=(0, 1, 7)))
 
 
-class EventNarrator:
-    """Prints lines about nodes and tasks with ``say``; records first and last losses and idle time."""
+def run_site(site: SiteSettings, log_format: LogFormat, out: Output) -> None:
+    """Run the live run of a site until SIGTERM or Ctrl-C."""
+    with logged(log_format, out, logging.DEBUG if out.level > 0 else logging.INFO):
+        process.run(site, narrate)
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._begun = time.monotonic()
-        self._daemon: LiveDaemon | None = None
-        self._sizes: dict[str, int] = {}
-        self._losses: dict[str, tuple[float, float]] = {}
-        self._pool = 0
-        self._pool_since = time.monotonic()
-        self.idle_s = 0.0  # node-seconds that were ours
 
-    async def begin(self, daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG002 - as running.Beside
-        """Start printing."""
+@contextmanager
+def logged(log_format: LogFormat, out: Output, level: int) -> Iterator[None]:
+    """Log to stderr; with -q only warnings."""
+    handler = log_to_stderr(log_format, level if out.level >= 0 else logging.WARNING)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+
+
+async def narrate(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - as process.Beside
+    """Log preemptions, and in detail how nodes and tasks come and go."""
+    daemon.observers.append(_Narrator(daemon).observe)
+
+
+class _Narrator:
+    def __init__(self, daemon: LiveDaemon) -> None:
         self._daemon = daemon
-        self._begun = self._pool_since = time.monotonic()
-        self._pool = daemon.harvester.pool_size
-        daemon.observers.append(self._observe)
+        self._held = dict(daemon.harvester.held)
 
-    def tasks(self, service: LiveService) -> tuple[TaskView, ...]:
-        """Return the final state of all tasks, and stop the clock."""
-        self._count()
-        return service.tasks(ourselves(), over=True)
-
-    def losses(self, task: str) -> str:
-        """Return the first and the last loss of a task as text."""
-        if task not in self._losses:
-            return ""
-        first, last = self._losses[task]
-        return f"{first:.3g} -> {last:.3g}"
-
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
-        match what:
-            case "events":
-                self._count()
-                self._happened(value)
-                self._resized()
-            case "decision":
-                self._resized()
-            case "message" if value["type"] == "report" and (loss := value.get("loss")) is not None:
-                first, _ = self._losses.get(value["task"], (loss, loss))
-                self._losses[value["task"]] = (first, loss)
-
-    def _count(self) -> None:
-        now = time.monotonic()
-        self.idle_s += self._pool * (now - self._pool_since)
-        self._pool_since = now
-        self._pool = self._daemon.harvester.pool_size if self._daemon else 0
-
-    def tell(self, text: str) -> None:
-        """Print a line with the time since the start."""
-        self._say(f"{time.monotonic() - self._begun:7.1f} s  {text}")
-
-    def _happened(self, events: Sequence[Event]) -> None:
-        for event in events:
-            match event:
-                case NodesJoined():
-                    self.tell(f"{_named(event.nodes)} became idle: {self._counted(self._pool)}")
-                case NodesLeft():
-                    left = "was taken back" if len(event.nodes) == 1 else "were taken back"
-                    if self._daemon is not None and not self._daemon.node_manager.preempted(event.nodes):
-                        left = "given back"
-                    self.tell(f"{_named(event.nodes)} {left}: {self._counted(self._pool)}")
-                case TaskFinished():
-                    self.tell(f"{event.task}: finished")
-
-    def _counted(self, nodes: int) -> str:
-        return counted(nodes, NODE if self._daemon is None else word_of(self._daemon.site.unit))
-
-    def _resized(self) -> None:
-        sizes = dict(self._daemon.harvester.plan.sizes) if self._daemon else {}
-        for task in {**self._sizes, **sizes}:
-            before, now = self._sizes.get(task, 0), sizes.get(task, 0)
-            if before != now:
-                self.tell(f"{task}: {before} -> {self._counted(now)}")
-        self._sizes = sizes
-
-
-class PreemptionNarrator:
-    """Prints one line for each preemption: which nodes tasks lost, and how many each has left."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-
-    async def begin(self, daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG002 - as running.Beside
-        """Start printing."""
-        self._daemon, self._held = daemon, dict(daemon.harvester.held)
-        daemon.observers.append(self._observe)
-
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
+    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         if what == "message":
             return
-        if what == "events":
-            left = {node for event in value if isinstance(event, NodesLeft) for node in event.nodes}
-            self._preempted(self._daemon.node_manager.preempted(left))
-        self._held = dict(self._daemon.harvester.held)
+        for event in value if what == "events" else ():
+            self._tell(event)
+        before, self._held = self._held, dict(self._daemon.harvester.held)
+        for task in {**before, **self._held}:
+            size, now = len(before.get(task, ())), len(self._held.get(task, ()))
+            if size != now:
+                _log.debug("%s: %d -> %s", task, size, self._counted(now))
 
-    def _preempted(self, left: frozenset[str]) -> None:
-        before, after = self._held, self._daemon.harvester.held
-        losers = [task for task, nodes in before.items() if not left.isdisjoint(nodes)]
+    def _counted(self, nodes: int) -> str:
+        return counted(nodes, word_of(self._daemon.site.unit))
+
+    def _tell(self, event: Event) -> None:
+        pool = self._counted(self._daemon.harvester.pool_size)
+        match event:
+            case NodesJoined():
+                _log.debug("%s became idle: %s", _named(event.nodes), pool)
+            case NodesLeft():
+                taken = self._daemon.node_manager.preempted(event.nodes)
+                left = ("were taken back" if event.nodes[1:] else "was taken back") if taken else "given back"
+                _log.debug("%s %s: %s", _named(event.nodes), left, pool)
+                self._tell_preemption(taken)
+            case TaskFinished():
+                _log.debug("%s: finished", event.task)
+
+    def _tell_preemption(self, taken: frozenset[str]) -> None:
+        """Log which nodes tasks lost, and how many each has left."""
+        losers = {task: nodes for task, nodes in self._held.items() if not taken.isdisjoint(nodes)}
+        lost = sorted((node for nodes in losers.values() for node in taken.intersection(nodes)), key=natural_order)
+        left = self._daemon.harvester.held
+        sizes = [f"{task} {len(nodes)} -> {self._counted(len(left.get(task, ())))}" for task, nodes in losers.items()]
         if losers:
-            nodes = sorted((node for task in losers for node in left.intersection(before[task])), key=natural_order)
-            unit = word_of(self._daemon.site.unit)
-            sizes = (f"{one} {len(before[one])} -> {counted(len(after.get(one, ())), unit)}" for one in losers)
-            self._say(f"preemption: {_named(nodes)} taken back; {', '.join(sizes)}")
+            _log.info("preemption: %s taken back; %s", _named(lost), ", ".join(sizes))
 
 
 def _named(nodes: Sequence[str]) -> str:

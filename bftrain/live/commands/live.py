@@ -18,7 +18,7 @@ from bftrain.live.commands.tasks import clock, hooks_in_words, talks
 
 if TYPE_CHECKING:
     from bftrain.live.client.client import Client
-    from bftrain.live.run.live_log import LogFormat
+    from bftrain.live.log import LogFormat
 
 _CHECK_S = 5.0  # for which a test message may be under way
 _DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
@@ -86,7 +86,7 @@ def command(
             return
         from msgspec.structs import replace
 
-        from bftrain.live.commands.run_site import run_site
+        from bftrain.live.commands.demo_site import run_site
         from bftrain.live.model.site_config import load
 
         site = load(config, to_run=True)
@@ -139,14 +139,13 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
         rules = resources.files("bftrain.live").joinpath("alerts.yml").read_text(encoding="utf-8")
         out.result({"alerts.yml": rules}, lambda: rules)
         return
-    from bftrain.live.api.openapi import described
-    from bftrain.live.api.routes import ROUTES, description
+    from bftrain.live.api.routes import described, description
 
     if openapi:
         document = description()
         out.result(document, lambda: json.dumps(document, indent=2))
         return
-    routes = described(ROUTES)
+    routes = described()
     rows = [{"method": one.method, "path": one.path, "about": one.about, "operators": one.operators} for one in routes]
     lines = [(one.method, one.path, one.about + (" For operators." if one.operators else "")) for one in routes]
     out.result(rows, lambda: table("", ("", "address", ""), lines, left=(0, 1, 2)))
@@ -214,7 +213,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
     """Write the hook, make the spool, and print the remaining steps."""
     from rich.text import Text
 
-    from bftrain.live.schedulers.hooks import install
+    from bftrain.live.schedulers.hook_files import install
 
     done = install(kind, spool=spool, hook=hook, owner=owner, writer=writer)
     place = "slurm.conf, and then restart slurmctld" if kind == "slurm" else "a shell, as a manager of PBS"
@@ -237,7 +236,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
 @prints_results
 def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
     """Print the hook, to be read before it is used."""
-    from bftrain.live.schedulers.hooks import hook_text
+    from bftrain.live.schedulers.hook_files import hook_text
 
     text = hook_text(kind, spool)
     if out.json:
@@ -256,7 +255,7 @@ def check(client: Client, out: Output) -> None:
     """Send a test message through the spool of a live run, and show what hooks reported to it."""
     import time
 
-    from bftrain.live.schedulers.hooks import send_check
+    from bftrain.live.schedulers.hook_files import send_check
 
     found = client.status().hooks
     if found is None:

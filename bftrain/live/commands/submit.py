@@ -1,4 +1,4 @@
-"""``bftrain submit``: hand a task to a live run.
+"""``bftrain submit`` and ``edit``: hand a task to a live run, and change one that holds no nodes.
 
 A replay reads the same task files: docs/reference/formats.md lists the keys.
 """
@@ -21,16 +21,16 @@ from msgspec.structs import fields
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
-from bftrain.errors import BadInput, BadValue, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
-from bftrain.live.commands.tasks import OVER, talks
-from bftrain.live.model.schemas import Submission
-from bftrain.live.model.task_record import Run, described
-from bftrain.live.tasks.learned_profiles import script_of
+from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
+from bftrain.live.commands.tasks import OVER, clock, talks
+from bftrain.live.model.schemas import Submission, TaskEdit
+from bftrain.live.tasks.task_store import script_of
 from bftrain.taskfiles.files import toml_records
 from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.job import Run, described
 from bftrain.values.wire import NOTHING
 
 if TYPE_CHECKING:
@@ -333,12 +333,7 @@ def submission_of(
         if not curves:
             raise BadInput("the number of nodes is missing", where=where, fix="such as --nodes 1:8")
         given["max_nodes"] = max(curve.last_measured for curve in curves)
-    try:
-        return Submission(run=wire.convert(run, Run, where=where), **given)
-    except BadValue as error:
-        raise BadInput(f"{(error.where or '').rpartition('.')[2]}: {error.what}", where=where, fix=error.fix) from error
-    except TypeError as error:
-        raise BadInput(str(error), where=where) from error
+    return wire.convert({"run": run, **given}, Submission, where=where)
 
 
 def _measured(record: dict[str, Any], where: str, learned: Mapping[str, Profile]) -> dict[str, Any]:
@@ -425,3 +420,70 @@ def _convert_curves(given: dict[str, Any], where: str) -> None:
             kind: wire.convert(curve, SpeedCurve, where=f"{where}: curves.{kind}")
             for kind, curve in given["curves"].items()
         }
+
+
+_NONE: Final = "none"
+
+
+class _MomentOrNone(MomentOption):
+    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Parse a time; none is the epoch."""
+        return datetime.fromtimestamp(0.0).astimezone() if value == _NONE else super().convert(value, param, ctx)
+
+
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain edit cnn --nodes 2:16\nbftrain edit cnn --deadline 2030-01-31T18:00 --weight 0.5",
+)
+@click.argument("task", metavar="TASK")
+@heading("Nodes")
+@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes it may have.")
+@click.option("--min-nodes", type=int, metavar="N", help="Fewest nodes.")
+@click.option("--max-nodes", type=int, metavar="N", help="Most nodes.")
+@heading("For decisions")
+@click.option("--weight", type=float, help="What it counts under some objectives.")
+@click.option("--deadline", type=_MomentOrNone(), help="When it should be done; none: no deadline.")
+@click.option("--campaign", help="What it belongs to.")
+@click.option("--name", help="What to call it from now on.")
+@talks
+def edit(  # noqa: PLR0913 - one parameter an option
+    task: str,
+    *,
+    nodes: str | None,
+    min_nodes: int | None,
+    max_nodes: int | None,
+    weight: float | None,
+    deadline: datetime | None,
+    campaign: str | None,
+    name: str | None,
+    client: Client,
+    out: Output,
+) -> None:
+    """Change a task while it holds no nodes; what is not given stays as it is.
+
+    A running task is paused first: bftrain pause TASK.
+    """
+    if nodes is not None:
+        if min_nodes is not None or max_nodes is not None:
+            raise UsageError("cannot be used with --min-nodes or --max-nodes", where="--nodes", fix="leave one out")
+        sizes = sizes_of({"nodes": nodes}, "--nodes")
+        min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
+    given = (min_nodes, max_nodes, weight, deadline, campaign, name)
+    if all(one is None for one in given):
+        raise UsageError("nothing is to be changed", where="edit", fix="such as --weight 0.5; see bftrain edit --help")
+    changes = {
+        "min_nodes": min_nodes,
+        "max_nodes": max_nodes,
+        "weight": weight,
+        "deadline_s": None if deadline is None else deadline.timestamp(),
+        "campaign": campaign,
+        "name": name,
+    }
+    changed = client.edit(task, wire.convert(changes, TaskEdit))
+    out.result(changed, lambda: _in_words(changed))
+
+
+def _in_words(task: TaskView) -> str:
+    due = "" if task.deadline_s is None else f", due at {clock(task.deadline_s)}"
+    campaign = f", of campaign {task.campaign}" if task.campaign else ""
+    return f"{task.name}: {task.min_nodes} to {task.max_nodes} nodes, weight {task.weight:g}{due}{campaign}"

@@ -6,24 +6,27 @@ import os
 import signal
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from shutil import get_terminal_size
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import interruption
-from bftrain.cli.output import Output, prints_results
+from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BadInput, Interrupted, NotAvailable, UsageError
-from bftrain.live.commands.train_result import result_words
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bftrain.taskfiles.records import Profile
     from bftrain_elastic.tryout.readiness_check import ReadinessFinding
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
@@ -113,7 +116,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     With -v the script's own output is shown too.
     """
-    from bftrain.live.commands.measured_profile import profile_saver
     from bftrain_elastic.tryout.readiness_check import COMMIT, REPORT
 
     least, _, most = nodes.partition(":")
@@ -414,3 +416,64 @@ def _wrapped(text: str, indent: int) -> str:
     width = max(min(get_terminal_size((_WIDTH, 0)).columns, _WIDTH), indent + _LEAST_WIDTH)
     lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
     return f"\n{' ' * indent}".join(lines)
+
+
+def result_words(result: Mapping[str, Any]) -> RenderableType:
+    """Return speeds, costs of changes and the size of the state, as the terminal shows them."""
+    from rich.console import Group
+
+    loss = result["loss"]
+    fallen = f", loss {loss['first']:.4g} -> {loss['last']:.4g}" if loss else ""
+    title = f"{result['ended']} after {result['steps']:,} steps{fallen}"
+    speeds = [(size, f"{rate:,.0f}", f"{1e3 * result['step_s'][size]:.1f}") for size, rate in result["speed"].items()]
+    costs = [
+        (change, len(found), f"{sorted(found)[len(found) // 2]:.3f}", f"{max(found):.3f}")
+        for change, found in result["cost_s"].items()
+    ]
+    parts: list[RenderableType] = [table(title, ("nodes", "samples/s", "step, ms"), speeds)] if speeds else [title, ""]
+    if costs:
+        parts.append(table("Costs of changing the size", ("change", "times", "median, s", "worst, s"), costs))
+    if result["state"]:
+        parts.append(_state_words(**result["state"]))
+    return Group(*parts)
+
+
+def _state_words(bytes: int, grow_s: float | None) -> str:  # noqa: A002 - a key
+    """Return the size of the state, and what growth costs."""
+    cost = "" if grow_s is None else f" Growing cost {grow_s:.3f} s (median)."
+    return f"The state has {bytes / 1e6:,.1f} MB.{cost}"
+
+
+_MEASURED: Final = "bftrain train, on one machine"
+
+
+def profile_saver(path: Path | None, name: str, out: Output) -> Callable[[Mapping[str, Any]], None]:
+    """Return a function that writes the profile of a trial, after checking that ``path`` can be written.
+
+    No-op without it.
+    """
+    if path is None:
+        return lambda _: None
+    from bftrain.taskfiles.profile_files import check_profiles_name, save_profiles
+
+    check_profiles_name(path)
+
+    def save(result: Mapping[str, Any]) -> None:
+        save_profiles([_profile(name, result)], path)
+        out.say(f"profile: {path} (bftrain tasks generate -o tasks.toml --kind trials --profiles {path})")
+
+    return save
+
+
+def _profile(name: str, result: Mapping[str, Any]) -> Profile:
+    """Build a profile from a trial: the median speed of each size and the median cost of each change."""
+    if not result["speed"]:
+        fix = "train longer, or at fewer sizes: --for, --script"
+        raise BadInput("no speed was measured, so there is no profile", where=name, fix=fix)
+    from bftrain.taskfiles.records import Profile
+    from bftrain.values.curve import SpeedCurve
+
+    curve = SpeedCurve(nodes=tuple(map(int, result["speed"])), rate=tuple(result["speed"].values()))
+    costs = {f"{change}_cost_s": median(found) for change, found in result["cost_s"].items() if found}
+    measured = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0, **costs}
+    return Profile(name=name, curve=curve, source=_MEASURED, **measured)

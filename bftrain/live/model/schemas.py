@@ -6,112 +6,119 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec.structs import fields
+from msgspec import Meta
 
 from bftrain.errors import BadInput
-from bftrain.live.model.resource_views import Harvested, HooksView, KindView, PoolView
-from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, Run, is_name, said
+from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, check_name
+from bftrain.live.schedulers.base import HooksView
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
+from bftrain.values.job import NotNegative, Run, said
 from bftrain.values.spread import SpreadSpeeds
-from bftrain.values.task import TaskSpec
 
 MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
 _STATES: Final = ("running", "waiting", "paused", "done", "failed", "cancelled")
 _NODE_STATES: Final = ("used", "free", "drained", "draining", "away")
+_LONGEST_PAUSE_S: Final = 3.2e9  # a hundred years: no clock is driven beyond its end
 RUN_STATES: Final = ("starting", "reuniting", "running", "paused", "draining", "broken")
 
 
+Count = Annotated[int, Meta(ge=1, le=MOST_NODES)]
 Seconds = Annotated[float, said("Seconds since 1970.")]
-Unit = Annotated[str, said("What counts as a node: whole nodes, or single GPUs.", enum=("node", "gpu"))]
+Unit = Annotated[str, said("What counts as a node: whole nodes, or single GPUs.", schema={"enum": ["node", "gpu"]})]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task as it is handed in. Without a ``name`` it gets one, without a ``curve`` its speed is measured."""
 
     run: Run
-    max_nodes: Annotated[int, said("The most nodes that it can use.", minimum=1, maximum=MOST_NODES)]
-    min_nodes: Annotated[int, said("The fewest on which it can run.", minimum=1, maximum=MOST_NODES)] = 1
-    name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=f"^({NAME})?$")] = ""
+    max_nodes: Annotated[Count, said("The most nodes that it can use.")]
+    min_nodes: Annotated[Count, said("The fewest on which it can run.")] = 1
+    name: Annotated[
+        str, said("What to call it; made from what it runs if it is empty.", schema={"pattern": f"^({NAME})?$"})
+    ] = ""
     launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
     curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
     curves: Annotated[
-        Mapping[str, SpeedCurve],
-        said(
-            "The same by kind of node, where the site tells kinds apart: then it runs on these kinds only.",
-            propertyNames={"minLength": 1},
-        ),
+        Mapping[Annotated[str, Meta(min_length=1)], SpeedCurve],
+        said("The same by kind of node, where the site tells kinds apart: then it runs on these kinds only."),
     ] = {}
     kinds: Annotated[
-        tuple[Annotated[str, said("A kind of nodes.", minLength=1)], ...],
+        tuple[Annotated[str, said("A kind of nodes.", min_length=1)], ...],
         said("The only kinds on which it runs, as fast on each, where the site tells kinds apart."),
     ] = ()
-    work_samples: Annotated[float | None, said("Its whole work.", exclusiveMinimum=0)] = None
-    grow_cost_s: Annotated[float, said("What growing costs, until it is measured.", minimum=0)] = 0.0
-    shrink_cost_s: Annotated[float, said("What shrinking costs, until it is measured.", minimum=0)] = 0.0
-    start_cost_s: Annotated[float, said("What starting costs, until it is measured.", minimum=0)] = 0.0
-    weight: Annotated[float, said("What it counts under some objectives.", minimum=0)] = 1.0
+    work_samples: Annotated[Annotated[float, Meta(gt=0)] | None, said("Its whole work.")] = None
+    grow_cost_s: Annotated[NotNegative, said("What growing costs, until it is measured.")] = 0.0
+    shrink_cost_s: Annotated[NotNegative, said("What shrinking costs, until it is measured.")] = 0.0
+    start_cost_s: Annotated[NotNegative, said("What starting costs, until it is measured.")] = 0.0
+    weight: Annotated[NotNegative, said("What it counts under some objectives.")] = 1.0
     deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970.")] = None
     campaign: Annotated[str, said("What it belongs to.")] = ""
     after: Annotated[
-        tuple[Annotated[str, said("A name, or #NUMBER.", minLength=1)], ...],
+        tuple[Annotated[str, said("A name, or #NUMBER.", min_length=1)], ...],
         said("Tasks that have to be done before it gets nodes; it is cancelled if one of them fails or is cancelled."),
     ] = ()
     batch: Annotated[BatchScaling | None, said("Its batches and noise scale, for the objective goodput.")] = None
     spread: Annotated[SpreadSpeeds | None, said("Its speed on more places than it needs, such as racks.")] = None
 
     def __post_init__(self) -> None:
-        """Check what a TaskSpec made of it would not."""
-        if self.name and not is_name(self.name):
-            checks.reject(
-                self,
-                "name",
-                f"must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit: {self.name!r}",
-            )
-        if "" in checks.mapped(self, "curves", SpeedCurve):
-            checks.reject(self, "curves", "a kind of nodes has no name", "leave it out, or give curve instead")
-        if not all(checks.texts(self, "kinds")):
-            checks.reject(self, "kinds", "holds an empty name")
+        """Check what bounds on single fields do not say."""
+        if self.name:
+            check_name(self)
         if self.kinds and self.curves:
             checks.reject(self, "kinds", "cannot be given together with curves by kind", "leave out kinds")
-        if not all(checks.texts(self, "after")):
-            checks.reject(self, "after", "holds an empty name")
-        if checks.integer(self, "max_nodes", at_least=1) > MOST_NODES:
-            checks.reject(self, "max_nodes", f"must be at most {MOST_NODES}")
-        if checks.integer(self, "min_nodes", at_least=1) > self.max_nodes:
+        if self.min_nodes > self.max_nodes:
             checks.reject(self, "max_nodes", f"is {self.max_nodes}, below min_nodes = {self.min_nodes}")
 
 
-_OF_A_SPEC: Final = frozenset(field.name for field in fields(TaskSpec))
+class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changes of a task that holds no nodes; what is not given stays as it is."""
+
+    min_nodes: Annotated[Count | None, said("The fewest on which it can run.")] = None
+    max_nodes: Annotated[Count | None, said("The most nodes that it can use.")] = None
+    weight: Annotated[NotNegative | None, said("What it counts under some objectives.")] = None
+    deadline_s: Annotated[NotNegative | None, said("When it should be done; seconds since 1970; 0: no deadline.")] = (
+        None
+    )
+    name: Annotated[str | None, said("What to call it from now on.", schema={"pattern": f"^{NAME}$"})] = None
+    campaign: Annotated[str | None, said("What it belongs to.")] = None
+
+    def __post_init__(self) -> None:
+        """Check that there is a change."""
+        if self.name is not None:
+            check_name(self)
+        if not self.changes and self.name is None:
+            checks.reject(self, "max_nodes", "nothing is to be changed", "give one of the fields")
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields of a TaskSpec that change, but for its name."""
+        fields = (name for name in self.__struct_fields__ if name != "name")
+        given = {name: value for name in fields if (value := getattr(self, name)) is not None}
+        return given | ({"deadline_s": self.deadline_s or None} if self.deadline_s is not None else {})
 
 
-def spec_fields(given: Submission) -> dict[str, Any]:
-    """Return the fields of a TaskSpec that a submission sets, without name and curve, which are optional."""
-    names = _OF_A_SPEC.intersection(Submission.__struct_fields__) - {"name", "curve"}
-    return {name: getattr(given, name) for name in names}
+class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pause in which no node is used."""
 
-
-def view_fields(spec: TaskSpec) -> dict[str, Any]:
-    """Return the fields of a TaskSpec that a task's view shows."""
-    return {
-        name: getattr(spec, name) for name in _OF_A_SPEC.intersection(TaskView.__struct_fields__) - {"name", "user"}
-    }
+    for_s: Annotated[
+        Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)] | None, said("Seconds; null: until it is resumed.")
+    ] = None
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nodes by name."""
 
     nodes: Annotated[
-        tuple[Annotated[str, said("The name of a node.", minLength=1)], ...],
-        said("Which ones.", minItems=1, maxItems=_MOST_NAMED, uniqueItems=True),
+        tuple[Annotated[str, said("The name of a node.", min_length=1)], ...],
+        said("Which ones.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED),
     ]
 
     def __post_init__(self) -> None:
-        """Check the names."""
-        if not 1 <= len(checks.names(self, "nodes")) <= _MOST_NAMED:
-            checks.reject(self, "nodes", f"must be 1 to {_MOST_NAMED} names")
+        """Check that no node is named twice."""
+        checks.names(self, "nodes")
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +127,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     number: Annotated[int, said("Its own for ever: it can be asked for as #NUMBER.")]
     name: Annotated[str, said("Its own while it is unfinished.")]
     user: Annotated[str, said("Whose it is.")]
-    state: Annotated[str, said("How it stands.", enum=_STATES)]
+    state: Annotated[str, said("How it stands.", schema={"enum": _STATES})]
     launcher: str
     unit: Unit = "node"
     nodes: Annotated[tuple[str, ...], said("The nodes that it holds.")] = ()
@@ -174,7 +181,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """A node."""
 
     name: str
-    state: Annotated[str, said("Whether it is ours, and used.", enum=_NODE_STATES)]
+    state: Annotated[str, said("Whether it is ours, and used.", schema={"enum": _NODE_STATES})]
     task: Annotated[str, said("What runs there, if it is yours to know.")] = ""
     agent: Annotated[bool, said("Whether our agent runs there.")] = False
     until_s: Annotated[float | None, said("When it will probably be wanted, if known; seconds since 1970.")] = None
@@ -187,6 +194,59 @@ class Remarked(msgspec.Struct, frozen=True, kw_only=True):
     time_s: Seconds
     text: str
     times: int = 1
+
+
+class Harvested(msgspec.Struct, frozen=True, kw_only=True):
+    """The work done on one day, in the time zone of the daemon's machine."""
+
+    day: Annotated[str, said("YYYY-MM-DD.")]
+    samples: float = 0.0
+    node_s: Annotated[float, said("Node-seconds held by tasks.")] = 0.0
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The use and the work of one user, project, campaign, month, day or task."""
+
+    of: Annotated[str, said("Whose it is: a user, a project, USER/CAMPAIGN, a month, a day, or #NUMBER of a task.")]
+    node_s: Annotated[float, said("Node-seconds held.")]
+    gpu_s: Annotated[float, said("GPU-seconds held, by the GPUs of a node that the site tells.")]
+    samples: Annotated[float, said("Samples done; steps that were done again count once.")]
+    energy_j: Annotated[float, said("Joules, by the watts of a node that the site tells.")]
+
+
+class KindView(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of one kind."""
+
+    pool: Annotated[int, said("Those that are ours.")]
+    used: Annotated[int, said("Those that tasks hold.")]
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several pools."""
+
+    scheduler: str
+    nodes: Annotated[int, said("Nodes that are ours there.")]
+
+
+class HandBack(msgspec.Struct, frozen=True, kw_only=True):
+    """The hand-back of a node that the scheduler wanted, by the clock of the live run."""
+
+    node: str
+    time_s: Annotated[float, said("When its agent, which got the signal, had killed its workers; seconds since 1970.")]
+    kill_s: Annotated[float, said("Seconds that it took to kill them.")]
+    exit_s: Annotated[float, said("Seconds from then until nothing of ours was left there.")]
+
+
+class HarvestingView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether nodes are used at all, and how the last ones were handed back."""
+
+    paused: bool
+    until_s: Annotated[float | None, said("When it goes on; seconds since 1970. Null: when it is resumed.")] = None
+    waiting_pilots: Annotated[int, said("Pilots of ours in the scheduler's queue, as far as known.")] = 0
+    partitions: Annotated[
+        tuple[str, ...], said("To which pilots are submitted without a QOS, where the scheduler has such.")
+    ] = ()
+    handbacks: Annotated[tuple[HandBack, ...], said("The latest last.")] = ()
 
 
 class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +265,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     site: str
-    state: Annotated[str, said("How far the live run is.", enum=RUN_STATES)]
+    state: Annotated[str, said("How far the live run is.", schema={"enum": RUN_STATES})]
     user: Annotated[str, said("Who runs it.")]
     pid: int
     scheduler: str

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from bftrain import config, toml_io
 from bftrain.config import Settings, line_of
-from bftrain.errors import BadConfig, BadValue, BftrainError
+from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
-from bftrain.live.model.environment import Environment
-from bftrain.live.model.keep_settings import KeepSettings
 from bftrain.live.model.node_kinds import NodeRates, by_node
 from bftrain.live.schedulers.base import PoolSettings, Site, pools_of
 from bftrain.values import checks, wire
+from bftrain.values.job import Run
 
-_MOST_NICE: Final = 19
+_LARGEST: Final = 1e15  # of any number, and not infinite
+_Count = Annotated[int, Meta(ge=0)]
+_NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
+_Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+_Text = Annotated[str, Meta(min_length=1)]
 _FAIR: Final = "hierarchical"  # the objective: users have had the same service, and so have tasks of one user
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
@@ -36,34 +39,41 @@ class Agents(_Table, frozen=True, kw_only=True):
     """Settings of the agents: what runs on nodes, and how it connects to the daemon."""
 
     used: bool = True  # False: launchers that need no agents; then the scheduler's word alone makes a node ours
-    listen: str = "127.0.0.1"  # where we wait for agents
-    port: int = 0  # 0: the one we had before, or any
+    listen: _Text = "127.0.0.1"  # where we wait for agents
+    port: _Count = 0  # 0: the one we had before, or any
     reach: str = ""  # how agents reach us, if not by the address above
-    address: str = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
-    python: str = sys.executable  # the interpreter on the nodes
-    slots: int = 0  # workers on a node; 0: one a GPU, or one
+    address: _Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
+    python: _Text = sys.executable  # the interpreter on the nodes
+    slots: _Count = 0  # workers on a node; 0: one a GPU, or one
     # What workers find imported; the second is imported with the first optimizer, and takes as long as the first
     preload: tuple[str, ...] = ("torch", "torch._dynamo")
-    patience_s: float = 30.0  # how long agents and workers go on without us
-    grace_s: float = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
-    settle_s: float = 5.0  # that a preemption may take to reach all processes of a node and its agent
-    log_mb: float = 64.0  # megabytes that are kept of what a worker prints: the beginning and the end
-    nice: int = 0  # by which imports and workers yield to other processes of a node, as for nice(1): 0 to 19
+    patience_s: _Positive = 30.0  # how long agents and workers go on without us
+    grace_s: _NotNegative = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
+    settle_s: _NotNegative = 5.0  # that a preemption may take to reach all processes of a node and its agent
+    log_mb: Annotated[float, Meta(ge=1, le=_LARGEST)] = 64.0  # kept of a worker's output: the beginning and the end
+    nice: Annotated[int, Meta(ge=0, le=19)] = 0  # of imports and workers, as for nice(1)
+
+
+class Environment(_Table, frozen=True, kw_only=True):
+    """An environment that tasks name: what is set up before a program runs."""
+
+    setup: tuple[str, ...] = ()  # lines of bash that run before, such as module load cuda
+    prefix: tuple[str, ...] = ()  # words in front of the command, such as apptainer exec --nv IMAGE
+    python: str = ""  # that runs scripts; "": python3 of PATH then
+
+
+class KeepSettings(_Table, frozen=True, kw_only=True):
+    """Limits on the journal, and on what tasks that are over leave behind; 0: no limit."""
+
+    journal_steps: _Count = 1_000_000  # in live.db; older ones are removed, after a copy of it to the folder archive
+    archive_days: _NotNegative = 365.0  # for which these copies are kept
+    commit_days: _NotNegative = 90.0  # after a task's end, for which its folder is kept; logs stay
+    task_days: _NotNegative = 365.0  # after its end, for which its folder with logs, and its record, are kept
+    folders_gb: _NotNegative = 100.0  # that folders of tasks which are over may take; the oldest go first
 
     def __post_init__(self) -> None:
-        for name in ("listen", "address", "python"):
-            checks.text(self, name)
-        if self.reach:
-            checks.text(self, "reach")
-        checks.integer(self, "port", at_least=0)
-        checks.integer(self, "slots", at_least=0)
-        checks.texts(self, "preload")
-        checks.number(self, "patience_s", above=0.0)
-        for name in ("grace_s", "settle_s"):
-            checks.number(self, name, at_least=0.0)
-        checks.number(self, "log_mb", at_least=1.0)
-        if checks.integer(self, "nice", at_least=0) > _MOST_NICE:
-            checks.reject(self, "nice", f"must be at most {_MOST_NICE}")
+        if 0 < self.journal_steps < timeouts.LIMITS.fewest_journal_steps:
+            checks.reject(self, "journal_steps", f"must be 0, or at least {timeouts.LIMITS.fewest_journal_steps}")
 
 
 class Api(_Table, frozen=True, kw_only=True):
@@ -78,7 +88,7 @@ class Api(_Table, frozen=True, kw_only=True):
     token: str = ""  # the file of the token; "": token in the folder `state`
     metrics_by_user: bool = False  # /metrics names users with their hours
     operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
-    max_weight: float = 1.0  # that others may give a task
+    max_weight: _NotNegative = 1.0  # that others may give a task
     names_by_user: bool = False  # their tasks are called NAME@USER, so that no name tells of the task of another
 
     def __post_init__(self) -> None:
@@ -94,41 +104,30 @@ class Api(_Table, frozen=True, kw_only=True):
             checks.reject(
                 self, "metrics_by_user", "would name users to all who read /metrics", "leave out open_metrics"
             )
-        checks.texts(self, "operators")
-        checks.number(self, "max_weight", at_least=0.0)
 
 
 class Times(_Table, frozen=True, kw_only=True):
     """Time-outs, in seconds."""
 
-    settle_s: float = 0.0  # between something that joined or was submitted and the decision; departures never wait
+    settle_s: _NotNegative = 0.0  # from nodes that join, or a submission, to the decision; departures never wait
     # That agents have to come back after a restart, before their nodes count as lost; never less than their patience
-    reunion_s: float = 10.0
-    drain_s: float = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
-    look_s: float = 60.0  # between looks at what the scheduler says, besides the news it sends
-    idle_s: float = 60.0  # without any task before nodes are given back
+    reunion_s: _NotNegative = 10.0
+    drain_s: _NotNegative = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
+    look_s: _Positive = 60.0  # between looks at what the scheduler says, besides the news it sends
+    idle_s: _NotNegative = 60.0  # without any task before nodes are given back
     # In which nothing happens, before nodes are shared again by objectives that look at what tasks had; 0: never
-    share_s: float = 300.0
-    stall_s: float = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
-
-    def __post_init__(self) -> None:
-        for name in ("settle_s", "reunion_s", "drain_s", "idle_s", "share_s", "stall_s"):
-            checks.number(self, name, at_least=0.0)
-        checks.number(self, "look_s", above=0.0)
+    share_s: _NotNegative = 300.0
+    stall_s: _NotNegative = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
 
 
 class Usage(_Table, frozen=True, kw_only=True):
     """The GPUs and watts of a node, for all nodes or by kind, and the users of each project."""
 
-    gpus: float | Mapping[str, float] = 0.0
-    watts: float | Mapping[str, float] = 0.0
+    gpus: _NotNegative | Mapping[str, _NotNegative] = 0.0
+    watts: _NotNegative | Mapping[str, _NotNegative] = 0.0
     projects: Mapping[str, tuple[str, ...]] = {}
 
     def __post_init__(self) -> None:
-        for name in ("gpus", "watts"):
-            for kind, number in _by_kind(getattr(self, name)).items():
-                if not 0 <= number < math.inf:
-                    checks.reject(self, name, f"must be 0 or more, not {number:g}{kind and f' for {kind}'}")
         users = Counter(user for users in self.projects.values() for user in users)
         for user, times in users.items():
             if times > 1:
@@ -146,10 +145,10 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     disk: journal and socket.
     """
 
-    name: str = "bftrain"  # marks what is ours at the scheduler
+    name: _Text = "bftrain"  # marks what is ours at the scheduler
     folder: str = ""
     state: str = ""
-    launcher: str = "native"  # for tasks that do not say
+    launcher: _Text = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     environment: str = ""  # for tasks that name none
     environments: Mapping[str, Environment] = {}  # that tasks may name
@@ -166,8 +165,6 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Validate all fields, and set default folders."""
-        for name in ("name", "launcher"):
-            checks.text(self, name)
         try:
             pools_of(self.scheduler)
         except BftrainError as error:
@@ -182,7 +179,6 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         state = self.state or str(default_state())
         msgspec.structs.force_setattr(self, "state", state)
         msgspec.structs.force_setattr(self, "folder", self.folder or state)
-        checks.texts(self, "launchers")
         checks.frozen_mapping(self, "environments")
         if self.environment and self.environment not in self.environments:
             checks.reject(self, "environment", f"there is no [environments.{self.environment}]")
@@ -258,6 +254,20 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     def digest(self) -> str:
         """SHA-256 of all settings."""
         return hashlib.sha256(wire.encode(self)).hexdigest()
+
+
+def environment_of(run: Run, known: dict[str, Environment], default: str) -> Environment:
+    """Return the environment of a task: the site's that it names, or else the default, and what it says itself.
+
+    Its lines run after those of the site; a prefix and a Python of its own take the place of the site's.
+    """
+    name = run.environment or default
+    if name and name not in known:
+        raise UnknownName.among("environment", name, known, where="environment")
+    site = known[name] if name else Environment()
+    return Environment(
+        setup=(*site.setup, *run.setup), prefix=run.prefix or site.prefix, python=run.python or site.python
+    )
 
 
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Final
 
 import msgspec
 
 from bftrain.values import checks
+from bftrain.values.job import Run
 from bftrain.values.task import TaskSpec
 
 NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-_LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
-_LETTERS: Final = 100_000  # in all arguments and variables of a job together
-
-
-def said(words: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - any value of a JSON schema
-    """Describe a field; limits in ``schema`` are checked when a value is made."""
-    return msgspec.Meta(description=words, extra_json_schema=schema or None)
-
-
-def described(struct: type[msgspec.Struct], field: str) -> str:
-    """Return the description of a field declared by :func:`said`."""
-    metadata = get_type_hints(struct, include_extras=True)[field].__metadata__
-    return next(str(part.description) for part in metadata if isinstance(part, msgspec.Meta))
 
 
 class LiveTaskState(StrEnum):
@@ -40,72 +27,6 @@ class LiveTaskState(StrEnum):
 
 
 UNFINISHED: Final = frozenset({LiveTaskState.SUBMITTED, LiveTaskState.PAUSED})
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The job of a task: a launcher's settings, see docs/how-to/backends.md. Without ``folder`` a new one is made."""
-
-    argv: Annotated[
-        tuple[Annotated[str, said("One word.", minLength=1)], ...],
-        said("A script or command, and its arguments.", minItems=1),
-    ]
-    folder: Annotated[str, said("For commits and logs: an absolute path; a new one is made if it is empty.")] = ""
-    cwd: Annotated[str, said("Where it runs: an absolute path.")] = "/"
-    env: Annotated[Mapping[str, str], said("For its environment.")] = {}
-    stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", minimum=0)] = (
-        10.0
-    )
-    workers_per_node: Annotated[int, said("0: as many as a node has slots.", minimum=0)] = 0
-    finish_code: Annotated[
-        int | None,
-        said(
-            "The exit code, not 75, that says that all is done; other ends are started again.", minimum=1, maximum=125
-        ),
-    ] = None
-    finish_file: Annotated[
-        str, said("The file that says so if it is there when the program exits with 0; from the folder if relative.")
-    ] = ""
-    stall_limit_s: Annotated[
-        float | None,
-        said("Seconds without a step after which it gives its nodes back; 0: never. The site's if null.", minimum=0),
-    ] = None
-
-    environment: Annotated[str, said("One of the site's; its default if it is empty.")] = ""
-    setup: Annotated[tuple[str, ...], said("Lines of bash that run before it, after those of the environment.")] = ()
-    prefix: Annotated[
-        tuple[Annotated[str, said("One word.", minLength=1)], ...],
-        said("Words in front of the command, such as apptainer exec IMAGE; else those of the environment."),
-    ] = ()
-    python: Annotated[str, said("That runs the script; else that of the environment, or the nodes'.")] = ""
-
-    def __post_init__(self) -> None:
-        self._check_words()
-        for name in ("folder", "cwd"):
-            given = getattr(self, name)
-            if given and not given.startswith("/"):
-                checks.reject(self, name, f"must be an absolute path, not {given!r}")
-        if any(not key or "=" in key for key in self.env):
-            checks.reject(self, "env", "names must not be empty nor hold '='")
-        checks.number(self, "stop_grace_s", at_least=0.0)
-        checks.integer(self, "workers_per_node", at_least=0)
-        if self.finish_code is not None:
-            code = checks.integer(self, "finish_code", at_least=1)
-            if code > _LARGEST_EXIT_CODE or code == os.EX_TEMPFAIL:
-                checks.reject(self, "finish_code", f"must be at most {_LARGEST_EXIT_CODE}, and not {os.EX_TEMPFAIL}")
-        if self.stall_limit_s is not None:
-            checks.number(self, "stall_limit_s", at_least=0.0)
-
-    def _check_words(self) -> None:
-        words = [word for name in ("argv", "setup", "prefix") for word in checks.texts(self, name)]
-        words += [*self.env.keys(), *self.env.values()]
-        if not self.argv or not all(self.argv):
-            checks.reject(self, "argv", "must be a script or command, and its arguments")
-        if not all(self.prefix):
-            checks.reject(self, "prefix", "holds an empty word")
-        if any("\0" in word for word in (*words, self.cwd, self.folder, self.finish_file, self.python)):
-            checks.reject(self, "argv", "holds a NUL character")
-        if sum(map(len, words)) > _LETTERS:
-            checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +93,13 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Samples left, if the total is known."""
         work = self.spec.work_samples
         return None if work is None else max(0.0, work - self.progress.done_samples)
+
+
+def check_name(value: msgspec.Struct) -> None:
+    """Raise unless the name of a value can be that of a task."""
+    if not is_name(name := str(getattr(value, "name", ""))):
+        what = "must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
+        checks.reject(value, "name", f"{what}, not {name!r:.40}")
 
 
 def is_name(text: str) -> bool:

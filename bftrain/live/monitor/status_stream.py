@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig
 from bftrain.live import timeouts
 from bftrain.live.model.background_thread import run_in_daemon_thread
@@ -28,11 +29,11 @@ from bftrain.live.model.schemas import (
 )
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.live.monitor.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
+from bftrain.live.nodes.node_manager import NodeManager
+from bftrain.live.tasks.task_manager import TaskManager
+from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
-
-if TYPE_CHECKING:
-    from bftrain.live.run.daemon import LiveDaemon
 
 WATCHERS: Final = 100  # at a time
 _OF_ONE: Final = 20  # of a user who is no operator, so that none keeps the others from watching
@@ -44,22 +45,25 @@ _OVER: Final = 20  # tasks that are over and shown
 
 
 class StatusStream:
-    """Observes the daemon, in its event loop. ``status`` and ``nodes`` return what a caller may see."""
+    """Observes the run, in its event loop. ``status_of`` and ``views_of`` return what a caller may see."""
 
     def __init__(
         self,
-        daemon: LiveDaemon,
-        status: Callable[[Caller], StatusView],
-        nodes: Callable[[Caller], tuple[NodeView, ...]],
+        folder: Path,
+        harvester: Harvester,
+        store: TaskStore,
+        tasks: TaskManager,
+        nodes: NodeManager,
+        status_of: Callable[[Caller], StatusView],
+        views_of: Callable[[Caller], tuple[NodeView, ...]],
     ) -> None:
-        self._daemon = daemon
-        self._status_of = status
-        self._views_of = nodes
+        self._harvester, self._store, self._tasks, self._nodes = harvester, store, tasks, nodes
+        self._status_of, self._views_of = status_of, views_of
         self.feed = EventFeed()
         self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
-        self._path = Path(daemon.site.state, "history.json")
+        self._path = folder / "history.json"
         self.history.load(self._path)
-        self._numbers = {record.name: record.number for record in daemon.task_store.unfinished}
+        self._numbers = {record.name: record.number for record in store.unfinished}
         self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
         self._beats = 0
@@ -70,12 +74,11 @@ class StatusStream:
         self._soon: asyncio.Handle | None = None
         self._seen: list[tuple[float, HistorySample]] = []  # when nodes left, until the decision that follows is made
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, for as long as they stand
-        for record in daemon.task_store.unfinished:
+        for record in store.unfinished:
             self._know(record)
-        daemon.observers.append(self._observe)
         self._next_beat = self._loop.call_soon(self._beat)
 
-    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
+    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         """Record an event; the rest is done after the orders that follow from it are sent."""
         if what == "events":
             self._observe_events(value)
@@ -94,14 +97,14 @@ class StatusStream:
         self._catch_up()  # so that all is recorded in the order of time
         for event in events:
             if isinstance(event, TaskSubmitted):
-                self._know(self._daemon.task_store.get(event.spec.name))
+                self._know(self._store.get(event.spec.name))
             elif isinstance(event, NodesJoined | NodesLeft):
                 for node in event.nodes:
                     self._left.pop(node, None)
                     if isinstance(event, NodesLeft):
                         self._left[node] = event.time_s
-            given_back = isinstance(event, NodesLeft) and not self._daemon.node_manager.preempted(event.nodes)
-            pool = self._daemon.harvester.pool_size
+            given_back = isinstance(event, NodesLeft) and not self._nodes.preempted(event.nodes)
+            pool = self._harvester.pool_size
             self.feed.on_event(event, pool, lambda name: self._numbers.get(name, 0), given_back=given_back)
         if any(isinstance(event, NodesLeft) for event in events):  # by which sizes change at once
             self._seen.append(self._sample())
@@ -112,18 +115,17 @@ class StatusStream:
             self.history.name(record.number, record.name, record.uid)
 
     def _sample(self) -> tuple[float, HistorySample]:
-        daemon = self._daemon
-        now = daemon.decision_loop.now
+        now = self._tasks.now
         sizes: dict[int, int] = {}
         speed = 0.0
-        for track in daemon.task_manager.tracks.values():
+        for track in self._tasks.tracks.values():
             if track.held:
                 number = track.record.number
                 sizes[number] = len(track.held)
                 speed += track.speed(now)
                 if number not in self._sizes:
                     self._know(track.record)
-        return now, HistorySample(daemon.harvester.pool_size, speed, sizes)
+        return now, HistorySample(self._harvester.pool_size, speed, sizes)
 
     def _look(self) -> None:
         self._soon = None
@@ -152,14 +154,14 @@ class StatusStream:
         self._beats += 1
         if self._beats % _NODES_EVERY == 0:
             self._nodes_of.clear()
-            old_s = self._daemon.decision_loop.now - timeouts.TIMEOUTS.away_node_s
+            old_s = self._tasks.now - timeouts.TIMEOUTS.away_node_s
             while self._left and next(iter(self._left.values())) < old_s:
                 del self._left[next(iter(self._left))]
         self._look()
         if self._beats % _SAVE_EVERY == 0:
             if self._saving is None or self._saving.done():
                 self._saving = self._loop.create_task(run_in_daemon_thread(self.history.saving(self._path)))
-            self._numbers = {record.name: record.number for record in self._daemon.task_store.unfinished}
+            self._numbers = {record.name: record.number for record in self._store.unfinished}
 
     def close(self) -> None:
         """Stop, and save the history for the next run."""
@@ -174,7 +176,7 @@ class StatusStream:
     def history_of(self, caller: Caller, span_s: float) -> HistoryView:
         """Return the history for a caller."""
         self._catch_up()
-        self.history.look(self._daemon.decision_loop.now)
+        self.history.look(self._tasks.now)
         return self._history(_Watcher(caller, span_s))
 
     def updates(self, caller: Caller, span_s: float, most: int) -> AsyncGenerator[bytes, None]:
@@ -190,14 +192,14 @@ class StatusStream:
         try:
             while True:
                 watcher.news.clear()
-                now = self._daemon.decision_loop.now
+                now = self._tasks.now
                 self._catch_up()
                 self.history.look(now)
                 update = Update(
                     status=self._status_of(watcher.caller),
                     day=time.strftime("%Y-%m-%d", time.localtime(now)),
-                    tasks=self._tasks(watcher),
-                    nodes=self._nodes(watcher),
+                    tasks=self._task_changes(watcher),
+                    nodes=self._node_changes(watcher),
                     history=self._history(watcher),
                 )
                 yield b"data: " + wire.encode(update) + b"\n\n"
@@ -211,11 +213,11 @@ class StatusStream:
         finally:
             self._watchers.discard(watcher)
 
-    def _tasks(self, watcher: _Watcher) -> TaskChanges | None:
-        task_store, may_touch = self._daemon.task_store, watcher.caller.may_touch
-        unfinished = [record for record in task_store.unfinished if may_touch(record)]
+    def _task_changes(self, watcher: _Watcher) -> TaskChanges | None:
+        store, may_touch = self._store, watcher.caller.may_touch
+        unfinished = [record for record in store.unfinished if may_touch(record)]
         unfinished.sort(key=lambda record: (record.number not in self._sizes, record.number))
-        over = [record for record in task_store.over[-timeouts.LIMITS.shown_tasks :] if may_touch(record)][-_OVER:]
+        over = [record for record in store.over[-timeouts.LIMITS.shown_tasks :] if may_touch(record)][-_OVER:]
         rows = {record.number: self._row(record) for record in (*unfinished[: timeouts.LIMITS.shown_tasks], *over)}
         before, watcher.tasks = watcher.tasks, rows
         changed = tuple(row for number, row in rows.items() if before.get(number) != row)
@@ -227,8 +229,8 @@ class StatusStream:
         return TaskChanges(changed=changed, gone=gone, more=more)
 
     def _row(self, record: LiveTaskRecord) -> TaskRow:
-        now = self._daemon.decision_loop.now
-        track = self._daemon.task_manager.tracks.get(record.name) if record.unfinished else None
+        now = self._tasks.now
+        track = self._tasks.tracks.get(record.name) if record.unfinished else None
         progress = record.progress if track is None else track.advance_to(now)
         size = 0 if track is None else len(track.held)
         return TaskRow(
@@ -253,7 +255,7 @@ class StatusStream:
             failures=progress.failures,
         )
 
-    def _nodes(self, watcher: _Watcher) -> NodeChanges | None:
+    def _node_changes(self, watcher: _Watcher) -> NodeChanges | None:
         key = -1 if watcher.caller.operator else watcher.caller.uid
         if key not in self._nodes_of:
             views, number_of = self._views_of(watcher.caller), self._numbers.get
@@ -264,7 +266,7 @@ class StatusStream:
         if before is nodes or (before == nodes and watcher.sent):
             return None
         changed = {name: node for name, node in nodes.items() if before.get(name) != node}
-        kinds = {name: kind for name in changed if (kind := self._daemon.node_manager.kinds.of(name))}
+        kinds = {name: kind for name in changed if (kind := self._nodes.kinds.of(name))}
         return NodeChanges(changed=changed, kinds=kinds, gone=tuple(name for name in before if name not in nodes))
 
     def _history(self, watcher: _Watcher) -> HistoryView:

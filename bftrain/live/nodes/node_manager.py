@@ -1,8 +1,12 @@
-"""NodeManager: turns reports of the scheduler, the agents and operators into events, and gives nodes back."""
+"""NodeManager: turns reports of the scheduler, the agents and operators into events, and gives nodes back.
+
+The daemon calls it with the nodes of the pool, and passes its events to the decision loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrain.live import timeouts
-from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.site_config import Times
 from bftrain.live.nodes.reconcile import NodeTracker, node_events
@@ -18,20 +21,24 @@ from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Sche
 from bftrain.live.schedulers.pools import in_words, keep_running
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.curve import OTHER_KIND
-from bftrain.values.events import NodesJoined, NodesLeft
+from bftrain.values.events import Event, NodesJoined, NodesLeft
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False)
 class NodeManager:
-    """Keeps the pool in line with the reports. All methods run in the event loop."""
+    """Keeps the pool in line with the reports. All methods run in the event loop.
+
+    ``changed`` is called when :meth:`events` may return new ones.
+    """
 
     _scheduler: Scheduler
     node_tracker: NodeTracker
     _launcher_pool: LauncherPool
-    _decision_loop: DecisionLoop
     _times: Times
-    _remark: Callable[[str], None]
     kinds: NodeKinds
+    _changed: Callable[[], None]
 
     def __post_init__(self) -> None:
         self.gentle: set[str] = set()  # nodes that are left in a planned way
@@ -57,7 +64,7 @@ class NodeManager:
         """Remark a scheduler that does not answer soon at the start, when nothing begins before it has."""
         what = f"scheduler '{self._scheduler.name}' has not answered yet; it is waited for, less than a minute"
         text = f"{what}: what runs on nodes goes on, and nothing else is started"
-        slow = None if self._opened else self._loop.call_later(timeouts.TIMEOUTS.slow_look_s, self._remark, text)
+        slow = None if self._opened else self._loop.call_later(timeouts.TIMEOUTS.slow_look_s, _log.warning, "%s", text)
         try:
             yield
         finally:
@@ -76,7 +83,7 @@ class NodeManager:
             while True:
                 await asyncio.sleep(self._times.look_s)
                 if await self.look(self._times.look_s) is not None:
-                    self.synchronise_pool()
+                    self._changed()
 
         self._start(look_often())
 
@@ -88,12 +95,12 @@ class NodeManager:
                 async with asyncio.timeout(patience_s):
                     allowed = await self._scheduler.look()
         except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything
-            self._remark(f"scheduler '{self._scheduler.name}' cannot be asked: {in_words(error)}")
+            _log.warning("scheduler '%s' cannot be asked: %s", self._scheduler.name, in_words(error))
             allowed = None
         since, self._since_look = self._since_look or [], None
         if allowed is not None:
             if not self._scheduler.agents_suffice:
-                self._release_at_once(self.node_tracker.ours - allowed)
+                self.release_now(self.node_tracker.ours - allowed)
             self.node_tracker.set_allowed(allowed)
             for news in since:
                 self.news(news)
@@ -108,14 +115,12 @@ class NodeManager:
                 self.node_tracker.allow(news.nodes, news.until_s)
             case Taken():
                 self.node_tracker.take(news.nodes)
-                self._release_at_once(
-                    [node for node in news.nodes if node not in self._deadlines]
-                )  # these have their grace
+                self.release_now([node for node in news.nodes if node not in self._deadlines])  # others have grace
             case Remark():
-                self._remark(news.text)
+                _log.warning("%s", news.text)
                 return
         if self._soon is None:
-            self._soon = self._loop.call_soon(self.synchronise_pool)
+            self._soon = self._loop.call_soon(self._changed)
 
     def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
         """Report to the scheduler how many nodes could be used, in total and of each kind."""
@@ -124,14 +129,12 @@ class NodeManager:
             self._scheduler.want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
 
-    def leave_drained(self) -> None:
+    def leave_drained(self, pool: frozenset[str]) -> None:
         """Leave nodes drained by the scheduler, and use other ones; called at intervals."""
-        if self._closed:
-            return
         off = self._scheduler.to_leave()
-        if off != self.node_tracker.to_leave:
+        if not self._closed and off != self.node_tracker.to_leave:
             self.node_tracker.to_leave = off
-            self.leave(off)
+            self.leave(off, pool)
 
     def rest(self, pool: frozenset[str]) -> None:
         """Release all nodes when there has been no work for a while; called periodically."""
@@ -148,14 +151,14 @@ class NodeManager:
                 self.node_tracker.came(node)
             else:
                 self.node_tracker.went(node)
-                self._release_at_once((node,))
-        self.synchronise_pool()
+                self.release_now((node,))
+        self._changed()
         if self.node_tracker.paused:  # a pilot that waited has begun
             self.give_back([node for node, came in changes if came])
         self._scheduler.hint()
         self._moved.set()
 
-    def notice(self, node: str, grace_s: float) -> None:
+    def notice(self, node: str, grace_s: float, pool: frozenset[str]) -> None:
         """Vacate a node as planned before the scheduler takes it in ``grace_s`` seconds.
 
         Its agent exits when its last worker has left, so the node is given back only if that takes too long.
@@ -165,54 +168,52 @@ class NodeManager:
         self._scheduler.noticed(node)
 
         def over() -> None:
-            self._release_at_once((node,))
+            self.release_now((node,))
             self.give_back((node,))
 
         self._deadlines[node] = self._loop.call_later(grace_s, over)
         self.node_tracker.noticed.add(node)
-        self.leave((node,))
+        self.leave((node,), pool)
 
     async def reunite(self, patience_s: float) -> None:
         """Wait for known agents to reconnect; the nodes of those that do not are lost."""
         await self._until(lambda: not self.node_tracker.expected or self._closed, patience_s)
         lost = self.node_tracker.expected
         self.node_tracker.expect(())
-        self.synchronise_pool()
+        self._changed()
         if self._scheduler.agents_suffice:
             self.give_back(sorted(lost))  # a pilot whose agent hangs holds a node for nothing
 
-    def synchronise_pool(self) -> None:
-        """Issue events until the pool matches the usable nodes."""
+    def events(self, pool: frozenset[str], now: float) -> tuple[Event, ...]:
+        """Return the events that bring the pool in line with the usable nodes."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
         if not self._opened:
-            return  # what we knew before is looked at first
-        loop = self._decision_loop
-        if events := tuple(node_events(loop.pool, self.node_tracker.ours, loop.now, self.kinds)):
-            loop.on_events(*events)
+            return ()  # what we knew before is looked at first
+        return tuple(node_events(pool, self.node_tracker.ours, now, self.kinds))
 
-    def leave(self, nodes: Collection[str]) -> None:
+    def leave(self, nodes: Collection[str], pool: frozenset[str]) -> None:
         """Vacate nodes as planned; the caller has marked them as no longer ours."""
-        self.gentle.update(self._decision_loop.pool.intersection(nodes))
-        self.synchronise_pool()
+        self.gentle.update(pool.intersection(nodes))
+        self._changed()
 
     def preempted(self, left: Collection[str]) -> frozenset[str]:
         """Return the nodes among those that left which were taken, not given up for a drain, hours or a pause."""
         given_up = self.gentle | self.node_tracker.not_to_use
         return frozenset(left) - (given_up - self.node_tracker.noticed)
 
-    def leave_all(self) -> None:
+    def leave_all(self, pool: frozenset[str]) -> None:
         """Vacate all nodes as planned, and at once those on which an agent has nothing to do."""
-        idle = self.node_tracker.present - self._decision_loop.pool - self._launcher_pool.lingering
-        self.leave(self._decision_loop.pool)
+        idle = self.node_tracker.present - pool - self._launcher_pool.lingering
+        self.leave(pool, pool)
         self.give_back(sorted(idle.difference(self._deadlines)))
 
     def joined(self, event: NodesJoined) -> None:
         """Keep nodes that were about to be vacated; warn of nodes of no named kind."""
         if event.kind == OTHER_KIND:
             some = f"node '{event.nodes[0]}'" + (f" and {len(event.nodes) - 1} others" if event.nodes[1:] else "")
-            self._remark(f"{some}: [kinds] names no kind")
+            _log.warning("%s: [kinds] names no kind", some)
         self.gentle.difference_update(event.nodes)
         self._launcher_pool.keep(event.nodes)
 
@@ -232,7 +233,7 @@ class NodeManager:
         if nodes and not self._closed:
             self._start(self._give_back(tuple(nodes)))
 
-    def sweep(self) -> None:
+    def sweep(self, pool: frozenset[str]) -> None:
         """Give back nodes that tasks do not vacate in time or whose release failed; called periodically.
 
         Drained nodes are given back repeatedly until their agents are gone: a request may fail, the daemon may have
@@ -248,7 +249,7 @@ class NodeManager:
             self._check_names()
             tracker = self.node_tracker
             idle = set(tracker.present if tracker.paused else tracker.not_to_use & tracker.present)
-            idle -= self._decision_loop.pool | self._launcher_pool.lingering
+            idle -= pool | self._launcher_pool.lingering
             self.give_back(sorted(idle - self._giving))
 
     def _check_names(self) -> None:
@@ -261,16 +262,16 @@ class NodeManager:
             if (other := agents.get(node.partition(".")[0])) is not None:
                 what = f"the scheduler calls a node '{node}' and its agent '{other}', so it is not used"
                 self._misnamed = True  # once is enough
-                self._remark(f"{what}: start agents with --node and the scheduler's name")
+                _log.warning("%s: start agents with --node and the scheduler's name", what)
                 return
 
-    async def drain(self, *, began: bool) -> None:
-        """Vacate all nodes, if it ``began``, and end all our jobs at the scheduler."""
+    async def drain(self, nodes: frozenset[str]) -> None:
+        """Vacate the nodes of the pool, and end all our jobs at the scheduler."""
         self._closed = True
         self._moved.set()
         self.node_tracker.closed = True
-        if began:
-            self.leave(self._decision_loop.pool)
+        if self._opened:
+            self.leave(nodes, nodes)
             pool, tracker = self._launcher_pool, self.node_tracker
             # Not on those whose agents have not come back: tasks cannot give them up
             await self._until(
@@ -293,9 +294,9 @@ class NodeManager:
             deadline.cancel()
 
     def _broke(self, error: Exception) -> None:
-        self._remark(f"scheduler '{self._scheduler.name}': {in_words(error)}")
+        _log.warning("scheduler '%s': %s", self._scheduler.name, in_words(error))
 
-    def _release_at_once(self, nodes: Collection[str]) -> None:
+    def release_now(self, nodes: Collection[str]) -> None:
         """Release nodes that are being taken at once, without a planned change."""
         for node in self._deadlines.keys() & set(nodes):
             self._deadlines.pop(node).cancel()

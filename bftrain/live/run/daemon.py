@@ -7,92 +7,96 @@ decides on them; orders go to the launchers. Every start is a recovery from the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from bftrain.errors import Fault
-from bftrain.journal import JournalStalled, Statement
-from bftrain.launcher_orders import event_of
 from bftrain.live import timeouts
 from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.log import RecentWarnings
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.node_kinds import NodeKinds
-from bftrain.live.model.schemas import LastDecision
 from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
-from bftrain.live.run.clock_check import ClockCheck
 from bftrain.live.run.harvesting import Harvesting
 from bftrain.live.run.housekeeping import Housekeeping
-from bftrain.live.run.operator_notices import OperatorNotices
 from bftrain.live.run.startup import ENDED, LiveResources, run_before
 from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.live.tasks.task_manager import TaskManager
 from bftrain.live.tasks.task_store import CLUSTER
 from bftrain.live.tasks.usage_ledger import UsageLedger
 from bftrain.values import wire
-from bftrain.values.actions import Action
-from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
 
+_log = logging.getLogger(__name__)
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
-
 _KINDS: Final = "kinds of nodes of pools"
-# Receives ("events", those taken in), ("decision", it), ("message", one of a launcher or the hub): see ``observers``
+_CLOCK_BEHIND_S: Final = 60.0
+# Receives ("events", applied ones), ("decision", one) or ("message", one of a launcher or the hub)
 Observer = Callable[[str, Any], None]
 
 
 class LiveDaemon:
-    """A live run. All methods but ``tell`` run in the event loop. ``say`` receives lines for people."""
+    """A live run. All methods but ``tell`` run in the event loop."""
 
-    def __init__(self, opened: LiveResources, say: Callable[[str], None]) -> None:
-        site = opened.site
-        self.opened = opened
-        self.site = site
-        self.task_store = opened.task_store
-        self.harvester = opened.harvester
-        self.remarks = OperatorNotices(say)
+    def __init__(self, opened: LiveResources) -> None:
+        site, store, scheduler = opened.site, opened.task_store, opened.scheduler
+        self.opened, self.site, self.task_store, self.harvester = opened, site, store, opened.harvester
+        self.notices = RecentWarnings()
         self.launcher_pool = LauncherPool(self.tell, opened.hub, site)
-        self.decision_loop = DecisionLoop(opened.harvester, opened.journal, site.deciding, self, site.times.settle_s)
-        self.task_manager = TaskManager(
-            opened.task_store,
-            opened.harvester,
-            self.launcher_pool,
-            UsageLedger(opened.journal, site.node_rates(self._kind_of, opened.scheduler.gpus_of)),
-            lambda: self.decision_loop.now,
-            self.remark,
-        )
-        node_tracker = NodeTracker(agents_suffice=opened.scheduler.agents_suffice, agents_used=site.agents.used)
-        node_tracker.drained = opened.task_store.drained
+        self.harvesting = Harvesting(store, scheduler)
+        tracker = NodeTracker(agents_suffice=scheduler.agents_suffice, agents_used=site.agents.used)
+        tracker.drained, tracker.paused = store.drained, self.harvesting.paused
         kinds = NodeKinds(site.kind_of, site.unit)
         self.node_manager = NodeManager(
-            opened.scheduler, node_tracker, self.launcher_pool, self.decision_loop, site.times, self.remark, kinds
+            scheduler, tracker, self.launcher_pool, site.times, kinds, self._synchronise_pool
         )
-        self.harvesting = Harvesting(opened.task_store, self.node_manager, opened.scheduler, self.remark)
-        self.housekeeping = Housekeeping(
-            site, opened.journal, opened.task_store, self.decision_loop.perform, self.remark
+        rates = site.node_rates(self._kind_of, scheduler.gpus_of)
+        ledger = UsageLedger(opened.journal, rates)
+        self.task_manager = TaskManager(store, opened.harvester, self.launcher_pool, ledger)
+        self.decision_loop = DecisionLoop(
+            opened.harvester,
+            opened.journal,
+            site.deciding,
+            store,
+            self.task_manager,
+            self.node_manager,
+            self.launcher_pool,
+            self._observe,
+            site.times.settle_s,
         )
-        self.run_before = run_before(opened.task_store)
-        self.state = "starting"
+        self.housekeeping = Housekeeping(site, opened.journal, store, self.decision_loop.perform)
+        self.run_before = run_before(store)
         self.since_s = self.decision_loop.now
-        self._check_clock = ClockCheck(self.remark)
-        self.last_decision: LastDecision | None = None
-        self._decided_at = time.monotonic()  # when nodes could last change hands: not by measurements alone
         self.observers: list[Observer] = [self.harvesting.observe]
-        self._loop = asyncio.get_running_loop()
         self.ready = asyncio.Event()  # from then on tasks can be changed
-        self.broken: asyncio.Future[BaseException] = self._loop.create_future()
+        self._state = "starting"
+        self._clock_behind = False
+        self._decided_at = time.monotonic()  # when nodes could last change hands: not by measurements alone
+        self._loop = asyncio.get_running_loop()
         self._box: deque[dict[str, Any]] = deque()  # messages from other threads
         self._box_noticed = False
-        self._turned: set[str] = set()  # tasks whose processes changed since it was written down how far they came
+        self._turned: set[str] = set()  # tasks whose processes changed since their progress was written
         self._ticking: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
 
     def _kind_of(self, node: str) -> str:
         return self.node_manager.kinds.of(node)
+
+    @property
+    def state(self) -> str:
+        """The state of the run, as one of RUN_STATES."""
+        return "broken" if self.broken.done() else self._state
+
+    @property
+    def broken(self) -> asyncio.Future[BaseException]:
+        """The error that ends the run, if there is one."""
+        return self.decision_loop.broken
 
     async def begin(self) -> None:
         """Resume where the journal ends: first scheduler and agents report, then tasks are restored."""
@@ -107,7 +111,7 @@ class LiveDaemon:
             await self.task_manager.restore(record, max(timeouts.TIMEOUTS.restore_task_s, deadline - time.monotonic()))
         for record in self.task_store.unfinished:  # some were added under other node kinds of the site
             if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
-                self.remark(f"task '{record.name}' was submitted for other kinds of nodes: {unfit}")
+                _log.warning("task '%s' was submitted for other kinds of nodes: %s", record.name, unfit)
         self.want()  # before anything is asked for: no useless pilot is submitted
         self.node_manager.run(self.opened.agent_order)
         await asyncio.sleep(0)  # it listens before it is asked, so no change in between is lost
@@ -124,7 +128,7 @@ class LiveDaemon:
             *task_events(harvester.unfinished, harvester.paused, records, held_up, now),
             sync=True,
         )
-        self.write()
+        self.decision_loop.write()
         if self.decision_loop.stalled is not None:
             self.broke(self.decision_loop.stalled)
         if self.state == "broken":
@@ -139,19 +143,19 @@ class LiveDaemon:
         self.ready.set()
         self._ticking = asyncio.create_task(self._tick(), name="tick")
         self._ticking.add_done_callback(self._ticked)
-        self.state = "reuniting"
+        self._state = "reuniting"
         await self.node_manager.reunite(self.site.reunion_s)
         if self.opened.hub is not None:
             self.opened.hub.start_workers()
         if self.state == "reuniting":
-            self.state = "running"
+            self._state = "running"
             self.decision_loop.decide()
 
     def _record_cluster(self) -> None:
         """Write the cluster's name into the journal; warn if it differs from the recorded one."""
         cluster, before = self.opened.scheduler.facts().cluster, self.task_store.fact(CLUSTER)
         if cluster and before not in {"", cluster}:
-            self.remark(f"this is cluster '{cluster}'; the journal was written on cluster '{before}'")
+            _log.warning("this is cluster '%s'; the journal was written on cluster '%s'", cluster, before)
         self.task_store.record_fact(CLUSTER, cluster or before)
 
     def _record_kinds(self) -> None:
@@ -165,12 +169,12 @@ class LiveDaemon:
 
     async def drain(self) -> None:
         """End in order: tasks save their state, and all our jobs at the scheduler end."""
-        began, self.state = self.ready.is_set(), "draining"
+        self._state = "draining"
         self.decision_loop.hold_back()
-        await self.node_manager.drain(began=began)
+        await self.node_manager.drain(self.decision_loop.pool)
         self.task_manager.progress()
         self.task_store.record_fact(ENDED, f"{time.time():.0f}")
-        self.write(sync=False)
+        self.decision_loop.write(sync=False)
         await run_in_daemon_thread(self.launcher_pool.close)
         if self.decision_loop.stalled is not None:  # so it is not said that all is remembered
             self.broke(self.decision_loop.stalled)
@@ -183,6 +187,7 @@ class LiveDaemon:
                 job.cancel()
         self.node_manager.close()
         self.decision_loop.close()
+        self.notices.close()
 
     def _ticked(self, ticking: asyncio.Task[None]) -> None:
         """End if the periodic timer failed: without it nothing is measured or written any more."""
@@ -201,20 +206,32 @@ class LiveDaemon:
             if time.monotonic() - written >= timeouts.TIMEOUTS.write_s:
                 written = time.monotonic()
                 self.task_manager.progress()
-                self.write(sync=False)
-            self._check_clock(self.harvester.time_s)
+                self.decision_loop.write(sync=False)
+            self._check_clock(self.harvester.time_s - time.time())
             self._share_again()
-            if self.harvesting.apply():
+            if self._apply_pause():
                 self.want()
-            self.node_manager.leave_drained()
+            self.node_manager.leave_drained(self.decision_loop.pool)
             self.housekeeping.apply()
             self.node_manager.rest(self.harvester.pool)
-            self.node_manager.sweep()
+            self.node_manager.sweep(self.decision_loop.pool)
             if self._trying is not None and not self._trying.done():
                 tried = time.monotonic()
             elif self.task_manager.held_up and time.monotonic() - tried >= timeouts.TIMEOUTS.task_retry_s:
                 tried = time.monotonic()
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
+
+    def _check_clock(self, behind_s: float) -> None:
+        """Warn of a clock that was set back behind the journal, whose times never run backwards."""
+        if not self._clock_behind and behind_s > _CLOCK_BEHIND_S:
+            self._clock_behind = True
+            what = f"the clock of this machine is {behind_s:,.0f} s behind the last entry of the journal"
+            _log.warning(
+                "%s: set it, or no hours are counted and no deadline comes nearer until it has caught up", what
+            )
+        elif self._clock_behind and behind_s <= 0.0:
+            self._clock_behind = False
+            _log.warning("the clock of this machine has caught up with the journal")
 
     def _share_again(self) -> None:
         """Decide again after a quiet period if the objective depends on the past: others may have fallen behind."""
@@ -239,12 +256,8 @@ class LiveDaemon:
                 if name in self.harvester.unfinished:  # its job is refused
                     self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
             elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.not_now:
-                self.remark(f"task '{name}' goes on")
+                _log.warning("task '%s' goes on", name)
                 self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
-
-    def write(self, *, sync: bool = True) -> bool:
-        """Write due statements; return whether they are written."""
-        return self.decision_loop.change(self.task_store.due(), sync=sync)
 
     def tell(self, message: dict[str, Any]) -> None:
         """Receive a message from any thread."""
@@ -267,14 +280,14 @@ class LiveDaemon:
                 case "notice":
                     self.node_manager.agents(agents)
                     agents.clear()
-                    self.node_manager.notice(message["node"], float(message["grace_s"]))
+                    self.node_manager.notice(message["node"], float(message["grace_s"]), self.decision_loop.pool)
                 case "refused":
-                    self.remark(message["reason"])
+                    _log.warning("%s", message["reason"])
                 case "warm" | "agent_ended":
                     pass
                 case _:
                     events += self._heard(message)
-            self._observe("message", message)
+            self._notify("message", message)
         if agents:
             self.node_manager.agents(agents)
         if events:
@@ -283,95 +296,71 @@ class LiveDaemon:
         if self._turned:
             self.task_manager.progress(self._turned)
             self._turned.clear()
-            self.write(sync=False)
+            self.decision_loop.write(sync=False)
 
     def _heard(self, message: dict[str, Any]) -> list[Event]:
         """Apply a launcher's message; return the event that follows, if any."""
-        if self.task_manager.on_message(message) is None:
+        if message["task"] not in self.task_manager.tracks:
             return []
-        match message["type"]:
-            case "vacated":
-                self.node_manager.vacated(message["task"], message["nodes"])
-            case "note":
-                self.remark(f"task '{message['task']}': {message['text']}")
-                self.task_manager.trouble(message["task"], message["text"])
-            case "starting" if text := self.task_manager.wasted_starts(message["task"]):
-                self.remark(f"task '{message['task']}' {text}")
-                self.task_manager.trouble(message["task"], text)
-            case "done" if text := self.task_manager.missing(message["task"]):
-                self.remark(f"task '{message['task']}' {text}")
-                self.task_manager.trouble(message["task"], text)
+        if message["type"] == "vacated":
+            self.node_manager.vacated(message["task"], message["nodes"])
         if message["type"] in _TURNS:
             self._turned.add(message["task"])
-        event = event_of(message, self.decision_loop.now)
+        event = self.task_manager.on_message(message)
         return [] if event is None else [event]
 
-    def order(self, actions: Sequence[Action]) -> None:
-        """Carry out actions."""
-        self.launcher_pool.carry_out(actions, gentle=self.node_manager.gentle)
+    def _synchronise_pool(self) -> None:
+        """Let nodes that came and went join and leave the pool."""
+        loop = self.decision_loop
+        if events := self.node_manager.events(loop.pool, loop.now):
+            loop.on_events(*events)
 
-    def hand_batches(self, batches: Mapping[str, int]) -> None:
-        """Set the batches with which tasks train."""
-        self.task_manager.hand_batches(batches)
+    def _observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events or a decision
+        """Update the demand after events, and pass them on."""
+        if what == "events":
+            if not all(isinstance(event, TaskMeasured) for event in value):
+                self._decided_at = time.monotonic()
+            if not all(isinstance(event, NodesJoined | NodesLeft) for event in value):  # which change no demand
+                self.want()
+        self._notify(what, value)
 
-    def due(self) -> Sequence[Statement]:
-        """Return the statements to write with the next entry."""
-        return self.task_store.due()
-
-    def asking(self, time_s: float) -> Sequence[Event]:
-        """Return how much work is left, for objectives that use it."""
-        return self.task_manager.work_left(time_s) if self.harvester.uses_work_left else ()
-
-    def absorbed(self, events: Sequence[Event]) -> None:
-        """Update tasks and nodes after events."""
-        gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
-        self.task_manager.hold(events[-1].time_s, gone=self.node_manager.preempted(gone))
-        for event in events:
-            self.task_manager.on_event(event)
-            if isinstance(event, NodesLeft):
-                self.node_manager.left(event)
-            elif isinstance(event, NodesJoined):
-                self.node_manager.joined(event)
-        if not all(isinstance(event, TaskMeasured) for event in events):
-            self._decided_at = time.monotonic()
-        if not all(isinstance(event, NodesJoined | NodesLeft) for event in events):  # else as many are of use as before
-            self.want()
-        self._observe("events", events)
-
-    def written(self, events: Sequence[Event]) -> None:  # noqa: ARG002 - which they are was noted before
-        """Drop state that only unfinished tasks need."""
-        self.task_manager.written()
-
-    def decided(self, decision: Decision) -> None:
-        """Record who holds which nodes."""
-        self.task_manager.hold(decision.time_s, decided=True)
-        self.task_manager.narrow()
-        shown = {name: getattr(decision, name) for name in LastDecision.__struct_fields__}
-        self.last_decision = LastDecision(**shown)
-        for note in filter(None, (*decision.notes, decision.fallback)):
-            self.remark(note)
-        self._observe("decision", decision)
-
-    def remark(self, text: str) -> None:
-        """Print a notice."""
-        self.remarks.add(text, time.time())
-
-    def stalled(self, error: JournalStalled | None) -> None:
-        """Report that the journal cannot be written, or that it can be again."""
-        text = "the journal is written again: new tasks are taken, and nodes are given to tasks"
-        if error is not None:
-            text = f"until the journal can be written, no new tasks are taken and tasks get no more nodes: {error}"
-        self.remark(text)
+    def _notify(self, what: str, value: object) -> None:
+        for observer in self.observers:
+            observer(what, value)
 
     def broke(self, error: BaseException) -> None:
         """End; the next start recovers."""
-        self.state = "broken"
-        if not self.broken.done():
-            self.broken.set_result(error)
+        self.decision_loop.break_off(error)
 
-    def _observe(self, what: str, value: object) -> None:
-        for observer in self.observers:
-            observer(what, value)
+    def drain_nodes(self, nodes: Iterable[str], user: str, *, end: bool) -> bool:
+        """Stop using nodes, or use them again; return whether that is written."""
+        store, tracker = self.task_store, self.node_manager.node_tracker
+        store.undrain(nodes) if end else store.drain(nodes, user, time.time())
+        if not self.decision_loop.write():
+            return False
+        tracker.drained = store.drained
+        self.node_manager.leave(() if end else tracker.not_to_use, self.decision_loop.pool)
+        self.want()
+        return True
+
+    def pause_until(self, time_s: float) -> bool:
+        """Use no node until a time, 0: use them now; return whether that is written."""
+        self.harvesting.set_until(time_s)
+        self._apply_pause()
+        if not self.decision_loop.write():
+            return False
+        self.want()
+        return True
+
+    def _apply_pause(self) -> bool:
+        """Begin or end a pause whose time has come; return whether there was anything to do."""
+        tracker, paused = self.node_manager.node_tracker, self.harvesting.paused
+        if tracker.paused == paused:
+            return False
+        tracker.paused = paused
+        _log.warning("harvesting is paused: no node is used" if paused else "harvesting goes on")
+        self.node_manager.leave_all(self.decision_loop.pool) if paused else self._synchronise_pool()
+        return True
 
     def want(self) -> None:
         """Report to the scheduler how many nodes could be used, and which must not be."""

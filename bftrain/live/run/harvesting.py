@@ -5,37 +5,29 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
-from bftrain.live.model.harvesting import HandBack, HarvestingView
-from bftrain.live.nodes.node_manager import NodeManager
+from bftrain.live.model.schemas import HandBack, HarvestingView
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.live.tasks.task_store import TaskStore
 
 _PAUSED: Final = "harvesting is paused until"  # as a fact: seconds since 1970, or inf
-_REMEMBERED: Final = 100  # hand-backs
+_HAND_BACKS: Final = 100
 _WAITING: Final = "waiting"
 
 
 class Harvesting:
-    """Pauses and resumes the use of nodes. Everything belongs to the event loop.
+    """The pause of a live run, which survives a restart, and the latest hand-backs.
 
-    While it is paused all tasks wait and nothing of ours is on any node or in the scheduler's queue. That survives a
-    restart.
+    While it is paused all tasks wait and nothing of ours is on any node or in the scheduler's queue.
     """
 
-    def __init__(
-        self, task_store: TaskStore, node_manager: NodeManager, scheduler: Scheduler, remark: Callable[[str], None]
-    ) -> None:
+    def __init__(self, task_store: TaskStore, scheduler: Scheduler) -> None:
         self._task_store = task_store
-        self._node_manager = node_manager
         self._scheduler = scheduler
-        self._remark = remark
         self._until_s = float(task_store.fact(_PAUSED) or 0.0)
         self._leaving: dict[str, tuple[float, float]] = {}  # node -> when its workers were killed, and how long it took
-        self._handbacks: deque[HandBack] = deque(maxlen=_REMEMBERED)
-        node_manager.node_tracker.paused = self.paused
+        self._hand_backs: deque[HandBack] = deque(maxlen=_HAND_BACKS)
 
     @property
     def paused(self) -> bool:
@@ -60,24 +52,13 @@ class Harvesting:
             until_s=self.until_s,
             waiting_pilots=(facts.pilots or {}).get(_WAITING, 0),
             partitions=facts.partitions,
-            handbacks=tuple(self._handbacks),
+            handbacks=tuple(self._hand_backs),
         )
 
     def set_until(self, until_s: float) -> None:
-        """Use no node until a time; 0: use them now. The caller writes the due statements and updates the demand."""
+        """Use no node until a time; 0: use them now. The caller writes the due statements."""
         self._until_s = until_s
         self._task_store.record_fact(_PAUSED, f"{until_s:.3f}" if until_s else "")
-        self.apply()
-
-    def apply(self) -> bool:
-        """Begin or end a pause whose time has come; return whether there was anything to do."""
-        tracker = self._node_manager.node_tracker
-        if tracker.paused == self.paused:
-            return False
-        tracker.paused = self.paused
-        self._remark("harvesting is paused: no node is used" if self.paused else "harvesting goes on")
-        self._node_manager.leave_all() if self.paused else self._node_manager.synchronise_pool()
-        return True
 
     def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - a message, or what else is observed
         """Note how an agent left a node that the scheduler wanted."""
@@ -89,4 +70,4 @@ class Harvesting:
             if value.get("noticed"):
                 self._leaving[node] = (value["t"], after_s)
         elif (left := self._leaving.pop(node, None)) is not None:
-            self._handbacks.append(HandBack(node=node, time_s=left[0], kill_s=left[1], exit_s=after_s))
+            self._hand_backs.append(HandBack(node=node, time_s=left[0], kill_s=left[1], exit_s=after_s))

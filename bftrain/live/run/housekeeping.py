@@ -7,6 +7,7 @@ rows at a time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import time
@@ -27,11 +28,12 @@ from bftrain.live.tasks.task_store import EndedTask, TaskStore
 from bftrain.live.tasks.usage_ledger import without_tasks
 from bftrain.text_formats import counted
 
+_log = logging.getLogger(__name__)
 ARCHIVE: Final = "archive"  # the folder beside the journal
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
 _WRITES: Final = 500  # in the write-ahead log before they are moved into the main file
-_NAMED: Final = 5  # tasks, in a remark
+_NAMED: Final = 5  # tasks, in a warning
 _PILOT_LOG_BYTES: Final = 4_000_000  # a longer log of a node's pilots is truncated
 
 
@@ -43,7 +45,6 @@ class Housekeeping:
     _journal: Journal
     _task_store: TaskStore
     _perform: Callable[[Callable[[], None]], bool]
-    _remark: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
@@ -79,7 +80,7 @@ class Housekeeping:
             try:
                 await job()
             except (BftrainError, OSError) as error:
-                self._remark(f"the disk cannot be tidied up now, and that is tried again: {error}")
+                _log.warning("the disk cannot be tidied up now, and that is tried again: %s", error)
 
         self._job = asyncio.create_task(guarded(), name="housekeeping")
 
@@ -113,9 +114,9 @@ class Housekeeping:
         ended = self._task_store.ended()
         own = [task for task in ended if self._is_own(task)]
         if removed := await run_in_daemon_thread(lambda: self._remove_folders(own, now)):
-            first = ", ".join(f"#{number}" for number in removed[:_NAMED])
+            first = ", ".join(f"#{number}" for number in removed[:_NAMED]) + ", ..." * (len(removed) > _NAMED)
             folders = f"{counted(len(removed), 'folder')} of tasks that are over, the oldest, took too much"
-            self._remark(f"{folders} and were removed ([keep] folders_gb): {first}{', ...' * (len(removed) > _NAMED)}")
+            _log.warning("%s and were removed ([keep] folders_gb): %s", folders, first)
         if keep.task_days:
             self._forget([task.number for task in ended if now - task.ended_s > keep.task_days * _DAY_S])
         logs = self._site.tasks.parent / PILOT_LOGS

@@ -15,9 +15,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from bftrain.config import from_mapping
 from bftrain.errors import BadConfig
@@ -75,13 +76,13 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
 
 
-class HookReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The reports of hooks: where they write, how many came by event, and the events of which none came yet."""
+class HooksView(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports of the scheduler's hooks since the live run began."""
 
-    spool: str
-    counts: Mapping[str, int] = {}
-    silent: tuple[str, ...] = ()
-    last_s: float | None = None  # seconds since 1970
+    spool: Annotated[str, Meta(description="The folder into which they write.")]
+    messages: Annotated[Mapping[str, int], Meta(description="Their number by event: start, ending, end, check.")] = {}
+    silent: Annotated[tuple[str, ...], Meta(description="Expected events that no hook has reported yet.")] = ()
+    last_s: Annotated[float | None, Meta(description="Time of the last message; seconds since 1970.")] = None
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     node_kinds: Mapping[str, str] = {}  # the kind of each node of a pool that has one
     pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
     partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots
-    hooks: HookReport | None = None  # none without a spool
+    hooks: HooksView | None = None  # none without a spool
     pools: tuple[PoolFacts, ...] = ()
     commands_a_minute: int | None = None  # that it ran in the last minute; none where it runs none
 

@@ -1,4 +1,4 @@
-"""Hooks of schedulers: their spool, and how they are installed.
+"""The spool of schedulers' hooks; ``hook_files`` has the hooks, and installs them.
 
 The spool is a folder into which a scheduler's hooks write one small file for each event. Neither side waits: a hook
 writes a file and exits, whether the daemon runs or not. The daemon checks the folder's modification time fifty times a
@@ -13,23 +13,22 @@ import asyncio
 import os
 import pwd
 import re
-import shlex
 import stat
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import resources
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from bftrain.errors import BadConfig, BadInput, NotAvailable
-from bftrain.files import overwrite_error
+from bftrain.errors import NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.schedulers.base import HookReport, Post, Remark
+from bftrain.live.schedulers.base import HooksView, Post, Remark
 from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain hooks install makes one as it should be"
@@ -70,7 +69,7 @@ class HookSpool:
         self._trusted = frozenset(trusted if trusted is not None else {0, os.geteuid(), *writers})
         self._seen_ns = 0  # the folder's time when we looked into it
         self._sure_at = 0.0
-        self._known: OrderedDict[tuple[str, str, int], None] = OrderedDict()
+        self._known: dict[tuple[str, str, int], None] = {}
         self._partial: dict[str, float] = {}  # name -> when it was first seen
         self._stuck: set[str] = set()  # what cannot be removed
         self.odd = ""  # the last unexpected finding, for the log
@@ -80,12 +79,11 @@ class HookSpool:
         """Start reading; existing files are ignored. Raise NotAvailable if others could write there."""
         check_folder(self._folder)
         try:
-            for name in os.listdir(self._folder):  # noqa: PTH208 - names are all that is wanted
-                self._remove(name)
+            for file in self._folder.iterdir():
+                self._remove(file.name)
             self._mark()
         except OSError as error:
-            what = f"cannot be used as a spool: {error.strerror}"
-            raise NotAvailable(what, where=str(self._folder), fix=_FIX) from error
+            raise unfit(self._folder, f"cannot be used as a spool: {error.strerror}") from error
 
     def _mark(self) -> None:
         marker = os.open(self._folder / READER, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -109,25 +107,26 @@ class HookSpool:
         self._seen_ns, self._sure_at = changed_ns, now_s + timeouts.TIMEOUTS.hook_sure_s
         found: list[tuple[int, str, HookNews]] = []
         with os.scandir(self._folder) as entries:
-            names = [entry.name for entry, _ in zip(entries, range(_MOST), strict=False)]
+            names = [entry.name for entry in islice(entries, _MOST)]
         for name in names:
             if not name.startswith(".") and name not in self._stuck:
                 read = self._read(name, now_s)
                 if isinstance(read, str):
                     self.odd, self.lost = f"{self._folder / name}: {read}", True
+                elif read is not None:
+                    found.append(read)
                 if read is not None:
                     self._remove(name)
-                    found += [] if isinstance(read, str) else [read]
         self._partial = {name: since for name, since in self._partial.items() if name in names}
-        fresh = []
-        for _, _, heard in sorted(found, key=lambda one: one[:2]):
-            key = (heard.what, heard.job, heard.restart)
-            if key not in self._known:
-                fresh.append(heard)
-                self._known[key] = None
-                if len(self._known) > _REMEMBERED:
-                    self._known.popitem(last=False)
-        return fresh
+        return [heard for _, _, heard in sorted(found, key=itemgetter(0, 1)) if self._is_new(heard)]
+
+    def _is_new(self, heard: HookNews) -> bool:
+        """Remember a report; return whether it is the first of its kind for this run of its job."""
+        new = (key := (heard.what, heard.job, heard.restart)) not in self._known
+        self._known[key] = None
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return new
 
     def _read(self, name: str, now_s: float) -> tuple[int, str, HookNews] | str | None:
         """Read a file; return its report, an error message, or ``None`` if it is gone or unfinished."""
@@ -174,17 +173,17 @@ class HookSpool:
 
 
 class HookListener:
-    """Reads a spool in a thread of its own, so that a hanging file system blocks nothing else."""
+    """Reads a spool in a thread of its own, so that a hanging file system blocks nothing else.
+
+    ``tell`` receives reports, ``note`` a message when it differs from the last one; both in that thread.
+    """
 
     def __init__(
         self, spool: HookSpool, tell: Callable[[Sequence[HookNews]], None], note: Callable[[str], None]
     ) -> None:
-        self._spool = spool
-        self._tell = tell
-        self._note = note
+        self._spool, self._tell, self._note = spool, tell, note
         self._end = threading.Event()
-        self._opened = False
-        self._message = ""
+        self._opened, self._message = False, ""
         self._thread = threading.Thread(target=self._listen, name="bftrain-spool", daemon=True)
 
     def start(self) -> None:
@@ -200,10 +199,9 @@ class HookListener:
     def _open(self) -> None:
         try:
             self._spool.open()
+            self._opened, self._message = True, ""
         except NotAvailable as error:
             self._say(f"hooks are not heard until the spool can be used: {error}")
-        else:
-            self._opened, self._message = True, ""
 
     def _say(self, message: str) -> None:
         if message != self._message:
@@ -211,16 +209,16 @@ class HookListener:
             self._note(message)
 
     def _listen(self) -> None:
-        wait_s = timeouts.TIMEOUTS.hook_look_s if self._opened else timeouts.TIMEOUTS.hook_sure_s
-        while not self._end.wait(wait_s):
-            wait_s = timeouts.TIMEOUTS.hook_look_s if self._opened else timeouts.TIMEOUTS.hook_sure_s
+        often_s, seldom_s = timeouts.TIMEOUTS.hook_look_s, timeouts.TIMEOUTS.hook_sure_s
+        failed = False
+        while not self._end.wait(often_s if self._opened and not failed else seldom_s):
             if not self._opened:
                 self._open()
                 continue
             try:
-                heard = self._spool.look(time.monotonic())
+                heard, failed = self._spool.look(time.monotonic()), False
             except OSError as error:  # it may come back
-                self._spool.odd, heard, wait_s = f"the spool cannot be read: {error}", [], timeouts.TIMEOUTS.hook_sure_s
+                self._spool.odd, heard, failed = f"the spool cannot be read: {error}", [], True
             if self._spool.lost:
                 heard.append(HookNews(what="lost", job="", nodes=()))
             if heard:
@@ -248,21 +246,13 @@ class HookTally:
         self.last_s: float | None = None  # seconds since 1970
 
     @property
-    def report(self) -> HookReport | None:
-        """Return what was reported; none without a spool."""
+    def report(self) -> HooksView | None:
+        """Reports so far, and events without one; ``None`` without a spool."""
         if not self.spool:
             return None
-        return HookReport(
-            spool=self.spool,
-            counts={str(what): count for what, count in self.counts.items()},
-            silent=self.silent,
-            last_s=self.last_s,
-        )
-
-    @property
-    def silent(self) -> tuple[What, ...]:
-        """The events that no hook has reported yet."""
-        return tuple(what for what in self._expected if not self.counts[what])
+        counts = {str(what): count for what, count in self.counts.items()}
+        silent = tuple(what for what in self._expected if not self.counts[what])
+        return HooksView(spool=self.spool, messages=counts, silent=silent, last_s=self.last_s)
 
     def on_messages(self, heard: Sequence[HookNews]) -> None:
         """Count reports."""
@@ -310,9 +300,9 @@ def listening(
             loop.call_soon_threadsafe(function, *given)
 
     try:
-        spool = HookSpool(Path(folder), writers=users(writers))
-    except BadConfig as error:  # nodes are still asked for
-        post(Remark(text=f"hooks are not heard: {error}"))
+        spool = HookSpool(Path(folder), writers=[pwd.getpwnam(name).pw_uid for name in writers])
+    except KeyError as error:  # nodes are still asked for
+        post(Remark(text=f"hooks are not heard: spool_writers: no user is called {error.args[0]}"))
         yield
         return
     listener = HookListener(spool, lambda heard: soon(hear, heard), lambda text: soon(post, Remark(text=text)))
@@ -323,46 +313,28 @@ def listening(
         listener.stop()
 
 
-def send_check(folder: Path) -> None:
-    """Write a test message as a hook does."""
-    name = f"check.{os.getpid()}"
-    try:
-        hidden = folder / f".{name}"
-        hidden.write_text(f"bftrain1 check {time.time_ns()} 0 check none {os.geteuid()} .\n", encoding="ascii")
-        hidden.chmod(0o644)
-        hidden.rename(folder / name)
-    except OSError as error:
-        fix = "run this as the user who runs the hook or the live run, where the spool is"
-        raise NotAvailable(f"cannot be written to: {error.strerror}", where=str(folder), fix=fix) from error
+def unfit(folder: Path, what: str, fix: str = _FIX) -> NotAvailable:
+    """Return the error for a folder that cannot be a spool."""
+    return NotAvailable(what, where=str(folder), fix=fix)
 
 
 def check_folder(folder: Path) -> None:
     """Raise NotAvailable unless the spool and its parents are folders into which no stranger can write."""
-    where = str(folder)
     try:
         about = os.lstat(folder)
     except OSError as error:
-        raise NotAvailable(f"cannot be used as a spool: {error.strerror}", where=where, fix=_FIX) from error
+        raise unfit(folder, f"cannot be used as a spool: {error.strerror}") from error
     if not stat.S_ISDIR(about.st_mode):
-        raise NotAvailable("is no folder", where=where, fix=_FIX)
+        raise unfit(folder, "is no folder")
     if about.st_uid != os.geteuid():
-        raise NotAvailable("belongs to another user", where=where, fix=_FIX)
+        raise unfit(folder, "belongs to another user")
     if about.st_mode & stat.S_IRWXO:
-        raise NotAvailable("is open to all users", where=where, fix=f"chmod o= {folder}")
+        raise unfit(folder, "is open to all users", f"chmod o= {folder}")
     for above in folder.resolve().parents:
         found = above.stat()
-        strange = found.st_uid not in {0, os.geteuid()}
         writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
-        if strange or writable:
-            raise NotAvailable(f"others could replace it: {above} is not ours alone", where=where, fix=_FIX)
-
-
-def users(names: Collection[str]) -> frozenset[int]:
-    """Return the ids of users."""
-    try:
-        return frozenset(pwd.getpwnam(name).pw_uid for name in names)
-    except KeyError as error:
-        raise BadConfig(f"no user is called {error.args[0]}", where="spool_writers") from error
+        if found.st_uid not in {0, os.geteuid()} or writable:
+            raise unfit(folder, f"others could replace it: {above} is not ours alone")
 
 
 def read_line(line: str, at_s: float) -> HookNews | None:
@@ -378,83 +350,3 @@ def read_line(line: str, at_s: float) -> HookNews | None:
         return None
     restart = int(found["restart"])
     return HookNews(what=_WHATS[found["what"]], job=found["job"], restart=restart, nodes=nodes, at_s=at_s)
-
-
-Kind = Literal["slurm", "pbs"]
-
-_FILES: Final = {"slurm": "slurm.sh", "pbs": "pbs_hook.py"}
-_OURS: Final = "Tells bftrain that a job of"
-_SLURM: Final = "PrologSlurmctld={hook}\nEpilogSlurmctld={hook}"
-_PBS: Final = """\
-qmgr -c 'create hook bftrain'
-qmgr -c 'set hook bftrain event = "execjob_begin,execjob_epilogue,execjob_end"'
-qmgr -c 'set hook bftrain alarm = 5'
-qmgr -c 'import hook bftrain application/x-python default {hook}'"""
-
-
-class InstalledHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that were made, and the lines to add to the settings of the scheduler and the site."""
-
-    hook: str
-    spool: str
-    for_scheduler: str
-    for_site: str
-
-
-def hook_text(kind: Kind, spool: Path) -> str:
-    """Return the hook that writes into ``spool``."""
-    path = str(spool.absolute())
-    if not path.isprintable() or set(path) & set("'\"\\"):
-        raise BadInput("has letters that no hook should have to quote", where=path, fix="choose a plainer name")
-    text = resources.files("bftrain.live.schedulers.hook_files").joinpath(_FILES[kind]).read_text(encoding="utf-8")
-    return text.replace("@SPOOL@", path)
-
-
-def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str = "root") -> InstalledHooks:
-    """Write the hook and make the spool: ``owner`` runs bftrain, ``writer`` runs the hook."""
-    text = hook_text(kind, spool)
-    reader, author = _user(owner) if owner else pwd.getpwuid(os.geteuid()), _user(writer)
-    _make_spool(spool, reader, author)
-    if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
-        raise overwrite_error(hook, "is not a hook that bftrain wrote")
-    hook.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside its place and moved there, so that no scheduler ever runs half of one
-    beside = hook.with_name(f".{hook.name}.{os.getpid()}")
-    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
-    with os.fdopen(file, "w", encoding="utf-8") as opened:
-        opened.write(text)
-        os.fchmod(opened.fileno(), 0o755)
-    beside.replace(hook)
-    path = str(hook.absolute())
-    believed = "" if author.pw_uid in {0, reader.pw_uid} else f'\nspool_writers = ["{writer}"]'
-    return InstalledHooks(
-        hook=path,
-        spool=str(spool.absolute()),
-        for_scheduler=_SLURM.format(hook=path) if kind == "slurm" else _PBS.format(hook=shlex.quote(path)),
-        for_site=f'spool = "{spool.absolute()}"{believed}',
-    )
-
-
-def _user(name: str) -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam(name)
-    except KeyError as error:
-        raise BadInput("there is no such user", where=name) from error
-
-
-def _make_spool(spool: Path, reader: pwd.struct_passwd, author: pwd.struct_passwd) -> None:
-    """Make a folder owned by ``reader``, into which only ``author`` may write files."""
-    shared = author.pw_uid not in {0, reader.pw_uid}
-    try:
-        spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = spool.lstat()
-        if not stat.S_ISDIR(about.st_mode):
-            raise NotAvailable("is no folder", where=str(spool), fix="choose another name")
-        if about.st_uid != reader.pw_uid or (shared and about.st_gid != author.pw_gid):
-            os.chown(spool, reader.pw_uid, author.pw_gid if shared else reader.pw_gid)
-        spool.chmod(0o730 if shared else 0o700)
-    except PermissionError as error:
-        what = f"cannot be given to {reader.pw_name} and {author.pw_name}: {error.strerror}"
-        raise NotAvailable(what, where=str(spool), fix="run this as root") from error
-    if reader.pw_uid == os.geteuid():
-        check_folder(spool)

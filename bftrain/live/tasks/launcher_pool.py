@@ -10,8 +10,7 @@ from typing import Any, Final
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.launcher_orders import orders
-from bftrain.live.model.environment import FIELDS, environment_of
-from bftrain.live.model.site_config import SiteSettings
+from bftrain.live.model.site_config import SiteSettings, environment_of
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.ports import Launcher
 from bftrain.values.actions import Action, Plan, Release
@@ -19,7 +18,6 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub
 
 Tell = Callable[[dict[str, Any]], None]
-_ALWAYS: Final = ("argv", "folder", "cwd", "env", "stop_grace_s", "workers_per_node")
 _USUAL_STALL_LIMIT_S: Final = 1800.0  # what a job means that does not say
 _GENTLY = "decided"  # a cause for which launchers take the time that a planned change takes
 
@@ -155,14 +153,17 @@ class LauncherPool:
 
 def _job(record: LiveTaskRecord, site: SiteSettings) -> dict[str, Any]:
     """Return the job as a launcher takes it, without empty entries, which older launchers may not know."""
-    job = {name: getattr(record.run, name) for name in _ALWAYS}
-    limit_s = site.times.stall_s if record.run.stall_limit_s is None else record.run.stall_limit_s
+    run, environment = record.run, environment_of(record.run, dict(site.environments), site.environment)
+    limit_s = site.times.stall_s if run.stall_limit_s is None else run.stall_limit_s
     optional = {
-        "finish_code": record.run.finish_code,
-        "finish_file": record.run.finish_file or None,
+        "finish_code": run.finish_code,
+        "finish_file": run.finish_file or None,
         "work_samples": record.spec.work_samples,
         "stall_limit_s": None if limit_s == _USUAL_STALL_LIMIT_S else limit_s,
+        "setup": environment.setup or None,
+        "prefix": environment.prefix or None,
+        "python": environment.python or None,
     }
-    environment = environment_of(record.run, dict(site.environments), site.environment)
-    optional |= {name: getattr(environment, name) or None for name in FIELDS}
+    job: dict[str, Any] = {"argv": run.argv, "folder": run.folder, "cwd": run.cwd, "env": run.env}
+    job |= {"stop_grace_s": run.stop_grace_s, "workers_per_node": run.workers_per_node}
     return job | {name: value for name, value in optional.items() if value is not None}

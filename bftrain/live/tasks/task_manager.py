@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import logging
+import time
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bftrain.deciding.harvester import Harvester
+from bftrain.launcher_orders import event_of
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.live.tasks.launcher_pool import LauncherPool
@@ -20,6 +23,7 @@ from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
 from bftrain_elastic.errors import BadJob
 
+_log = logging.getLogger(__name__)
 _NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
 _NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # starts without a step that are worth a notice
@@ -28,14 +32,12 @@ _ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to i
 
 @dataclass(eq=False, repr=False)
 class TaskManager:
-    """Updates stored tasks, progress and hours together. ``now`` returns the time on the clock of the events."""
+    """Updates stored tasks, progress and hours together."""
 
     _task_store: TaskStore
     _harvester: Harvester
     _launcher_pool: LauncherPool
     ledger: UsageLedger
-    _now: Callable[[], float]
-    _remark: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self.tracks: dict[str, TaskProgressTrack] = {}  # of all unfinished tasks
@@ -44,6 +46,11 @@ class TaskManager:
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of those that have to be done before
         self._attempts: dict[str, asyncio.Future[None]] = {}  # for launchers to register tasks; each may hang
+
+    @property
+    def now(self) -> float:
+        """The time on the clock of the events, which never runs backwards."""
+        return max(self._harvester.time_s, time.time())
 
     async def restore(self, record: LiveTaskRecord, patience_s: float) -> None:
         """Resume a task after a restart.
@@ -69,16 +76,16 @@ class TaskManager:
             self.held_up.pop(name, None)
             held = self._harvester.held.get(name)
             if held:
-                track.held, track.held_since_s, track.skip_start = held, self._now(), True
+                track.held, track.held_since_s, track.skip_start = held, self.now, True
         elif isinstance(error.__cause__, BadJob):
-            self._remark(f"task '{name}' cannot go on: {error}")
+            _log.warning("task '%s' cannot go on: %s", name, error)
             self.over(name, LiveTaskState.FAILED, str(error))
         else:
             self._hold_up(name, str(error) or type(error).__name__)
 
     def _hold_up(self, name: str, why: str) -> None:
         if self.held_up.get(name) != why:
-            self._remark(f"task '{name}' cannot go on for now, and is tried again: {why}")
+            _log.warning("task '%s' cannot go on for now, and is tried again: %s", name, why)
         self.held_up[name] = why
 
     def begin(self, record: LiveTaskRecord) -> TaskProgressTrack:
@@ -109,7 +116,7 @@ class TaskManager:
     def released(self) -> list[Event]:
         """Return the events by which tasks go on, or end, that waited for others which are over now."""
         events: list[Event] = []
-        now = self._now()
+        now = self.now
         for name, numbers in list(self.after.items()):
             states = {number: self._state_of(number) for number in numbers}
             self.after[name] = {number for number, state in states.items() if state is not LiveTaskState.DONE}
@@ -173,7 +180,7 @@ class TaskManager:
             attempt.add_done_callback(attempted)
         if record is None or track is None:
             return
-        now, before = self._now(), track.held
+        now, before = self.now, track.held
         track.hold((), now)
         self._count(track, before)
         self.ledger.forget(record.number)
@@ -196,10 +203,10 @@ class TaskManager:
         if record is None or track is None:
             return
         reason = reason[-_REASON_LETTERS:]
-        self._remark(f"task '{name}' failed: {reason.partition(chr(10))[0]}")
+        _log.warning("task '%s' failed: %s", name, reason.partition("\n")[0])
         track.progress = replace(track.progress, failures=track.progress.failures + 1)
         if name in self._harvester.unfinished:  # it gets another try
-            progress = track.advance_to(self._now())
+            progress = track.advance_to(self.now)
             self._count(track, track.held)
             self._task_store.change(replace(record, reason=reason, progress=progress))
             self.progress(())
@@ -212,29 +219,31 @@ class TaskManager:
         if record is not None and record.reason != text:
             self._task_store.change(replace(record, reason=text))
 
-    def missing(self, name: str) -> str:
-        """Return how much work a finished task has left undone, as text; "" if none."""
+    def on_message(self, message: Mapping[str, Any]) -> Event | None:
+        """Apply a launcher's message; return the event that follows from it."""
+        name = message["task"]
         track = self.tracks.get(name)
-        work = None if track is None else track.record.spec.work_samples
-        if track is None or work is None or not track.progress.step or track.progress.samples >= work * _ALL_OF_IT:
-            return ""  # how much a task that never reports has done is unknown
-        return f"ended well after {track.progress.samples:,.0f} of {work:,.0f} samples"
-
-    def wasted_starts(self, name: str) -> str:
-        """Return how often a task started without a step between, as text; "" if that is not worth a notice."""
-        starts = self.tracks[name].starts
-        return f"started {starts} times without a step" if starts in _NOTED_STARTS else ""
-
-    def on_message(self, message: Mapping[str, Any]) -> TaskProgressTrack | None:
-        """Apply a launcher's message; return the task's track if it is unfinished."""
-        track = self.tracks.get(message["task"])
-        if track is not None:
-            track.on_message(message)
-        return track
+        if track is None:
+            return None  # it has finished
+        track.on_message(message)
+        notice = ""
+        match message["type"]:
+            case "note":
+                notice = f": {message['text']}"
+                self.trouble(name, message["text"])
+            case "starting" if track.starts in _NOTED_STARTS:
+                notice = f" started {track.starts} times without a step"
+            case "done":
+                notice = _missing(track)
+        if notice:
+            _log.warning("task '%s'%s", name, notice)
+            if message["type"] != "note":
+                self.trouble(name, notice.strip())
+        return event_of(message, self.now)
 
     def learned(self) -> list[TaskMeasured]:
         """Return measurements for the decision core, and narrow tasks where a speed is to be measured."""
-        now, events = self._now(), []
+        now, events = self.now, []
         for name, track in self.tracks.items():
             # The time of an unfinished start counts as start cost, which protects the task
             starting = self._harvester.uses_history and track.starting_since is not None
@@ -276,7 +285,7 @@ class TaskManager:
 
     def progress(self, names: Collection[str] | None = None) -> None:
         """Store the progress of these tasks and of those whose hours were counted, or of all."""
-        now = self._now()
+        now = self.now
         self._cut_day(now)
         for name in list(self.tracks) if names is None else self._counted.union(names):
             track = self.tracks.get(name)
@@ -285,3 +294,11 @@ class TaskManager:
                 self._count(track, track.held)
         self._counted.clear()
         self._task_store.also(self.ledger.due())
+
+
+def _missing(track: TaskProgressTrack) -> str:
+    """Return how much work a finished task has left undone, as text; "" if none."""
+    work, progress = track.record.spec.work_samples, track.progress
+    if work is None or not progress.step or progress.samples >= work * _ALL_OF_IT:
+        return ""  # how much a task that never reports has done is unknown
+    return f" ended well after {progress.samples:,.0f} of {work:,.0f} samples"

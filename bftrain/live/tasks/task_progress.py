@@ -185,10 +185,6 @@ class TaskProgressTrack:
             changed["curves"] = dict.fromkeys(spec.curves, curve)
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
-    def edit(self, record: LiveTaskRecord) -> None:
-        """Go on with the record that its owner changed."""
-        self.record = record
-
     def _changed_noise(self, spec: TaskSpec) -> float | None:
         """Return the noise scale if decisions look at it, and it differs from the one they know."""
         noise = self.progress.noise_scale

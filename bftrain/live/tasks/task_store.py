@@ -6,9 +6,10 @@ Changes are only due until they are written: the code that journals an event wri
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,9 @@ from bftrain.journal import Journal, Statement
 from bftrain.journal_steps import damage_remedy
 from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.tasks import usage_ledger
+from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
+from bftrain.values.curve import SpeedCurve
 
 _LONGEST_NUMBER: Final = len("#") + 18  # what SQLite holds for certain
 _REMEMBERED: Final = 500  # tasks that are over and can be shown without reading them again
@@ -259,3 +262,41 @@ def _texts(record: LiveTaskRecord) -> tuple[str, str, str]:
     """Return state, body and progress as texts; the body holds neither of the others."""
     plain = msgspec.structs.replace(record, state=LiveTaskState.SUBMITTED, progress=Progress())
     return str(record.state), wire.encode(plain).decode(), wire.encode(record.progress).decode()
+
+
+def script_of(argv: Iterable[str]) -> str:
+    """Return the name of a command's profile: its first word, without folder and suffix.
+
+    >>> script_of(["/home/ada/cnn.py", "--steps", "500"])
+    'cnn'
+    """
+    return Path(next(iter(argv), "")).stem
+
+
+def learned_profiles(records: Iterable[LiveTaskRecord], source: str) -> tuple[Profile, ...]:
+    """Return a profile for each script with measured tasks: of each size and cost the median over its tasks.
+
+    Only sizes whose speed was measured well enough count.
+    """
+    rates: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        script, progress = script_of(record.run.argv), record.progress
+        for size in progress.settled:
+            if progress.speeds.get(size, 0.0) > 0.0:
+                rates[script][size].append(progress.speeds[size])
+        for change, cost_s in progress.costs.items():
+            costs[script][change].append(cost_s)
+    return tuple(
+        Profile(
+            name=script,
+            curve=SpeedCurve(
+                nodes=tuple(sorted(by_size)), rate=tuple(median(by_size[size]) for size in sorted(by_size))
+            ),
+            grow_cost_s=median(costs[script].get("grow", [0.0])),
+            shrink_cost_s=median(costs[script].get("shrink", [0.0])),
+            start_cost_s=median(costs[script]["start"]) if "start" in costs[script] else None,
+            source=source,
+        )
+        for script, by_size in rates.items()
+    )

@@ -148,8 +148,7 @@ def profiles(path: Path, target: Path, out: Output) -> None:
     stay.
     """
     from bftrain.journal import Journal
-    from bftrain.live.tasks.learned_profiles import learned_profiles
-    from bftrain.live.tasks.task_store import all_kept
+    from bftrain.live.tasks.task_store import all_kept, learned_profiles
     from bftrain.taskfiles.profile_files import check_profiles_name, load_profiles, save_profiles
 
     check_profiles_name(target)

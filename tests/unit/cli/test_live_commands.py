@@ -15,7 +15,7 @@ import yaml
 
 from bftrain import Client
 from tests.helpers.in_process import CommandLine
-from tests.helpers.live_inside import SchedulerFacts, ourselves, submit
+from tests.helpers.live_inside import LOGGER, SchedulerFacts, ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
 from tests.helpers.timeouts import set_timeouts
@@ -59,7 +59,7 @@ def test_a_queue_lists_what_waits_and_with_all_what_is_over(bftrain: CommandLine
 def test_a_status_says_how_it_stands(bftrain: CommandLine, run: LiveThread) -> None:
     hand_in(run, "a")
     lend(run, "n1", "n2", "n3")
-    run.do(lambda inside: inside.daemon.remark("something [odd] happened"))
+    run.do(lambda _: LOGGER.warning("something [odd] happened"))
     out = bftrain("status").out
     assert "3 ours, 3 of them used" in out
     assert "1 running, 0 waiting, 0 paused, 0 over" in out

@@ -71,7 +71,7 @@ def test_blocks_with_and_without_harvesting_are_compared_and_nothing_is_left(run
     assert calls[-1].startswith("scancel --quiet --me --name=measure-waits-")
     assert not list(tmp_path.glob(".measure-waits-*"))
     assert not paused(run)
-    remarks = run.do(lambda inside: [one.text for one in inside.daemon.remarks.latest])
+    remarks = run.do(lambda inside: [one.text for one in inside.daemon.notices.latest])
     assert "harvesting is paused: no node is used" in remarks
 
 

@@ -217,7 +217,7 @@ async def test_the_oldest_folders_go_where_they_take_too_much_and_those_in_use_s
         await inside.service.submit(ANN, submission("again", 1, run=Run(argv=("train.py",), folder=str(folders[0]))))
         await inside.daemon.housekeeping.tidy()
         assert [folder.exists() for folder in folders] == [True, False, True, True]
-        (remark,) = inside.daemon.remarks.latest
+        (remark,) = inside.daemon.notices.latest
         assert remark.text.startswith("1 folder of tasks that are over")
         assert remark.text.endswith("([keep] folders_gb): #2")
 
@@ -299,10 +299,10 @@ async def test_a_failed_copy_of_the_journal_is_reported_and_tried_again_much_lat
                 (inside.world.take if number % 2 else inside.world.lend)("n1", "n2")
                 await decided(inside.daemon)
             inside.daemon.housekeeping.apply()
-            await until(lambda: inside.daemon.remarks.latest and not busy())
+            await until(lambda: inside.daemon.notices.latest and not busy())
             inside.daemon.housekeeping.apply()
             assert not busy(), "the whole journal is not copied again at every tick"
-        (remark,) = inside.daemon.remarks.latest
+        (remark,) = inside.daemon.notices.latest
         assert "the journal cannot be copied: database or disk is full (check the free space" in remark.text
         assert list(archive.iterdir()) == []
         await inside.daemon.housekeeping.cut()
@@ -461,9 +461,8 @@ async def test_a_task_that_no_kind_of_node_can_ever_hold_is_refused(tmp_path: Pa
 async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp_path: Path) -> None:
     async with live_inside(tmp_path, kinds=KINDS_LIVE_KINDS) as (daemon, service, _, world):
         await submit(service, "picky", 1, 2, kinds=("v100",))
-        for kinds, message in ((("p100",), "runs on p100 only"), (("v100", ""), "empty name")):
-            with pytest.raises(BadInput, match=message):
-                await submit(service, "odd", 1, 2, kinds=kinds)
+        with pytest.raises(BadInput, match="runs on p100 only"):
+            await submit(service, "odd", 1, 2, kinds=("p100",))
         world.lend("k1", "v1")
         await decided(daemon)
         assert world.held["picky"] == {"v1"}

@@ -90,11 +90,11 @@ async def test_bad_requests_are_refused_with_their_reason(tmp_path: Path) -> Non
         ("GET /v1/watch?updates=-1", None, {}, 400, "updates"),
         ("POST /v1/tasks", {"run": {"argv": ["x"]}}, {}, 400, "max_nodes"),
         ("POST /v1/tasks", {**SUBMISSION, "nmae": "x"}, {}, 400, "nmae"),
-        ("POST /v1/tasks", {**SUBMISSION, "max_nodes": 10**30}, {}, 400, "too large"),
+        ("POST /v1/tasks", {**SUBMISSION, "max_nodes": 10**30}, {}, 400, "<= 1000000"),
         ("POST /v1/tasks", {**SUBMISSION, "name": "../x"}, {}, 400, "letters"),
         ("POST /v1/tasks", SUBMISSION, {"content_type": "text/plain"}, 415, "application/json"),
         ("POST /v1/tasks", None, {}, 415, "application/json"),
-        ("POST /v1/drain", {"nodes": []}, {}, 400, "100000"),
+        ("POST /v1/drain", {"nodes": []}, {}, 400, ">= 1"),
         ("POST /v1/drain", {"nodes": ["a", 1]}, {}, 400, "nodes"),
         *(
             ("POST /v1/drain", None, {"raw": raw, **drain}, 400, "")

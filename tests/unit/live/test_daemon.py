@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 import time
@@ -29,7 +30,7 @@ from bftrain import (
     ValueTable,
     registry,
 )
-from bftrain.live.run.live_log import LiveLog, writes_to_journald
+from bftrain.live.log import LineFormatter, writes_to_journald
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from tests.helpers.live_callers import submission
 from tests.helpers.live_inside import (
@@ -116,8 +117,8 @@ async def test_nodes_are_used_and_handed_back(tmp_path: Path) -> None:
         assert world.asked("want")[-1] == (4, frozenset())
         task = service.task(ourselves(), "a")
         assert (task.state, task.preemptions, task.nodes) == ("waiting", 1, ())
-        assert daemon.last_decision is not None
-        assert daemon.last_decision.number >= 2
+        assert daemon.decision_loop.last_decision is not None
+        assert daemon.decision_loop.last_decision.number >= 2
 
 
 @in_a_loop
@@ -274,8 +275,8 @@ async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch
             await submit(service, "a", 1, 1)
             await until(lambda: world.held.get("a"))
             assert hanging.asked == 1
-            assert daemon.last_decision is not None
-            assert "greedy" in daemon.last_decision.fallback
+            assert daemon.decision_loop.last_decision is not None
+            assert "greedy" in daemon.decision_loop.last_decision.fallback
             assert any("'exact' hangs" in text for text in remarks(daemon))
             hanging.let.release(100)
             world.take("n1")
@@ -438,11 +439,12 @@ async def test_launchers_receive_what_there_is_of_it_and_a_lost_one_holds_the_ta
         assert "plain" not in daemon.task_manager.held_up
 
 
-def lines(**how: Any) -> list[str]:  # noqa: ANN401 - any field
-    found: list[str] = []
-    log = LiveLog(found.append, clock=lambda: 1_795_628_733.25, **how)
-    log.info("running")
-    log.warning("the disk\nis full")
+def lines(*how: Any, **more: Any) -> list[str]:  # noqa: ANN401 - how it is formatted
+    found = []
+    for level, text in ((logging.INFO, "running"), (logging.WARNING, "the disk\nis full")):
+        record = logging.LogRecord("bftrain.live", level, "", 0, "%s", (text,), None)
+        record.created = 1_795_628_733.25
+        found.append(LineFormatter(*how, **more).format(record))
     return found
 
 
@@ -450,7 +452,7 @@ def test_each_line_has_its_time_and_level(monkeypatch: pytest.MonkeyPatch) -> No
     first, second = lines()
     assert first.endswith(" info: running")
     assert second.partition(" warning: ")[2] == "the disk\nis full"
-    found = [json.loads(line) for line in lines(form="json")]
+    found = [json.loads(line) for line in lines("json")]
     assert found == [
         {"time": "2026-11-25T17:45:33.250Z", "level": "info", "text": "running"},
         {"time": "2026-11-25T17:45:33.250Z", "level": "warning", "text": "the disk\nis full"},

@@ -28,6 +28,7 @@ from tests.helpers.live_inside import (
     decided,
     full_disk,
     in_a_loop,
+    lines_of_log,
     live_inside,
     meet,
     ourselves,
@@ -56,7 +57,7 @@ async def test_a_journal_that_cannot_be_written_ends_the_run_and_orders_nothing_
                 await submit(service, "b", 1, 1)
             assert daemon.state == "broken"
             assert daemon.broken.result() is full
-            assert not daemon.write() or daemon.task_store.due() == []
+            assert not daemon.decision_loop.write() or daemon.task_store.due() == []
             for name in ("c", "d"):
                 with pytest.raises(NotNow, match="is ending"):
                     await submit(service, name, 1, 1)
@@ -280,11 +281,11 @@ class Run:
             await asyncio.Event().wait()
 
         site = site_of(folder, world, **changes)
-        live = LiveProcess(site, self.said.append, besides, ends_with_it=False)
+        live = LiveProcess(site, besides)
         self.task = asyncio.create_task(self._run(live.run()))
 
     async def _run(self, live: Coroutine[Any, Any, None]) -> None:
-        with parts():
+        with parts(), lines_of_log(self.said):
             await live
 
     async def ended(self) -> None:

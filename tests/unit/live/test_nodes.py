@@ -346,10 +346,10 @@ async def test_an_agent_that_calls_its_node_with_a_domain_is_remarked_once(
         world.lend("n1", "n2", "n3")
         world.come("n1.cluster.example.org", "n2.cluster.example.org", "n3", "m1.cluster.example.org")
         said = "the scheduler calls a node 'n1' and its agent 'n1.cluster.example.org', so it is not used: start agents"
-        await until(lambda: any(one.text.startswith(said) for one in daemon.remarks.latest))
+        await until(lambda: any(one.text.startswith(said) for one in daemon.notices.latest))
         await until(lambda: daemon.harvester.pool == {"n3"})
         await asyncio.sleep(0.03)
-        assert [one.times for one in daemon.remarks.latest if one.text.startswith("the scheduler calls")] == [1]
+        assert [one.times for one in daemon.notices.latest if one.text.startswith("the scheduler calls")] == [1]
 
 
 def pilots() -> World:

@@ -126,20 +126,21 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
         ("name = ", "is not valid TOML"),
         ("nmae = 'x'", "did you mean 'name'?"),
         ("[agents]\nlisten = ''", "listen"),
-        ("[agents]\nport = -1", "at least 0"),
+        ("[agents]\nport = -1", ">= 0 - at `port`"),
         ("[agents]\nports = 1", "did you mean 'port'?"),
         ("[api]\nmode = '777'", "must be 600, 660 or 666"),
         ("[api]\ntcp = '8765'", "must be HOST:PORT"),
         ("[api]\ntcp = '127.0.0.1:99999'", "must be HOST:PORT"),
         ("[api]\ntcp = '0.0.0.0:8765'", "beyond_loopback = true"),
-        ("[times]\nlook_s = 0", "above 0"),
-        ("[times]\ndrain_s = -1", "at least 0"),
+        ("[times]\nlook_s = 0", "> 0"),
+        ("[times]\ndrain_s = -1", ">= 0"),
         ("times = 3", "begin it with [times]"),
         ("[scheduler]\npartition = 'x'", "has no name"),
         ("[kinds]\nv100 = 'n[1-2]'\nk80 = ['n3', 'n2']", ":3: kinds.k80: node 'n2' is of kind 'v100' already (give"),
         ("[kinds]\nv100 = 'n1'\nk80 = []", ":3: kinds.k80: is given to no node (write v100 = "),
         ("[api]\nmetrics_by_user = true\nopen_metrics = true", "name users"),
-        ("[usage]\ngpus = -1", "0 or more"),
+        ("[usage]\ngpus = -1", ">= 0"),
+        ("[times]\nshare_s = inf", "<= 1"),
         ("[agents]\nnice = 20", "nice"),
         ("[kinds]\nk80 = 'n[1'", ":2: kinds.k80: 'n[1' is not a node set"),
         ("[keep]\ntask_days = -1", "task_days"),
@@ -316,7 +317,7 @@ async def test_the_journal_has_the_name_of_the_cluster_and_another_one_is_remark
         world = World()
         world.known = SchedulerFacts(cluster=cluster)
         async with live_inside(tmp_path, world) as (daemon, _, _, _):
-            remarked.append([one.text for one in daemon.remarks.latest if "cluster" in one.text])
+            remarked.append([one.text for one in daemon.notices.latest if "cluster" in one.text])
             known.append(last_cluster(daemon.opened.journal))
     assert known == ["", "physics", "physics", "chemistry"]
     assert remarked == [[], [], [], ["this is cluster 'chemistry'; the journal was written on cluster 'physics'"]]
@@ -414,7 +415,7 @@ async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_i
     async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
         with mock.patch.object(World, "check", staticmethod(check), create=True):
             began = asyncio.create_task(daemon.begin())
-            await until(lambda: "has not answered yet" in "".join(one.text for one in daemon.remarks.latest))
+            await until(lambda: "has not answered yet" in "".join(one.text for one in daemon.notices.latest))
             answers.set()
             await began
 

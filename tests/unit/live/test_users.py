@@ -18,6 +18,7 @@ from bftrain import BadConfig, BadInput, NotAllowed, NotFound, NotNow, Settings
 from bftrain.live.model.callers import ApiToken, caller_at_socket
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
+    LOGGER,
     Caller,
     LiveService,
     Pause,
@@ -28,6 +29,7 @@ from tests.helpers.live_inside import (
     ourselves,
     submit,
     until,
+    wire,
 )
 
 
@@ -109,11 +111,12 @@ async def test_what_is_remarked_of_a_task_goes_to_its_owner_alone(tmp_path: Path
         await decided(daemon)
         world.tell("a", "failed", reason="cannot read /home/ann/secrets")
         world.tell("a", "note", text="it saves often")
-        daemon.remark("the controller does not answer")
-        daemon.remark("a fault of ours at x:1: KeyError: 'a'")
+        LOGGER.warning("the controller does not answer")
+        LOGGER.warning("a fault of ours at x:1: KeyError: 'a'")
         await decided(daemon)
-        assert daemon.last_decision is not None
-        daemon.last_decision = replace(daemon.last_decision, fallback="objective 'mine' broke on task 'a'")
+        last = daemon.decision_loop.last_decision
+        assert last is not None
+        daemon.decision_loop.last_decision = replace(last, fallback="objective 'mine' broke on task 'a'")
 
         def heard(caller: Caller) -> set[str]:
             status = service.status(caller)
@@ -370,7 +373,7 @@ async def test_only_operators_pause_and_only_for_a_time_that_there_is(tmp_path: 
         assert not service.harvesting().paused
     for for_s in (0.0, -1.0, float("nan"), float("inf"), 1e300):
         with pytest.raises(BadInput, match="for_s"):
-            Pause(for_s=for_s)
+            wire.convert({"for_s": for_s}, Pause)
 
 
 @in_a_loop

@@ -410,7 +410,7 @@ async def test_samples_are_counted_once_and_go_on_after_a_restart(tmp_path: Path
         await decided(inside.daemon)
         assert value(seen(inside), "bftrain_samples_total") == 30
         inside.daemon.task_manager.progress()
-        inside.daemon.write()
+        inside.daemon.decision_loop.write()
     async with live_inside(tmp_path, world) as inside:
         assert value(seen(inside), "bftrain_samples_total") == 0
         world.tell("a", "report", step=4, samples=5, size=1)

@@ -48,7 +48,7 @@ async def test_pilots_whose_end_no_hook_reports_are_remarked(tmp_path: Path, mon
     spool.mkdir(mode=0o700)
     async with PilotStage(tmp_path / "site", "n1", "n2", spool=str(spool)) as stage:
         await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
-        assert stage.scheduler.hooks.silent == ("end",)
+        assert stage.scheduler.hooks.report.silent == ("end",)
         (spool / "end.1").write_text("bftrain1 end 1 0 n7 main 0 .\n")
         await stage.until(lambda: stage.scheduler.hooks.counts["end"] == 1, "a hook reported a job")
         stage.toy.take("n1")
@@ -314,7 +314,7 @@ async def test_tasks_shrink_off_a_drained_node_before_it_is_given_back(tmp_path:
         world.lend("n1", "n2")
         await decided(daemon)
         drained.add("n1")
-        daemon.node_manager.leave_drained()
+        daemon.node_manager.leave_drained(daemon.decision_loop.pool)
         order = world.orders()[-1]
         assert (order["action"], order["nodes"]) == ("shrink", ("n1",)), "it is not killed"
         assert world.asked("give_back") == []

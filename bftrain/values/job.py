@@ -1,0 +1,72 @@
+"""Run: the job of a task, as task files, requests and stored tasks hold it; descriptions and bounds of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, get_type_hints
+
+import msgspec
+
+from bftrain.values import checks
+
+END: Final = r"$(?!\n)"  # of a pattern; $ alone matches before a newline too
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+_LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
+_TRY_AGAIN: Final = 75  # the exit code of programs that go on later
+_LETTERS: Final = 100_000  # in all arguments and variables of a job together
+
+
+def said(words: str, *, schema: dict[str, Any] | None = None, **bounds: Any) -> msgspec.Meta:  # noqa: ANN401 - of Meta
+    """Describe a field; its ``bounds`` are checked when it is decoded, ``schema`` is for readers alone."""
+    return msgspec.Meta(description=words, extra_json_schema=schema, **bounds)
+
+
+def described(struct: type[msgspec.Struct], field: str) -> str:
+    """Return the description of a field declared by :func:`said`."""
+    metadata = get_type_hints(struct, include_extras=True)[field].__metadata__
+    return next(part.description for part in metadata if isinstance(part, msgspec.Meta) and part.description)
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The job of a task: a launcher's settings, see docs/how-to/backends.md. Without ``folder`` a new one is made."""
+
+    argv: Annotated[
+        tuple[Annotated[str, said("One word.", min_length=1)], ...],
+        said("A script or command, and its arguments.", min_length=1),
+    ]
+    folder: Annotated[
+        str, said("For commits and logs: an absolute path; a new one is made if it is empty.", pattern=f"^(/|{END})")
+    ] = ""
+    cwd: Annotated[str, said("Where it runs: an absolute path.", pattern=f"^(/|{END})")] = "/"
+    env: Annotated[Mapping[Annotated[str, msgspec.Meta(pattern="^[^=]+$")], str], said("For its environment.")] = {}
+    stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", ge=0)] = 10.0
+    workers_per_node: Annotated[int, said("0: as many as a node has slots.", ge=0)] = 0
+    finish_code: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=_LARGEST_EXIT_CODE)] | None,
+        said("The exit code, not 75, that says that all is done; other ends are started again."),
+    ] = None
+    finish_file: Annotated[
+        str, said("The file that says so if it is there when the program exits with 0; from the folder if relative.")
+    ] = ""
+    stall_limit_s: Annotated[
+        NotNegative | None,
+        said("Seconds without a step after which it gives its nodes back; 0: never. The site's if null."),
+    ] = None
+
+    environment: Annotated[str, said("One of the site's; its default if it is empty.")] = ""
+    setup: Annotated[tuple[str, ...], said("Lines of bash that run before it, after those of the environment.")] = ()
+    prefix: Annotated[
+        tuple[Annotated[str, said("One word.", min_length=1)], ...],
+        said("Words in front of the command, such as apptainer exec IMAGE; else those of the environment."),
+    ] = ()
+    python: Annotated[str, said("That runs the script; else that of the environment, or the nodes'.")] = ""
+
+    def __post_init__(self) -> None:
+        """Check what bounds on single fields do not say."""
+        words = (*self.argv, *self.setup, *self.prefix, *self.env.keys(), *self.env.values())
+        if any("\0" in word for word in (*words, self.cwd, self.folder, self.finish_file, self.python)):
+            checks.reject(self, "argv", "holds a NUL character")
+        if sum(map(len, words)) > _LETTERS:
+            checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
+        if self.finish_code == _TRY_AGAIN:
+            checks.reject(self, "finish_code", f"must not be {_TRY_AGAIN}, by which programs say that they go on")
