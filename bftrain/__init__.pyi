@@ -14,7 +14,7 @@ from bftrain.errors import NotAvailable as NotAvailable
 from bftrain.errors import UnknownName as UnknownName
 from bftrain.errors import UsageError as UsageError
 from bftrain.journal import Journal as Journal
-from bftrain.live.client.client import Client as Client
+from bftrain.live.client import Client as Client
 from bftrain.live.model.schemas import NotAllowed as NotAllowed
 from bftrain.live.model.schemas import NotFound as NotFound
 from bftrain.live.model.schemas import NotNow as NotNow

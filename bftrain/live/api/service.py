@@ -23,9 +23,8 @@ from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.journal import Journal
 from bftrain.live import timeouts
+from bftrain.live.api.owned_tasks import TaskEditor, TaskViews, log_files, read_log
 from bftrain.live.api.prometheus import LiveMetrics
-from bftrain.live.api.task_edits import TaskEditor
-from bftrain.live.api.task_views import TaskViews, log_files, read_log
 from bftrain.live.decision_loop import DecisionLoop
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas

@@ -16,7 +16,7 @@ from bftrain.errors import NotAvailable
 from bftrain.live import process
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
-from bftrain.live.client.client import page_address
+from bftrain.live.client import page_address
 from bftrain.live.commands.tasks import done
 from bftrain.live.log import LOGGER, LogFormat, log_to_stderr
 from bftrain.live.model.callers import ourselves

@@ -13,11 +13,11 @@ from bftrain.cli.interruption import blocked_signals
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
-from bftrain.live.client.client import page_address
+from bftrain.live.client import page_address
 from bftrain.live.commands.tasks import clock, hooks_in_words, talks
 
 if TYPE_CHECKING:
-    from bftrain.live.client.client import Client
+    from bftrain.live.client import Client
     from bftrain.live.log import LogFormat
 
 _CHECK_S = 5.0  # for which a test message may be under way

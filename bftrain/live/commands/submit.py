@@ -36,7 +36,7 @@ from bftrain.values.wire import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bftrain.live.client.client import Client
+    from bftrain.live.client import Client
     from bftrain.live.model.schemas import TaskView
     from bftrain.taskfiles.records import Profile
 

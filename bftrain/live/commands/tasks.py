@@ -23,7 +23,7 @@ from bftrain.node_units import NODE, words_of
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from bftrain.live.client.client import Client
+    from bftrain.live.client import Client
     from bftrain.live.model.schemas import PoolView, StatusView, TaskView, UsageRow
 
 P = ParamSpec("P")
@@ -57,7 +57,7 @@ def talks(function: Callable[P, R]) -> Callable[P, R]:
     @prints_results
     @functools.wraps(function)
     def wrapped(*args: Any, address: str, token_file: Path | None, **kwargs: Any) -> R:  # noqa: ANN401 - handed through
-        from bftrain.live.client.client import Client
+        from bftrain.live.client import Client
 
         with closing(Client(address, token_file)) as client:
             return function(*args, client=client, **kwargs)  # type: ignore[arg-type]  # the decorator adds client

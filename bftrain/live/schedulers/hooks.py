@@ -17,12 +17,12 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -37,9 +37,7 @@ _RECENT_NS: Final = 100_000_000  # a file may come within the same tick of the c
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
 _MOST: Final = 5_000  # files in one look
 _REMEMBERED: Final = 20_000
-_IN_A_ROW: Final = 3  # such finds, with hooks that reported before
 What = Literal["start", "ending", "end", "check", "lost"]
-_WHATS: Final[Mapping[str, What]] = {"start": "start", "ending": "ending", "end": "end", "check": "check"}
 _LINE: Final = re.compile(
     r"bftrain1 (?P<what>start|ending|end|check) (?P<job>[\w.\[\]-]{1,64}) (?P<restart>\d{1,9}) (?P<nodes>[\w.,+\[\]-]+)"
     r" (?P<partition>\S*) (?P<uid>\d*) \.",
@@ -240,8 +238,7 @@ class HookTally:
         self._expected = expected
         self._awaited = expected[0]
         self._silent: dict[str, float] = {}  # node -> when it was found that its job came or went
-        self._in_a_row = 0
-        self._remarked = False
+        self._in_a_row, self._remarked = 0, False
         self.counts: Counter[What] = Counter()
         self.last_s: float | None = None  # seconds since 1970
 
@@ -275,7 +272,8 @@ class HookTally:
         for node in late:
             del self._silent[node]
         self._in_a_row += len(late)
-        if not late or self._remarked or (self.counts[self._awaited] and self._in_a_row < _IN_A_ROW):
+        seldom = self.counts[self._awaited] and self._in_a_row < 3  # noqa: PLR2004 - in a row, where hooks ran
+        if not late or self._remarked or seldom:
             return ""
         self._remarked = True
         about = "left without a job's start" if self._awaited == "start" else "was lost without a job's end"
@@ -348,5 +346,5 @@ def read_line(line: str, at_s: float) -> HookNews | None:
         nodes = tuple(names.removesuffix("+").split("+")) if names.endswith("+") else tuple(expand(names))
     except ValueError:
         return None
-    restart = int(found["restart"])
-    return HookNews(what=_WHATS[found["what"]], job=found["job"], restart=restart, nodes=nodes, at_s=at_s)
+    what = cast("What", found["what"])
+    return HookNews(what=what, job=found["job"], restart=int(found["restart"]), nodes=nodes, at_s=at_s)

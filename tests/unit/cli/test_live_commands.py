@@ -242,7 +242,7 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
     set_timeouts(monkeypatch, restart_s=0.1)
     monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("bftrain.live.client.client.SYSTEM_SOCKET", tmp_path / "system.sock")
+    monkeypatch.setattr("bftrain.live.client.SYSTEM_SOCKET", tmp_path / "system.sock")
     ended = bftrain("queue")
     assert (ended.code, ended.out) == (4, "")
     assert f"{tmp_path}/bftrain/live/api.sock: no live run answers" in ended.err

@@ -1,1 +1,0 @@
-"""The client of a live run: requests, and the stream of changes."""
