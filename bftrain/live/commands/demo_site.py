@@ -184,7 +184,7 @@ class _Narrator:
         for event in value if what == "events" else ():
             self._tell(event)
         before, self._held = self._held, dict(self._daemon.harvester.held)
-        for task in {**before, **self._held}:
+        for task in {**before, **self._held} if _log.isEnabledFor(logging.DEBUG) else ():
             size, now = len(before.get(task, ())), len(self._held.get(task, ()))
             if size != now:
                 _log.debug("%s: %d -> %s", task, size, self._counted(now))

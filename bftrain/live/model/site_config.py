@@ -18,15 +18,10 @@ from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
 from bftrain.live.model.node_kinds import NodeRates, by_node
-from bftrain.live.schedulers.base import PoolSettings, Site, pools_of
+from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Positive, Site, Text, pools_of
 from bftrain.values import checks, wire
 from bftrain.values.job import Run
 
-_LARGEST: Final = 1e15  # of any number, and not infinite
-_Count = Annotated[int, Meta(ge=0)]
-_NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
-_Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
-_Text = Annotated[str, Meta(min_length=1)]
 _FAIR: Final = "hierarchical"  # the objective: users have had the same service, and so have tasks of one user
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
@@ -39,18 +34,18 @@ class Agents(_Table, frozen=True, kw_only=True):
     """Settings of the agents: what runs on nodes, and how it connects to the daemon."""
 
     used: bool = True  # False: launchers that need no agents; then the scheduler's word alone makes a node ours
-    listen: _Text = "127.0.0.1"  # where we wait for agents
-    port: _Count = 0  # 0: the one we had before, or any
+    listen: Text = "127.0.0.1"  # where we wait for agents
+    port: Count = 0  # 0: the one we had before, or any
     reach: str = ""  # how agents reach us, if not by the address above
-    address: _Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
-    python: _Text = sys.executable  # the interpreter on the nodes
-    slots: _Count = 0  # workers on a node; 0: one a GPU, or one
+    address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
+    python: Text = sys.executable  # the interpreter on the nodes
+    slots: Count = 0  # workers on a node; 0: one a GPU, or one
     # What workers find imported; the second is imported with the first optimizer, and takes as long as the first
     preload: tuple[str, ...] = ("torch", "torch._dynamo")
-    patience_s: _Positive = 30.0  # how long agents and workers go on without us
-    grace_s: _NotNegative = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
-    settle_s: _NotNegative = 5.0  # that a preemption may take to reach all processes of a node and its agent
-    log_mb: Annotated[float, Meta(ge=1, le=_LARGEST)] = 64.0  # kept of a worker's output: the beginning and the end
+    patience_s: Positive = 30.0  # how long agents and workers go on without us
+    grace_s: NotNegative = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
+    settle_s: NotNegative = 5.0  # that a preemption may take to reach all processes of a node and its agent
+    log_mb: Annotated[float, Meta(ge=1, le=1e15)] = 64.0  # kept of a worker's output: the beginning and the end
     nice: Annotated[int, Meta(ge=0, le=19)] = 0  # of imports and workers, as for nice(1)
 
 
@@ -65,11 +60,11 @@ class Environment(_Table, frozen=True, kw_only=True):
 class KeepSettings(_Table, frozen=True, kw_only=True):
     """Limits on the journal, and on what tasks that are over leave behind; 0: no limit."""
 
-    journal_steps: _Count = 1_000_000  # in live.db; older ones are removed, after a copy of it to the folder archive
-    archive_days: _NotNegative = 365.0  # for which these copies are kept
-    commit_days: _NotNegative = 90.0  # after a task's end, for which its folder is kept; logs stay
-    task_days: _NotNegative = 365.0  # after its end, for which its folder with logs, and its record, are kept
-    folders_gb: _NotNegative = 100.0  # that folders of tasks which are over may take; the oldest go first
+    journal_steps: Count = 1_000_000  # in live.db; older ones are removed, after a copy of it to the folder archive
+    archive_days: NotNegative = 365.0  # for which these copies are kept
+    commit_days: NotNegative = 90.0  # after a task's end, for which its folder is kept; logs stay
+    task_days: NotNegative = 365.0  # after its end, for which its folder with logs, and its record, are kept
+    folders_gb: NotNegative = 100.0  # that folders of tasks which are over may take; the oldest go first
 
     def __post_init__(self) -> None:
         if 0 < self.journal_steps < timeouts.LIMITS.fewest_journal_steps:
@@ -88,7 +83,7 @@ class Api(_Table, frozen=True, kw_only=True):
     token: str = ""  # the file of the token; "": token in the folder `state`
     metrics_by_user: bool = False  # /metrics names users with their hours
     operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
-    max_weight: _NotNegative = 1.0  # that others may give a task
+    max_weight: NotNegative = 1.0  # that others may give a task
     names_by_user: bool = False  # their tasks are called NAME@USER, so that no name tells of the task of another
 
     def __post_init__(self) -> None:
@@ -109,22 +104,22 @@ class Api(_Table, frozen=True, kw_only=True):
 class Times(_Table, frozen=True, kw_only=True):
     """Time-outs, in seconds."""
 
-    settle_s: _NotNegative = 0.0  # from nodes that join, or a submission, to the decision; departures never wait
+    settle_s: NotNegative = 0.0  # from nodes that join, or a submission, to the decision; departures never wait
     # That agents have to come back after a restart, before their nodes count as lost; never less than their patience
-    reunion_s: _NotNegative = 10.0
-    drain_s: _NotNegative = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
-    look_s: _Positive = 60.0  # between looks at what the scheduler says, besides the news it sends
-    idle_s: _NotNegative = 60.0  # without any task before nodes are given back
+    reunion_s: NotNegative = 10.0
+    drain_s: NotNegative = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
+    look_s: Positive = 60.0  # between looks at what the scheduler says, besides the news it sends
+    idle_s: NotNegative = 60.0  # without any task before nodes are given back
     # In which nothing happens, before nodes are shared again by objectives that look at what tasks had; 0: never
-    share_s: _NotNegative = 300.0
-    stall_s: _NotNegative = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
+    share_s: NotNegative = 300.0
+    stall_s: NotNegative = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
 
 
 class Usage(_Table, frozen=True, kw_only=True):
     """The GPUs and watts of a node, for all nodes or by kind, and the users of each project."""
 
-    gpus: _NotNegative | Mapping[str, _NotNegative] = 0.0
-    watts: _NotNegative | Mapping[str, _NotNegative] = 0.0
+    gpus: NotNegative | Mapping[str, NotNegative] = 0.0
+    watts: NotNegative | Mapping[str, NotNegative] = 0.0
     projects: Mapping[str, tuple[str, ...]] = {}
 
     def __post_init__(self) -> None:
@@ -145,10 +140,10 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     disk: journal and socket.
     """
 
-    name: _Text = "bftrain"  # marks what is ours at the scheduler
+    name: Text = "bftrain"  # marks what is ours at the scheduler
     folder: str = ""
     state: str = ""
-    launcher: _Text = "native"  # for tasks that do not say
+    launcher: Text = "native"  # for tasks that do not say
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     environment: str = ""  # for tasks that name none
     environments: Mapping[str, Environment] = {}  # that tasks may name

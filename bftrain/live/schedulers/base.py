@@ -26,6 +26,14 @@ from bftrain.node_units import GPU, NODE, node_of
 from bftrain.ports import Availability
 from bftrain.values import checks, wire
 
+# Bounds of settings, which are checked when a file is read
+_LARGEST: Final = 1e15  # of any number, and not infinite
+Count = Annotated[int, Meta(ge=0)]
+NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+Text = Annotated[str, Meta(min_length=1)]
+Word = Annotated[str, Meta(pattern=r"^\S*$")]  # without blanks; may be empty
+
 PLACES: Final = re.compile(r"\{(node|host)\}")  # in the words of an AgentOrder
 
 
@@ -196,19 +204,16 @@ _REMOVED: Final = ("when", "timezone")  # keys of earlier versions
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a pool beside its scheduler's own ones, which are in ``table``."""
 
-    name: str  # of its scheduler
+    name: Text  # of its scheduler
     pool: str = ""  # what the pool is called; a single one may have no name
     kind: str = ""  # of its nodes that [kinds] does not name
     unit: str = NODE  # what tasks get: whole nodes, or single GPUs of nodes that others' jobs may share
     table: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
-        checks.text(self, "name")
         if self.pool and not _NAME.fullmatch(self.pool):
             checks.reject(self, "pool", f"must be up to 40 letters, digits, '-' and '_', not {self.pool!r}")
         checks.one_of(self, "unit", (NODE, GPU))
-        if self.kind:
-            checks.text(self, "kind")
 
     @property
     def plain(self) -> bool:

@@ -29,7 +29,7 @@ from bftrain.live.schedulers.backend import (
     queue_remarks,
     unknown_queue,
 )
-from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, scheduler_settings
+from bftrain.live.schedulers.base import AgentOrder, Positive, Scheduler, Site, Word, scheduler_settings
 from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
 from bftrain.nodesets import expand
 from bftrain.values import checks
@@ -63,15 +63,11 @@ _QUEUES: Final = "{queuem}|{enabled.ascii}|{started.ascii}|{limits.timelimit}"
 class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of pilots in Flux; "" is its default queue."""
 
-    queue: str = ""
+    queue: Word = ""
     options: tuple[str, ...] = ()  # more words for flux submit
-    poll_s: float = 2.0  # other jobs wait so long for the nodes of pilots
+    poll_s: Positive = 2.0  # other jobs wait so long for the nodes of pilots
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.queue:
-            checks.text(self, "queue")
-        checks.texts(self, "options")
         if any(word.startswith(("-q", "--queue")) for word in self.options):  # one in which we look for no pilots
             checks.reject(self, "options", "must not name a queue", "use queue")
 

@@ -17,14 +17,16 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from bftrain.live import timeouts
 from bftrain.live.schedulers.base import (
     AgentOrder,
     Allowed,
+    NotNegative,
     Post,
     Remark,
     Scheduler,
@@ -48,13 +50,11 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     every ``loop_s`` seconds (0: never). Those that were idle for longest become busy first.
     """
 
-    nodes: int = 4
+    nodes: Annotated[int, Meta(ge=1)] = 4
     idle: str = ""
-    loop_s: float = 0.0
+    loop_s: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        checks.integer(self, "nodes", at_least=1)
-        checks.number(self, "loop_s", at_least=0.0)
         times = [at_s for at_s, _ in self.changes]
         if times != sorted(set(times)) or times[:1] != [0.0]:
             checks.reject(self, "idle", "must begin at second 0, and times must rise", "such as 4@0,2@8,3@14")

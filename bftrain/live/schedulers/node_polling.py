@@ -16,10 +16,9 @@ import msgspec
 
 from bftrain.live import timeouts
 from bftrain.live.schedulers.backend import CommandFailed, CommandRunner, Run
-from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Taken
+from bftrain.live.schedulers.base import AgentOrder, Allowed, Positive, Post, Remark, Scheduler, SchedulerFacts, Taken
 from bftrain.live.schedulers.hooks import HookNews, HookTally, listening
 from bftrain.ports import Availability
-from bftrain.values import checks
 
 Ask = Callable[[Run], Awaitable[frozenset[str]]]
 """Asks a scheduler for its idle nodes."""
@@ -28,15 +27,10 @@ Ask = Callable[[Run], Awaitable[frozenset[str]]]
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The interval at which a scheduler is polled, and the spool of its hooks."""
 
-    poll_s: float = 2.0
-    command_timeout_s: float = 20.0
+    poll_s: Positive = 2.0
+    command_timeout_s: Positive = 20.0
     spool: str = ""  # "": no hooks
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files are believed
-
-    def __post_init__(self) -> None:
-        checks.number(self, "poll_s", above=0.0)
-        checks.number(self, "command_timeout_s", above=0.0)
-        checks.texts(self, "spool_writers")
 
 
 class NodeWatch(Scheduler):

@@ -31,7 +31,7 @@ from bftrain.live.schedulers.backend import (
     queue_remarks,
     unknown_queue,
 )
-from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, scheduler_settings
+from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Text, scheduler_settings
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
 from bftrain.values import checks
@@ -73,19 +73,15 @@ _REMEMBERED: Final = 200  # jobs that are over
 class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of pilots in PBS."""
 
-    queue: str
+    queue: Text
     options: tuple[str, ...] = ()  # more words for qsub
 
-    select: str = "1:ncpus=1"  # together with place=exclhost: one whole host
+    select: Text = "1:ncpus=1"  # together with place=exclhost: one whole host
     account: str = ""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.text(self, "queue")
-        checks.texts(self, "options")
         if any(word.startswith("-q") for word in self.options):  # one of which was not checked that pilots give way
             checks.reject(self, "options", "must not name a queue", "use queue")
-        checks.text(self, "select")
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:

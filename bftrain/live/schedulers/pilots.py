@@ -13,9 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from bftrain.errors import NotAvailable
 from bftrain.live import timeouts
@@ -43,36 +44,38 @@ from bftrain.live.schedulers.backend import (
     of_others,
     too_long,
 )
-from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken
+from bftrain.live.schedulers.base import (
+    AgentOrder,
+    Allowed,
+    NotNegative,
+    Positive,
+    Post,
+    Remark,
+    Scheduler,
+    SchedulerFacts,
+    Site,
+    Taken,
+)
 from bftrain.live.schedulers.hooks import HookNews, HookTally, listening
 from bftrain.live.schedulers.policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.node_units import node_of
 from bftrain.nodesets import fold
 from bftrain.ports import Availability
-from bftrain.values import checks
 
 _NEWS_S: Final = 30.0  # a plan that moved by less is no news
-_SHORTEST_S: Final = 60.0
+_Length = Annotated[float, Meta(ge=60, le=1e15)]
 
 
 class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     """Settings of all schedulers with pilots."""
 
-    lengths_s: tuple[float, ...] = (86_400.0, 3_600.0, 600.0)  # for which pilots may hold a node
-    poll_s: float = 30.0  # how long nothing may be known of changes that no agent tells of
-    plan_poll_s: float = 120.0  # how often planned jobs and drained nodes are asked for; 0: never
-    command_timeout_s: float = 20.0
+    # For which pilots may hold a node
+    lengths_s: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (86_400.0, 3_600.0, 600.0)
+    poll_s: Positive = 30.0  # how long nothing may be known of changes that no agent tells of
+    plan_poll_s: NotNegative = 120.0  # how often planned jobs and drained nodes are asked for; 0: never
+    command_timeout_s: Positive = 20.0
     spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
     spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(checks.numbers(self, "lengths_s"), default=0.0) < _SHORTEST_S:
-            checks.reject(self, "lengths_s", f"must be one or more lengths of at least {_SHORTEST_S:g} s")
-        checks.number(self, "poll_s", above=0.0)
-        checks.number(self, "plan_poll_s", at_least=0.0)
-        checks.number(self, "command_timeout_s", above=0.0)
-        checks.texts(self, "spool_writers")
 
 
 class PilotJobs(Scheduler):

@@ -12,12 +12,13 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import lt
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from bftrain.live.schedulers.backend import ALIVE, LATER, Pilot, PilotLimits, PilotState, Trouble
-from bftrain.values import checks
+from bftrain.live.schedulers.base import Count, Positive
 
 MOST_WAITING: Final = 64  # however much there is to fill
 _YOUNG_S: Final = 45.0  # who leaves by himself at this age has not worked: agents without a manager go after 30 s
@@ -44,16 +45,10 @@ _SOON_S: Final = 1.0
 class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the stock; 0 nodes mean no limit."""
 
-    pending: int = 4  # pilots of each length that wait for an idle node
-    reserve: int = 0  # nodes left idle, for those who do not want to wait for one
-    max_nodes: int = 0
-    submits_per_min: float = 30.0  # commands, refused ones too
-
-    def __post_init__(self) -> None:
-        checks.integer(self, "pending", at_least=1)
-        checks.integer(self, "reserve", at_least=0)
-        checks.integer(self, "max_nodes", at_least=0)
-        checks.number(self, "submits_per_min", above=0.0)
+    pending: Annotated[int, Meta(ge=1)] = 4  # pilots of each length that wait for an idle node
+    reserve: Count = 0  # nodes left idle, for those who do not want to wait for one
+    max_nodes: Count = 0
+    submits_per_min: Positive = 30.0  # commands, refused ones too
 
 
 class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):

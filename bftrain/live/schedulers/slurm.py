@@ -29,7 +29,7 @@ from bftrain.live.schedulers.backend import (
     found_all,
     pilot_script,
 )
-from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, scheduler_settings
+from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Word, scheduler_settings
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
 from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
 from bftrain.node_units import GPU, NODE, slot_name
@@ -104,18 +104,13 @@ def _chosen_by_us(word: str) -> bool:
 class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of pilots in Slurm; "" is Slurm's default."""
 
-    partition: str = ""
-    qos: str = ""
-    account: str = ""
+    partition: Word = ""
+    qos: Word = ""
+    account: Word = ""
     options: tuple[str, ...] = ()  # more words for sbatch, such as --gres=gpu:4
     arrays: bool = True  # submit many pilots as one job array
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("partition", "qos", "account"):
-            if getattr(self, name):
-                checks.text(self, name)
-        checks.texts(self, "options")
         if word := next(filter(_chosen_by_us, self.options), ""):
             what, fix = (
                 f"'{word}' contradicts how pilots are submitted",
@@ -326,12 +321,7 @@ def _seconds(text: str) -> float | None:
 class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The nodes to watch; "" means all."""
 
-    partition: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.partition:
-            checks.text(self, "partition")
+    partition: Word = ""
 
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:

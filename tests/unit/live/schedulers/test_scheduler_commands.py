@@ -334,8 +334,8 @@ def test_all_commands_that_are_missing_are_named(make: Callable[[], Any], progra
         ("slurm", {"partition": "p", "pendng": 3}, "'pending'"),
         ("slurm", {"partition": "p", "pending": "many"}, "pending"),
         ("slurm", {"partition": "p", "pending": 0}, "pending"),
-        ("slurm", {"partition": "p", "lengths_s": [30]}, "60 s"),
-        ("slurm", {"partition": "p", "lengths_s": []}, "60 s"),
+        ("slurm", {"partition": "p", "lengths_s": [30]}, ">= 60"),
+        ("slurm", {"partition": "p", "lengths_s": []}, ">= 1 - at `lengths_s`"),
         ("slurm", {"partition": " p"}, "partition"),
         ("slurm", {"partition": "p", "options": "--gres=gpu:1"}, "options"),
         *(
