@@ -11,7 +11,6 @@ import msgspec
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.node_stay import AUTO
 from bftrain.deciding.placement_by_place import ConsolidatedPlacement
 from bftrain.deciding.solve_with_fallback import ask, limits_after
 from bftrain.deciding.table_deadline import Late, TableOverdue, no_limit
@@ -23,6 +22,7 @@ from bftrain.ports import Objective, Placement, SharingPolicy, Solver, objective
 from bftrain.sharing_checks import check_shares
 from bftrain.topology import place_of, rack_of
 from bftrain.values import wire
+from bftrain.values.options import AUTO
 from bftrain.values.problem import AllocationProblem
 from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution, Termination

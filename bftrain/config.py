@@ -6,41 +6,20 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 
 from bftrain import toml_io
-from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import BadConfig, BadInput, BadValue, suggestion
-from bftrain.values import checks, wire
+from bftrain.values import checks, options, wire
+from bftrain.values.options import AUTO, Option
 from bftrain.values.sharing import Entity
 from bftrain.values.wire import Mapped
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-# Settings that only replays have, and their defaults: the core skips them in a replay's config.toml.
-# bftrain_replay.simulation.replay_settings declares them; a test compares the two.
-ONLY_IN_REPLAYS: Final[Mapping[str, object]] = {
-    "semantics": "realistic",
-    "events": "all",
-    "window": "",
-    "nodes": "",
-    "skip_events": 0,
-    "decision_latency_s": 0.0,
-    "min_interval_s": 0.0,
-    "grow_cost_s": None,
-    "shrink_cost_s": None,
-    "start_cost_s": None,
-    "cost_factor": 1.0,
-    "progress": "memory",
-    "checkpoint_interval_s": None,
-    "speed_error": 0.0,
-    "profiled": 0.0,
-    "learning": "no",
-    "seed": 0,
-    "metrics": "",
-}
+REPLAY: Final = "replay"  # the table with the settings that only replays have; the core skips it
 
 
 class Settings(Mapped, frozen=True, kw_only=True):
@@ -51,34 +30,38 @@ class Settings(Mapped, frozen=True, kw_only=True):
     are the node sets of racks; ``*`` has the number of last numbers in node names that do not belong to the rack.
     """
 
-    solver: str = "exact"
-    fallback: str = "greedy"  # used when the solver fails or runs out of time; "" for none
-    objective: str = "throughput"
-    admission: str = "first-come"
-    placement: str = AUTO  # auto: neighbours, with racks consolidated, by the published rules grouped
-    horizon_s: float | str = AUTO  # how far ahead speed counts against the cost of rescaling
-    turn_s: float = 20.0  # under fair objectives a task keeps its nodes for so long after its start; 0: not at all
-    max_tasks: int = 35  # how many tasks may compete
-    solver_deadline_s: float = 10.0
-    solver_gap: float = 0.0
-    solver_threads: int = 1
-    max_failures: int = 3  # failures after which a task is given up
+    solver: Annotated[str, Option("Solver that decides the sizes")] = "exact"
+    fallback: Annotated[str, Option('Solver used when the other fails or is late; "" for none', may_be_empty=True)] = (
+        "greedy"
+    )
+    objective: Annotated[str, Option("Objective of decisions: a name, or FILE.py:FUNCTION")] = "throughput"
+    admission: Annotated[str, Option("Rule for the tasks that compete")] = "first-come"
+    placement: Annotated[
+        str,
+        Option("Rule for the choice of nodes; auto: neighbours, with racks consolidated, by published rules grouped"),
+    ] = AUTO
+    horizon_s: Annotated[
+        float | str,
+        Option(
+            "Seconds ahead for which speed counts; auto: fitted to costs and to how long nodes stay",
+            word=AUTO,
+            above=0.0,
+        ),
+    ] = AUTO
+    turn_s: Annotated[
+        float, Option("Fair objectives: seconds for which a task keeps its nodes after a start", at_least=0.0)
+    ] = 20.0
+    max_tasks: Annotated[int, Option("How many tasks may compete", at_least=1)] = 35
+    solver_deadline_s: Annotated[float, Option("Seconds after which a solver must answer", above=0.0)] = 10.0
+    solver_gap: Annotated[float, Option("Relative gap at which a solver may stop", at_least=0.0)] = 0.0
+    solver_threads: Annotated[int, Option("Threads a solver may use", at_least=1)] = 1
+    max_failures: Annotated[int, Option("Failures after which a task is given up", at_least=1)] = 3
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
     racks: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        checks.text(self, "solver", "objective", "admission", "placement")
-        checks.optional_text(self, "fallback")
-        if isinstance(self.horizon_s, str):
-            checks.instead_of_seconds(self, "horizon_s", AUTO)
-        else:
-            checks.number(self, "horizon_s", above=0.0)
-        checks.number(self, "turn_s", at_least=0.0)
-        checks.integer(self, "max_tasks", at_least=1)
-        checks.number(self, "solver_deadline_s", above=0.0)
-        checks.number(self, "solver_gap", at_least=0.0)
-        checks.integer(self, "solver_threads", "max_failures", at_least=1)
+        options.check(self)
         checks.mapped(self, "entities", Entity)
         checks.positive(self, "prices")
         checks.mapped(self, "racks", str)
@@ -91,21 +74,22 @@ def recorded_settings(text: bytes | str, where: str) -> Settings:
     return msgspec.structs.replace(settings, turn_s=0.0) if earlier else settings
 
 
-def merged(path: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()) -> S:
-    """Return the settings of a configuration file, overridden by the options in ``given`` that are not ``None``.
-
-    The keys in ``others`` are allowed in the file and ignored.
-    """
-    settings = load(path, kind, others) if path else kind()
+def merged(path: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
+    """Return the settings of a configuration file, overridden by the options in ``given`` that are not ``None``."""
+    settings = load(path, kind) if path else kind()
     changes = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(settings, **changes)
 
 
-def load(path: Path, kind: type[S], others: Collection[str] = ()) -> S:
-    """Read ``kind`` from a TOML file; ignore the keys in ``others``."""
+def load(path: Path, kind: type[S]) -> S:
+    """Read ``kind`` from a TOML file; decisions ignore the settings of a replay in it."""
     text = read(path)
     data = toml_io.parse(text, str(path))
-    return from_mapping({key: data[key] for key in data if key not in others}, kind, where=str(path), text=text)
+    if issubclass(kind, Settings):
+        only_replays = data.pop(REPLAY, {})
+        if kind is not Settings and isinstance(only_replays, dict):
+            data |= only_replays
+    return from_mapping(data, kind, where=str(path), text=text)
 
 
 def read(path: Path) -> str:
@@ -141,8 +125,12 @@ def from_mapping(
 
 
 def dump(settings: msgspec.Struct) -> str:
-    """Return settings as TOML, without ``None`` values and empty tables."""
-    return toml_io.table(wire.plain(settings))
+    """Return settings as TOML, without ``None`` values and empty tables; settings of replays have their own table."""
+    plain = wire.plain(settings)
+    if isinstance(settings, Settings):
+        only_replays = {name: plain.pop(name) for name in plain.keys() - {*Settings.__struct_fields__}}
+        plain[REPLAY] = {name: only_replays[name] for name in settings.__struct_fields__ if name in only_replays}
+    return toml_io.table(plain)
 
 
 def _line(where: str, text: str, key: str) -> str:

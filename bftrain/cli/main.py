@@ -87,6 +87,7 @@ _TABLE: Final = {
     "explain": (_REPLAY, "Explain a figure: U, rho, the harvest, the causes of losses."),
     "compare": (_REPLAY, "Compare the figures of several replays, in the terminal and as a page."),
     "report": (_REPLAY, "Draw a replay: one page for people, or its pictures for papers."),
+    "rounds": (_REPLAY, "Share the time of a cluster, or of a log's idle nodes, among tasks in rounds."),
     "sweep": (_REPLAY, "Replay every combination of the options in a file, in parallel, into one table."),
     "reproduce": (_REPLAY, "Reproduce the figures of published systems, next to the published values."),
     "export": (_REPLAY, "Write a replay as a trace for Perfetto."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from bftrain.config import Settings
+    from bftrain.values.options import Setting
 
 
 class DurationType(click.ParamType[float]):
@@ -71,37 +72,40 @@ def name_of(file: IO[bytes]) -> str:
     return "stdin" if file.name in {"-", "<stdin>"} else file.name
 
 
-# setting: its type and help text. Repeats bftrain.config, whose import would make --help slow;
-# a test compares the two.
-OPTIONS: Final[dict[str, tuple[Any, str]]] = {
-    "solver": (str, "Solver that decides the sizes [exact]."),
-    "fallback": (str, 'Solver used when the other fails or is late; "" for none [greedy].'),
-    "objective": (str, "Objective of decisions: a name, or FILE.py:FUNCTION [throughput]."),
-    "admission": (str, "Rule for the tasks that compete [first-come]."),
-    "placement": (
-        str,
-        "Rule for the choice of nodes; auto: neighbours, with racks consolidated, by published rules grouped [auto].",
-    ),
-    "horizon_s": (
-        SecondsOrWord("auto"),
-        "Seconds ahead for which speed counts; auto: fitted to costs and to how long nodes stay [auto].",
-    ),
-    "turn_s": (DurationType(), "Fair objectives: seconds for which a task keeps its nodes after a start [20]."),
-    "max_tasks": (int, "How many tasks may compete [35]."),
-    "solver_deadline_s": (DurationType(), "Seconds after which a solver must answer [10]."),
-    "solver_gap": (float, "Relative gap at which a solver may stop [0]."),
-    "solver_threads": (int, "Threads a solver may use [1]."),
-    "max_failures": (int, "Failures after which a task is given up [3]."),
-}
 _TOML_FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
 TABLES: Final = ("entities", "prices", "racks")  # settings from a shares file or a topology
 
 
 def decides(function: Callable[P, R]) -> Callable[P, R]:
     """Add the options of the decision core to a command, and ``--config`` to read them from a file."""
+    from bftrain.config import Settings
+
+    options = with_options(options_of(Settings))(shares_option(topology_option(function)))
+    return heading("Decisions")(config_option(options))
+
+
+def config_option(function: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--config`` to a command."""
     text = "TOML file with these settings, such as a replay's config.toml; options on the command line win."
-    config = click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)
-    return heading("Decisions")(config(with_options(OPTIONS)(shares_option(topology_option(function)))))
+    return click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)(function)
+
+
+def options_of(kind: type[msgspec.Struct], *names: str) -> dict[str, tuple[Any, str]]:
+    """Return the type and the help text of the settings that ``kind`` itself declares, or of these ``names``."""
+    from bftrain.values import options
+
+    settings = options.settings_of(kind) if names else options.own_settings(kind)
+    return {name: (_type_of(settings[name]), settings[name].text) for name in names or settings}
+
+
+def _type_of(setting: Setting) -> Any:  # noqa: ANN401 - click's own types
+    if setting.option.choices:
+        return click.Choice(tuple(setting.option.choices))
+    if setting.option.word:
+        return SecondsOrWord(setting.option.word)
+    if float in setting.types:
+        return DurationType() if setting.name.endswith("_s") else float
+    return int if int in setting.types else str
 
 
 def shares_option(function: Callable[P, R]) -> Callable[P, R]:
@@ -142,20 +146,17 @@ def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
 
     The file may be the ``config.toml`` of a replay: settings of replays only, such as its window, are ignored.
     """
-    from bftrain.config import ONLY_IN_REPLAYS, Settings
+    from bftrain.config import Settings
 
-    return settings_of_kind(config, given, Settings, ONLY_IN_REPLAYS)
+    return settings_of_kind(config, given, Settings)
 
 
 def ignored_settings(config: Path | None) -> Iterator[str]:
-    """Yield a warning for each setting in a replay's configuration that has no effect elsewhere."""
-    if config is None:
-        return
-    from bftrain.config import ONLY_IN_REPLAYS, read_toml
+    """Yield a note if the file has settings that only replays use."""
+    from bftrain.config import REPLAY, read_toml
 
-    for name, value in read_toml(config).items():
-        if name in ONLY_IN_REPLAYS and value != ONLY_IN_REPLAYS[name]:
-            yield f"{config}: {name} is ignored: it is for replays only"
+    if config is not None and REPLAY in read_toml(config):
+        yield f"{config}: [{REPLAY}] is ignored: it is for replays only"
 
 
 def with_shares(given: Mapping[str, object]) -> dict[str, object]:
@@ -175,16 +176,14 @@ def with_shares(given: Mapping[str, object]) -> dict[str, object]:
     return options
 
 
-def settings_of_kind(
-    config: Path | None, given: Mapping[str, object], kind: type[S], others: Collection[str] = ()
-) -> S:
-    """Return settings of any ``kind``, like :func:`settings_of`; allow and ignore keys in ``others``."""
+def settings_of_kind(config: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
+    """Return settings of any ``kind``, like :func:`settings_of`."""
     from bftrain.config import merged
     from bftrain.errors import BadValue
 
     given = with_shares(given)
     try:
-        return merged(config, given, kind, others)
+        return merged(config, given, kind)
     except BadValue as error:
         setting = (error.where or "").removeprefix(f"{kind.__name__}.")
         if given.get(setting) is None:

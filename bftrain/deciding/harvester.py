@@ -18,7 +18,7 @@ from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size, goodput
-from bftrain.deciding.node_stay import AUTO, NodeStay, fixed_horizon_s
+from bftrain.deciding.node_stay import NodeStay, fixed_horizon_s
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_running, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
@@ -37,6 +37,7 @@ from bftrain.values.actions import Action, Plan, Release
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.decision import Decision, decision_of
 from bftrain.values.events import Event, TaskMeasured
+from bftrain.values.options import AUTO
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination

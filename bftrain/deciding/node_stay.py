@@ -16,11 +16,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bftrain.values.options import HORIZON_S
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
-
-AUTO: Final = "auto"  # horizon setting: fit the costs
-HORIZON_S: Final = 120.0  # horizon for fitted costs
 
 _FIRST_S: Final = 900.0  # expected stay before any node has left ...
 _FIRST_WEIGHT: Final = 4.0  # ... weighted as this many observed departures

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 import msgspec
 
@@ -29,8 +29,7 @@ from bftrain_replay.provenance import InputSource
 from bftrain_replay.reporting import report
 from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.simulation.progress_kept import agreed
-from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study import ReplayStudy, study
 from bftrain_replay.study_passes import Watch
@@ -129,7 +128,7 @@ def replay(
     objective: str | Objective | Callable[..., object] | None = None,
     watch: Watch | None = None,
     sensitivity: bool = False,
-    **options: Unpack[ReplayOptions],
+    **options: Any,  # noqa: ANN401 - the fields of ReplaySettings
 ) -> ReplayOutcome:
     """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
 
@@ -145,19 +144,14 @@ def replay(
     >>> round(done.result.efficiency, 2)
     0.96
     """
-    known = ReplaySettings.__struct_fields__
-    for name in options:
-        if name not in known:
-            raise UsageError(f"there is no setting '{name}'", where="replay", fix=suggestion(name, known))
-    given: dict[str, Any] = {**msgspec.structs.asdict(ReplaySettings.of(settings or Settings())), **agreed(options)}
     metric = None
     if isinstance(objective, str):
-        given["objective"] = objective
+        options["objective"] = objective
     elif objective is not None:
         called = str(getattr(objective, "name", None) or getattr(objective, "__name__", type(objective).__name__))
         metric = as_objective(called, objective)
-        given["objective"] = metric.name
-    how = ReplaySettings(**given)
+        options["objective"] = metric.name
+    how = ReplaySettings.with_options(options, "replay", settings)
     if sensitivity:
         check_rules(how)
         if metric is not None:

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import UsageError
 from bftrain.values import wire
+from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.results.headline import harvest_node_h

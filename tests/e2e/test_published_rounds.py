@@ -22,7 +22,7 @@ GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50.
 @pytest.fixture
 def replayed(bftrain: CommandLine) -> Callable[..., dict[str, Any]]:
     def run(tasks: Path, *words: str) -> dict[str, Any]:
-        ended = bftrain("replay", "--tasks", tasks, *words, "--json", "-q")
+        ended = bftrain("rounds", "--tasks", tasks, *words, "--json", "-q")
         assert (ended.code, ended.err) == (0, "")
         output: dict[str, Any] = json.loads(ended.out)
         assert (output["ended"], output["measured_finished"]) == ("measured_done", output["measured"])
@@ -58,7 +58,7 @@ def test_blox_to_all_digits(
     assert summary["measured"] == 101
     assert f"{summary['completion_s']['mean']:,.5f}" == "74,403.57426"
     assert f"{summary['responsiveness_s']['mean']:.5f}" == "440.20792"
-    assert "74,403.57426" in bftrain("replay", "--tasks", blox, *BLOX, "--policy", policy).out
+    assert "74,403.57426" in bftrain("rounds", "--tasks", blox, *BLOX, "--policy", policy).out
 
 
 @pytest.mark.parametrize(

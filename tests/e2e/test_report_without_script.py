@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("report", "demo/replay", "-o", "static-report.html", "--static"),
         ("sweep", "sweep.toml", "-o", "sweep"),
         (*tasks, "--seed", "1", "-o", "jobs.csv"),
-        ("replay", "--cluster", "24", "--tasks", "jobs.csv", "--round", "360", "--policy", "las", "-o", "rounds"),
+        ("rounds", "--cluster", "24", "--tasks", "jobs.csv", "--round", "360", "--policy", "las", "-o", "rounds"),
         ("report", "rounds", "-o", "static-rounds.html", "--static"),
     ):
         ended = bftrain(*command, "-q", cwd=folder)

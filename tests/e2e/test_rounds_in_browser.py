@@ -51,8 +51,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     on = ("replay", "--cluster", "4", "--tasks", "jobs.csv")
     made = [
         bftrain("tasks", "generate", *JOBS, "--arrivals-per-hour", "4", "-o", "jobs.csv", cwd=place),
-        bftrain(*on, "--round", "360", "--policy", "fifo", "-o", "fifo", cwd=place),
-        bftrain(*on, "--round", "360", "--policy", "las", "--tables", "csv", "-o", "las", cwd=place),
+        bftrain("rounds", *on[1:], "--round", "360", "--policy", "fifo", "-o", "fifo", cwd=place),
+        bftrain("rounds", *on[1:], "--round", "360", "--policy", "las", "--tables", "csv", "-o", "las", cwd=place),
         bftrain(*on, "-o", "whole", cwd=place),
         bftrain("compare", "fifo", "las", "whole", "-o", "page.html", cwd=place),
     ]

@@ -26,7 +26,7 @@ KINDS = ("v100", "p100", "k80")
 def replayed(figures: Figures, what: str, tasks: Path, *words: str) -> float:
     """Run the whole command; gives the seconds that it was on a core, which other programs change little."""
     begin, before = perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [PROGRAM, "replay", "--tasks", str(tasks), "--json", "-q", *words]
+    command = [PROGRAM, "rounds", "--tasks", str(tasks), "--json", "-q", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     core_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Annotated, Final
 
 import msgspec
 
 from bftrain.errors import BadInput
 from bftrain.files import text_lines
-from bftrain.values import checks
+from bftrain.values import options
+from bftrain.values.options import Option
 
 LIMIT: Final = "limit"
 ACTUAL: Final = "actual"
@@ -37,79 +38,59 @@ DONE_CAMPAIGNS: Final = (BY_END, OLDEST_FIRST)
 
 LAST_SUBMIT: Final = "last-submit"
 A_DAY_S: Final = 86_400.0
+_LOG: Final = "what the log says"
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of ``bftrain schedule``, one per option; ``None`` means the value in the log."""
 
-    policy: str = "easy"  # which jobs start
-    estimates: str = LIMIT  # run times used for planning
-    nodes: int | None = None  # size of the machine
-    cores_per_node: int | None = None
-    sharing: str = WHOLE_NODES  # whole nodes, or processors of shared nodes
-    map: str = ""  # meanings of columns in a table of jobs, as for bftrain import
-    preset: str = ""  # public set of the table
-    least_run_s: float = 0.0  # lower bound of run times
-    time_factor: float = 1.0  # the gaps between submissions are multiplied by it
-    window: str = ""  # A..B: only jobs submitted then; seconds UTC or ISO times
-    first: int | None = None  # only the first rows of the log
-    until: str = ""  # end of the simulation: seconds UTC, an ISO time, or last-submit; "" when all jobs are done
-    placement: str = FIRST_FIT  # choice among the free nodes
-    backfill_depth: int = 50  # fairshare, ostrich: jobs examined after the first that has to wait
-    backfill_interval_s: float = 0.0  # fairshare, ostrich: backfill at multiples of it only; 0 whenever jobs may start
-    backfill_window_s: float = 0.0  # fairshare, ostrich: starts further ahead are not planned; 0 for no limit
-    half_life_s: float = 7 * A_DAY_S  # fairshare: after which usage counts half; 0 for no decay
-    decay: str = CONTINUOUS  # fairshare: how usage decays and is ranked
-    campaign_gap_s: float = 600.0  # a job submitted later than this after a campaign's first begins a new one
-    done_campaigns: str = BY_END  # ostrich: order of campaigns that ended virtually; "oldest-first" as published
-    shares: str = ""  # file of the users' shares; "" for equal ones
-    max_backlog_s: float = 30 * A_DAY_S  # a larger backlog, in time on the whole machine, ends the run
+    policy: Annotated[str, Option("fcfs, easy, conservative, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME")] = (
+        "easy"
+    )
+    estimates: Annotated[str, Option("The run times that the policy sees", choices=ESTIMATES)] = LIMIT
+    nodes: Annotated[int | None, Option("Nodes of the machine", default=_LOG, at_least=1)] = None
+    cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1)] = None
+    sharing: Annotated[str, Option("none: a job gets whole nodes; cores: processors", choices=SHARINGS)] = WHOLE_NODES
+    map: Annotated[
+        str, Option("What columns of a table of jobs mean: submit=COL,start=COL,elapsed=COL:min,count=COL")
+    ] = ""
+    preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..")] = ""
+    least_run_s: Annotated[float, Option("Seconds that a job runs at least", at_least=0.0)] = 0.0
+    time_factor: Annotated[
+        float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0)
+    ] = 1.0
+    window: Annotated[str, Option("Only jobs submitted in A..B, seconds UTC or ISO times; either may be left out")] = ""
+    first: Annotated[int | None, Option("Only the first so many rows of the log", at_least=1)] = None
+    until: Annotated[
+        str, Option("When it ends: seconds UTC, an ISO time, or last-submit", default="when all jobs are done")
+    ] = ""
+    placement: Annotated[str, Option("Which of the free nodes a job gets", choices=PLACEMENTS)] = FIRST_FIT
+    backfill_depth: Annotated[
+        int, Option("fairshare, ostrich: jobs looked at from the first that has to wait on", at_least=0)
+    ] = 50
+    backfill_interval_s: Annotated[
+        float, Option("fairshare, ostrich: backfill at multiples of it only; 0: at any time", at_least=0.0)
+    ] = 0.0
+    backfill_window_s: Annotated[
+        float, Option("fairshare, ostrich: keep no start that is further ahead; 0: keep all", at_least=0.0)
+    ] = 0.0
+    half_life_s: Annotated[
+        float, Option("fairshare: seconds after which usage counts half; 0 for ever", at_least=0.0)
+    ] = 7 * A_DAY_S
+    decay: Annotated[str, Option("fairshare: how usage is forgotten and ranked", choices=DECAYS)] = CONTINUOUS
+    campaign_gap_s: Annotated[
+        float, Option("Seconds after a campaign's first job from which a job begins a new one", above=0.0)
+    ] = 600.0
+    done_campaigns: Annotated[
+        str, Option("ostrich: order of campaigns that ended virtually", choices=DONE_CAMPAIGNS)
+    ] = BY_END
+    shares: Annotated[str, Option("fairshare, ostrich: file of users and their shares", default="equal shares")] = ""
+    max_backlog_s: Annotated[
+        float, Option("More waiting work than the machine does in so many seconds ends it", above=0.0)
+    ] = 30 * A_DAY_S
 
     def __post_init__(self) -> None:
-        checks.text(self, "policy")
-        checks.one_of(self, "estimates", ESTIMATES)
-        checks.one_of(self, "placement", PLACEMENTS)
-        checks.one_of(self, "sharing", SHARINGS)
-        checks.one_of(self, "decay", DECAYS)
-        checks.one_of(self, "done_campaigns", DONE_CAMPAIGNS)
-        for name in ("nodes", "cores_per_node", "first"):
-            if getattr(self, name) is not None:
-                checks.integer(self, name, at_least=1)
-        for name in ("time_factor", "campaign_gap_s", "max_backlog_s"):
-            checks.number(self, name, above=0.0)
-        for name in ("half_life_s", "backfill_interval_s", "backfill_window_s", "least_run_s"):
-            checks.number(self, name, at_least=0.0)
-        checks.integer(self, "backfill_depth", at_least=0)
-        for name in ("window", "until", "shares", "map", "preset"):
-            if getattr(self, name) != "":
-                checks.text(self, name)
-
-
-class ScheduleOptions(TypedDict, total=False):
-    """The fields of ``ScheduleSettings`` as keyword arguments of ``bftrain.schedule``; a test compares the two."""
-
-    policy: str
-    estimates: str
-    nodes: int | None
-    cores_per_node: int | None
-    sharing: str
-    map: str
-    preset: str
-    least_run_s: float
-    time_factor: float
-    window: str
-    first: int | None
-    until: str
-    placement: str
-    backfill_depth: int
-    backfill_interval_s: float
-    backfill_window_s: float
-    half_life_s: float
-    decay: str
-    campaign_gap_s: float
-    done_campaigns: str
-    shares: str
-    max_backlog_s: float
+        options.check(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

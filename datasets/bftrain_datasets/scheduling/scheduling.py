@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
-from typing import Final, Unpack
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +28,6 @@ from bftrain_datasets.scheduling.schedule_settings import (
     LAST_SUBMIT,
     OLDEST_FIRST,
     PolicyOptions,
-    ScheduleOptions,
     ScheduleSettings,
     load_shares,
 )
@@ -141,7 +140,9 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
 
 
 def schedule(
-    log: Path | str, settings: ScheduleSettings | None = None, **options: Unpack[ScheduleOptions]
+    log: Path | str,
+    settings: ScheduleSettings | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of ScheduleSettings
 ) -> ScheduleResult:
     """Reschedule an SWF log, as ``bftrain schedule`` does; ``options`` are settings by name.
 

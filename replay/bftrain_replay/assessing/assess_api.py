@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain.errors import BftrainError, Interrupted, UsageError, suggestion
+from bftrain.errors import BftrainError, Interrupted, UsageError
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
@@ -33,8 +33,7 @@ from bftrain_replay.assessing.what_if_replays import InputFiles
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.results.harvest_by_block import interval
-from bftrain_replay.simulation.progress_kept import agreed
-from bftrain_replay.simulation.replay_settings import ReplayOptions, ReplaySettings
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_passes import Watch
 from bftrain_replay.sweeping.alternatives import outcomes_of
 from bftrain_replay.sweeping.outcome_cache import OutcomeCache
@@ -83,7 +82,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     what_ifs: bool = False,
     profiles: Sequence[str | Path] = (),
     watch: Watch | None = None,
-    **options: Unpack[ReplayOptions],
+    **options: Any,  # noqa: ANN401 - the fields of ReplaySettings
 ) -> AssessedLog:
     """Assess the idle nodes of ``log``, a value or the name of a file; the figures are those of the command.
 
@@ -98,7 +97,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
     >>> done.figures.harvest.median <= done.figures.idle.median
     True
     """
-    settings, models = _settings(options), models_of([Path(each) for each in profiles])
+    settings, models = ReplaySettings.with_options(options, "assess"), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
     jobs = jobs_of([Path(each) for each in records], source) if records else None
     again, why_not = _resimulated(jobs, source, handback_delay_s, resimulate)
@@ -129,14 +128,6 @@ def assess(  # noqa: PLR0913 - one parameter an option
         not_resimulated=why_not,
     )
     return AssessedLog(assess_replayed(replayed, settings, inputs, others))
-
-
-def _settings(options: ReplayOptions) -> ReplaySettings:
-    known = ReplaySettings.__struct_fields__
-    for name in options:
-        if name not in known:
-            raise UsageError(f"there is no setting '{name}'", where="assess", fix=suggestion(name, known))
-    return ReplaySettings(**agreed(options))
 
 
 def _resimulated(

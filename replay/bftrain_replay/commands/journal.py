@@ -10,14 +10,17 @@ import click
 
 from bftrain.cli.command_help import CommandGroup, DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.settings import overwrite_option
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
+from bftrain_replay.commands.replay import baseline_option, tables_option
 
 if TYPE_CHECKING:
     from bftrain.journal_steps import JournalStep
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
 F = TypeVar("F", bound=Callable[..., Any])
+_folder = click.Path(path_type=Path, file_okay=False)
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
 
 
@@ -135,6 +138,24 @@ def verify(path: Path, out: Output) -> None:
     if out.json:
         out.result(report, str)
     exit_on_differences(tuple(found), steps, path, out)
+
+
+@command.command(
+    cls=DocumentedCommand,
+    example="bftrain journal replay live.db -o recorded --baseline greedy",
+    epilog="Settings, nodes and tasks are those of the journal. To change them, use bftrain journal export.",
+)
+@_journal_file
+@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result.")
+@baseline_option
+@tables_option
+@overwrite_option
+@prints_results
+def replay(path: Path, folder: Path | None, baseline: str, tables: str, out: Output, *, overwrite: bool) -> None:
+    """Account for the node-time of JOURNAL, a live run: the figures of a replay, with the recorded decisions."""
+    from bftrain_replay.commands.replay_sources import replay_journal
+
+    replay_journal(path, folder, out, baseline=baseline, tables=tables, overwrite=overwrite)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain journal profiles live.db -o learned.toml")

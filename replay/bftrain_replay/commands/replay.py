@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from click import Choice
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import DurationType, SecondsOrWord, decides, overwrite_option, with_options
-from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_files, complete_parts
-from bftrain.errors import UsageError
+from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
+from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_parts
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
-from bftrain_replay.commands import rounds
 from bftrain_replay.commands.replay_run import ReplayRequest
 from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
+from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 class ClusterType(click.ParamType["Mapping[str, int]"]):
@@ -35,49 +34,65 @@ class ClusterType(click.ParamType["Mapping[str, int]"]):
             self.fail(f"{error}; {CLUSTER_FORM}", param, ctx)
 
 
-# setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
-OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
-    "semantics": (Choice(("realistic", "published")), "By which rules tasks advance [realistic]."),
-    "events": (Choice(("all", "chosen")), "Published rules: events of all nodes, or of the chosen ones [all]."),
-    "window": (
-        str,
-        "Replay A..B only, seconds UTC or ISO times, either may be left out; or such as last-2w, first-12h.",
-    ),
-    "nodes": (str, "Nodes to replay: a set such as nid[0001-0100], or a slice such as 0:1024 in the log's own order."),
-    "skip_events": (int, "Leave out so many events at the begin [0]."),
-    "decision_latency_s": (
-        SecondsOrWord("measured"),
-        "Seconds until new sizes take effect; measured: the solver's own time [0].",
-    ),
-    "min_interval_s": (
-        DurationType(),
-        "Seconds between decisions at least; nodes are given back at once all the same [0].",
-    ),
-    "grow_cost_s": (DurationType(), "Seconds that every growth takes [what the tasks say]."),
-    "shrink_cost_s": (DurationType(), "Seconds that every shrinking takes [what the tasks say]."),
-    "start_cost_s": (DurationType(), "Seconds that every start from zero takes [what the tasks say]."),
-    "cost_factor": (float, "Multiplies what growing, shrinking and starting take [1]."),
-    "progress": (str, "What preemption takes back: memory, memory:DURATION, disk:DURATION or task [memory]."),
-    "checkpoint_interval_s": (DurationType(), "The same as --progress disk:DURATION."),
-    "speed_error": (float, "Decisions mistake each speed by a factor whose logarithm has this standard deviation [0]."),
-    "profiled": (float, "With --speed-error: share of the tasks whose speeds are known exactly [0]."),
-    "learning": (
-        Choice(("yes", "no", "completed")),
-        "With --speed-error: decisions learn speeds as tasks run; completed, in rounds: those on other kinds too [no].",
-    ),
-    "seed": (int, "Seed of all random choices [0]."),
-    "metrics": (str, "More figures: names of metrics, or FILE.py:NAME, with commas between."),
-}
+class ReplayCommand(DocumentedCommand):
+    """Also takes the former spellings of ``bftrain rounds`` and ``bftrain journal replay``, with a hint."""
 
-_OF_NODES: Final = ("cluster", "until_s", "ideal", "kinds")  # options that say what nodes there are
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own types
+    ) -> click.Context:
+        """Parse the arguments of the command that they are for."""
+        command: click.Command
+        if any(word.partition("=")[0] == "--journal" for word in args):
+            from bftrain_replay.commands import journal
+
+            command, name = journal.replay, "journal replay"
+            args = [word.removeprefix("--journal=") for word in args if word != "--journal"]
+        elif _in_rounds(args):
+            from bftrain_replay.commands import rounds
+
+            command, name = rounds.command, "rounds"
+        else:
+            return super().make_context(info_name, args, parent, **extra)
+        if not {"-q", "--quiet"} & {*args}:
+            click.echo(f"hint: this is now bftrain {name}; bftrain replay will stop accepting it", err=True)
+        return command.make_context(name, args, parent, **extra)
+
+
+def _in_rounds(args: list[str]) -> bool:
+    if any(word.partition("=")[0] == "--round" for word in args):
+        return True
+    files = [Path(value) for word, value in pairwise(args) if word == "--config"]
+    if not any(file.is_file() for file in files):
+        return False
+    from bftrain.config import read_toml
+
+    return any("round_s" in read_toml(file) for file in files if file.is_file())
+
 
 _TASKS: Final = "Task file, .toml or .csv [identical trials, more than LOG has room for]."
 _folder = click.Path(path_type=Path, file_okay=False)
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+cluster_option = click.option(
+    "--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128."
+)
+tables_option = click.option(
+    "--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv]."
+)
+baseline_option = click.option(
+    "--baseline",
+    default="",
+    metavar="SOLVER",
+    help="Replay with this solver too, such as equal-share.",
+    shell_complete=complete_parts("solver"),
+)
 
 
 @click.command(
-    cls=DocumentedCommand,
+    cls=ReplayCommand,
     example="bftrain replay log.npz -o result --horizon 2min\n"
     "bftrain replay log.npz --tasks tasks.toml --window last-2w -o fortnight",
     epilog="Without --tasks LOG is replayed against identical trials, more than its idle nodes can do. "
@@ -88,72 +103,30 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @heading("Needed first")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result [required].")
 @click.option("--tasks", "task_file", type=_existing_file, help=_TASKS, shell_complete=TASK_FILES)
-@click.option(
-    "--baseline",
-    default="",
-    metavar="SOLVER",
-    help="Replay with this solver too, such as equal-share.",
-    shell_complete=complete_parts("solver"),
-)
+@baseline_option
 @heading("What is replayed")
-@click.option("--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128.")
+@cluster_option
 @click.option("--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: seconds at most.")
 @click.option(
     "--ideal", is_flag=True, default=None, help="On a cluster: what nodes divided at no cost would have done."
 )
 @kinds_option
-@click.option(
-    "--journal",
-    type=_existing_file,
-    shell_complete=complete_files(".db"),
-    help="Instead of LOG and tasks: what a live run wrote down.",
-)
 @heading("Result")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv].")
+@tables_option
 @quick_option
 @no_cache_option
 @overwrite_option
 @heading("Rules of the replay")
-@with_options(OPTIONS)
-@heading("Time shared in rounds")
-@with_options(rounds.OPTIONS, policy=complete_parts("rounds", "sharing", own=True))
+@with_options(options_of(ReplaySettings))
 @decides
 @prints_results
 def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
     """Replay LOG against tasks: what would have been harvested, lost, and possible."""
-    journal: Path | None = given.pop("journal")
-    by_rounds = {name: given.pop(name) for name in rounds.OPTIONS}
+    from bftrain_replay.commands.replay_sources import replay_cluster, replay_log
+
     own = {name: given.pop(name) for name in ReplayRequest.__struct_fields__ if name in given}
     asked = ReplayRequest(config=config, given=given, **own)
-    if journal is not None:
-        _of_journal(journal, asked, by_rounds, out)
-    elif rounds.wanted(config, by_rounds):
-        more = {name: getattr(asked, name) for name in ("until_s", "ideal", "baseline")}
-        rounds.replay_in_rounds(asked, {**asked.given, **by_rounds, **more}, out)
-    elif asked.cluster is not None:
-        from bftrain_replay.commands.replay_sources import replay_cluster
-
+    if asked.cluster is not None:
         replay_cluster(asked.cluster, asked, out)
     else:
-        from bftrain_replay.commands.replay_sources import replay_log
-
         replay_log(asked, out)
-
-
-def _of_journal(journal: Path, asked: ReplayRequest, by_rounds: Mapping[str, object], out: Output) -> None:
-    """Replay a journal; raise for options that the journal itself sets."""
-    from bftrain_replay.commands.replay_sources import replay_journal
-
-    others: dict[str, object] = {
-        **asked.given,
-        **by_rounds,
-        **{name: getattr(asked, name) for name in ("log", "task_file", "config", *_OF_NODES)},
-    }
-    for parameter in click.get_current_context().command.params:
-        if others.get(parameter.name or "") is not None:
-            raise UsageError(
-                "a journal was written with settings, nodes and tasks of its own",
-                where=max(parameter.opts, key=len) if isinstance(parameter, click.Option) else "LOG",
-                fix="leave it out; for what-if replays: bftrain journal export",
-            )
-    replay_journal(journal, asked, out)

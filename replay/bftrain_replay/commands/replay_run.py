@@ -154,16 +154,16 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     log: Path | None
     cluster: Mapping[str, int] | None
-    until_s: float | None
-    ideal: bool | None
     kinds: Path | None
     task_file: Path | None
     folder: Path | None
-    baseline: str
     tables: str
     overwrite: bool
     config: Path | None
     given: Mapping[str, Any]
+    until_s: float | None = None
+    ideal: bool | None = None
+    baseline: str = ""
     quick: bool = False
     no_cache: bool = False
 

@@ -92,7 +92,7 @@ def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
             raise UsageError("goes with --cluster only", where=name, fix=fix)
     log, folder = asked.log, asked.folder
     if log is None or folder is None:
-        fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES or --journal JOURNAL instead of LOG"
+        fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES instead of LOG"
         raise UsageError("is missing", where="LOG" if log is None else "-o", fix=fix)
     return log, folder
 
@@ -160,8 +160,10 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     replay_run.exit_if_broken(study.broken_metrics)
 
 
-def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> None:
-    """Replay a journal, print its figures, and write them into the requested folder, if any."""
+def replay_journal(
+    path: Path, folder: Path | None, out: Output, *, baseline: str, tables: str, overwrite: bool
+) -> None:
+    """Replay a journal, print its figures, and write them into ``folder``, if any."""
     from bftrain.journal import Journal
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
@@ -169,17 +171,17 @@ def replay_journal(path: Path, asked: replay_run.ReplayRequest, out: Output) -> 
     from bftrain_replay.journal_replay import rerun
     from bftrain_replay.provenance import InputSource
 
-    folder, written = asked.folder, False
-    replay_folder.check_tables(asked.tables)
-    source = InputSource(log=str(path), baseline=asked.baseline)
-    place = nullcontext() if folder is None else ResultFolder(folder, replay_folder.KIND, overwrite=asked.overwrite)
+    written = False
+    replay_folder.check_tables(tables)
+    source = InputSource(log=str(path), baseline=baseline)
+    place = nullcontext() if folder is None else ResultFolder(folder, replay_folder.KIND, overwrite=overwrite)
     with place as result, Journal.open(path) as journal:
         events = recorded(journal)
         with replay_run.watched(out, events.log.span_s) as watch:
             reported = reported_samples(journal, events)
-            done = rerun(journal, events, baseline=asked.baseline, reported=reported, watch=watch)
+            done = rerun(journal, events, baseline=baseline, reported=reported, watch=watch)
         if result is not None and (done.study.complete or not result.holds_finished):
-            result.replace(lambda draft: replay_folder.write(done.study, draft, source, tables=asked.tables))
+            result.replace(lambda draft: replay_folder.write(done.study, draft, source, tables=tables))
             written = True
     more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
     replay_run.show(done.study, source, out, title=str(path), **more)

@@ -1,112 +1,92 @@
-"""``bftrain replay --round``: time shared in rounds of a fixed length, on a cluster or on a log's idle nodes."""
+"""``bftrain rounds``: time shared in rounds of a fixed length, on a cluster or on a log's idle nodes."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click import Choice
 
 from bftrain import text_formats
+from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import unterminated
-from bftrain.cli.output import table
-from bftrain.cli.settings import DurationType, option_of, settings_of_kind
+from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.settings import (
+    config_option,
+    option_of,
+    options_of,
+    overwrite_option,
+    settings_of_kind,
+    shares_option,
+    topology_option,
+    with_options,
+)
+from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_parts
 from bftrain.errors import BadValue, Interrupted, UsageError
-from bftrain_replay.commands.replay_run import exit_if_broken, kept_files_text, watched
+from bftrain_datasets.commands.logfiles import InputFile, kinds_option
+from bftrain_replay.commands.replay import cluster_option, tables_option
+from bftrain_replay.commands.replay_run import ReplayRequest, exit_if_broken, kept_files_text, watched
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
+from bftrain_replay.rounds.round_settings import RoundSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from rich.console import RenderableType
 
-    from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.commands.replay_run import ReplayRequest
     from bftrain_replay.metrics.task_figures import TaskPercentiles
     from bftrain_replay.rounds.round_folder import RoundSource
     from bftrain_replay.rounds.round_result import RoundResult
-    from bftrain_replay.rounds.round_settings import RoundSettings
 
-# setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test.
-# Those that every replay has too, such as --seed, are not among them
-OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
-    "round_s": (DurationType(), "Share time in rounds of so many seconds; the options that follow are for rounds."),
-    "policy": (str, "fifo, las, tiresias=7200, a sharing policy such as max-min, FILE.py:NAME... [fifo]."),
-    "finish": (
-        Choice(("moment", "boundary")),
-        "When a task that is done leaves: then, or at the round's end [moment].",
-    ),
-    "like": (
-        Choice(("gavel", "gavel-ideal")),
-        "Shares: the conventions of this simulator; ideal: without rounds [none].",
-    ),
-    "kind_order": (
-        Choice(("priority", "listed", "drawn")),
-        "Shares: all kinds at once, or one by one as they are listed or drawn [priority].",
-    ),
-    "overtaking": (Choice(("yes", "no")), "Whether those behind a task that does not fit may run [yes]."),
-    "shares_interval_s": (DurationType(), "Seconds between two computations of shares at least [0]."),
-    "pairs": (str, "FILE: a throughput table with the speeds of pairs, for policies that let two tasks share nodes."),
-    "phases": (str, "FILE: model,from,nodes,rate: speeds of models from a share of their work on [speeds stay]."),
-    "per_host": (
-        str,
-        "NODES or KIND=NODES,..: nodes of one host of a cluster, for tasks with speeds by hosts [unknown].",
-    ),
-    "cpus": (str, "CORES or KIND=CORES,..: CPU cores that a host has for each node, such as a GPU [not limited]."),
-    "memory_gb": (str, "GB or KIND=GB,..: the same of memory [not limited]."),
-    "gang": (Choice(("min", "max")), "Which of its sizes an elastic task has [such tasks are refused]."),
-    "measure": (str, "A..B: means over these tasks only, counted from 0 as they come; it ends when they are done."),
-    "max_backlog_s": (DurationType(), "More waiting work than all nodes do in so many seconds ends it [30 days]."),
-}
-# options of every replay that count here
-SHARED: Final = (
-    *("window", "nodes", "start_cost_s", "cost_factor", "seed", "admission", "placement", "metrics"),
-    *("speed_error", "profiled", "learning"),
-)
-_KEY: Final = "round_s"
 _HOUR_S: Final = 3600.0
 _OTHERS: Final = ("running", "waiting", "not_arrived")
+_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+_folder = click.Path(path_type=Path, file_okay=False)
 
 
-def wanted(config: Path | None, given: Mapping[str, object]) -> bool:
-    """Return whether rounds are requested, on the command line or in a configuration file.
-
-    Options for rounds only are refused without them.
-    """
-    if given[_KEY] is not None:
-        return True
-    if config is not None:
-        from bftrain.config import read_toml
-
-        if _KEY in read_toml(config):
-            return True
-    for name in OPTIONS:
-        if given[name] is not None:
-            raise UsageError("goes with --round", where=option_of(name), fix="say how long a round is, or leave it out")
-    return False
-
-
-def replay_in_rounds(asked: ReplayRequest, given: Mapping[str, object], out: Output) -> None:
-    """Share the time of nodes in rounds among the tasks of a file; write and print the result."""
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain rounds --cluster v100=36,k80=4 --tasks tasks.toml --round 6min --policy las -o las\n"
+    "bftrain rounds log.npz --tasks tasks.toml --gang max",
+    epilog="DIR gets summary.json, config.toml, report.html and the tables tasks, rounds, over_time and users; "
+    "docs/rounds.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
+)
+@click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
+@heading("Needed first")
+@click.option(
+    "--tasks", "task_file", type=_file, required=True, help="Task file, .toml or .csv.", shell_complete=TASK_FILES
+)
+@cluster_option
+@kinds_option
+@heading("Result")
+@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result.")
+@tables_option
+@overwrite_option
+@heading("Settings")
+@config_option
+@with_options(options_of(RoundSettings), policy=complete_parts("rounds", "sharing", own=True))
+@shares_option
+@topology_option
+@prints_results
+def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
+    """Share the time of nodes in rounds among the tasks of a file, on a cluster or on the idle nodes of LOG."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay.rounds import round_folder, round_page
-    from bftrain_replay.rounds.round_settings import RoundSettings
 
-    if asked.task_file is None:
-        fix = "bftrain replay --cluster NODES --tasks TASKS --round SECONDS"
-        raise UsageError("is missing", where="--tasks", fix=fix)
-    settings = settings_of_kind(asked.config, _for_rounds(given), RoundSettings)
+    tasks: Path = given["task_file"]
+    own = {name: given.pop(name) for name in ("log", "cluster", "kinds", "task_file", "folder", "tables", "overwrite")}
+    asked = ReplayRequest(config=config, given=given, **own)
+    settings = settings_of_kind(config, given, RoundSettings)
     folder, written = asked.folder, False
     place = nullcontext() if folder is None else ResultFolder(folder, round_folder.KIND, overwrite=asked.overwrite)
     with place as target, unterminated():
         source, origin = _source(asked)
-        result = _simulate(source, load_tasks(asked.task_file), settings, out)
+        result = _simulate(source, load_tasks(tasks), settings, out)
 
         def write(draft: Path) -> None:
             round_folder.write(result, draft, origin, form=asked.tables)
@@ -124,17 +104,6 @@ def replay_in_rounds(asked: ReplayRequest, given: Mapping[str, object], out: Out
         remains = f"; {kept_files_text(folder, written=written)}" if folder is not None else ""
         raise Interrupted(f"interrupted{remains}")
     exit_if_broken(result.broken_metrics)
-
-
-def _for_rounds(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the options that apply to rounds, and raise for those that do not."""
-    known = {*OPTIONS, *SHARED, "until_s", "shares", "topology"}
-    for parameter in click.get_current_context().command.params:
-        name = parameter.name or ""
-        if name in given and name not in known and given[name] not in (None, "", False):
-            where = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else name
-            raise UsageError("means nothing in rounds", where=where, fix="leave it out, or replay without --round")
-    return {name: value for name, value in given.items() if name in known}
 
 
 def _source(asked: ReplayRequest) -> tuple[Mapping[str, int] | EventLog, RoundSource]:

@@ -6,57 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click import Choice
 
 from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import unterminated
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.settings import DurationType, overwrite_option, settings_of_kind, with_options
+from bftrain.cli.settings import options_of, overwrite_option, settings_of_kind, with_options
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import Interrupted
+from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.commands.replay_run import kept_files_text, watched
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from rich.console import RenderableType
 
     from bftrain_datasets.scheduling.schedule_figures import ScheduleSummary
     from bftrain_datasets.scheduling.scheduling import ScheduleResult
 
-# setting: its type, and what its option says; like bftrain.cli.settings.OPTIONS, and held to the settings by a test
-OPTIONS: Final[Mapping[str, tuple[Any, str]]] = {
-    "policy": (str, "fcfs, easy, conservative, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME [easy]."),
-    "estimates": (Choice(("limit", "actual", "last2")), "The run times that the policy sees [limit]."),
-    "nodes": (int, "Nodes of the machine [what the log says]."),
-    "cores_per_node": (int, "Processors of a node [what the log says]."),
-    "sharing": (Choice(("none", "cores")), "none: a job gets whole nodes; cores: processors [none]."),
-    "map": (str, "What columns of a table of jobs mean: submit=COL,start=COL,elapsed=COL:min,count=COL."),
-    "preset": (str, "The table is of this public set: pm100, alcf, helios ..."),
-    "least_run_s": (DurationType(), "Seconds that a job runs at least [0]."),
-    "time_factor": (float, "Multiplies the gaps between submissions; below 1 the load rises [1]."),
-    "window": (str, "Only jobs submitted in A..B, seconds UTC or ISO times; either may be left out."),
-    "first": (int, "Only the first so many rows of the log."),
-    "until": (str, "When it ends: seconds UTC, an ISO time, or last-submit [when all jobs are done]."),
-    "placement": (Choice(("first-fit", "contiguous")), "Which of the free nodes a job gets [first-fit]."),
-    "backfill_depth": (int, "fairshare, ostrich: jobs looked at from the first that has to wait on [50]."),
-    "backfill_interval_s": (
-        DurationType(),
-        "fairshare, ostrich: backfill at multiples of it only; 0: at any time [0].",
-    ),
-    "backfill_window_s": (DurationType(), "fairshare, ostrich: keep no start that is further ahead; 0: keep all [0]."),
-    "half_life_s": (DurationType(), "fairshare: seconds after which usage counts half; 0 for ever [7 days]."),
-    "decay": (Choice(("continuous", "published")), "fairshare: how usage is forgotten and ranked [continuous]."),
-    "campaign_gap_s": (DurationType(), "Seconds after a campaign's first job from which a job begins a new one [600]."),
-    "done_campaigns": (
-        Choice(("by-end", "oldest-first")),
-        "ostrich: order of campaigns that ended virtually [by-end].",
-    ),
-    "shares": (str, "fairshare, ostrich: file of users and their shares [equal shares]."),
-    "max_backlog_s": (DurationType(), "More waiting work than the machine does in so many seconds ends it [30 days]."),
-}
 _folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, exists=True, dir_okay=False)
 MOST_NAMED: Final = 5  # refused jobs that are named one by one
@@ -76,7 +45,7 @@ MOST_NAMED: Final = 5  # refused jobs that are named one by one
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
 @overwrite_option
 @heading("Simulation")
-@with_options(OPTIONS, policy=complete_parts("queue_policy", own=True))
+@with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy", own=True))
 @click.option("--config", type=_file, help="TOML file with these settings; options on the command line win.")
 @prints_results
 def command(
@@ -95,7 +64,6 @@ def command(
     """
     from bftrain.result_folder import ResultFolder
     from bftrain_datasets.scheduling import schedule_folder, scheduling
-    from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 
     settings = settings_of_kind(config, given, ScheduleSettings)
     with ResultFolder(folder, schedule_folder.KIND, overwrite=overwrite) as target:

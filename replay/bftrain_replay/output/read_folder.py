@@ -20,9 +20,7 @@ from bftrain_replay.tables import ColumnType, TableColumn
 _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 _RUN_AGAIN: Final = "run the replay again with this version"
 _ALLOCATION: Final = tuple(column.name for column in tables.ALLOCATIONS)
-_IN_ROUNDS: Final = (
-    "a run in rounds has figures, tables and a page: docs/how-to/rounds.md; this is for replays without --round"
-)
+_IN_ROUNDS: Final = "a run in rounds has figures, tables and a page: docs/how-to/rounds.md; this is for replays"
 _PARSERS: Final[Mapping[ColumnType, Callable[[str], Any]]] = {
     ColumnType.TEXT: str,
     ColumnType.NUMBER: float,

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bftrain.deciding.node_stay import AUTO
 from bftrain.ports import Objective
+from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import idle_node_s_by_kind

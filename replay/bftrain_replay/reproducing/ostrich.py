@@ -22,14 +22,14 @@ from bftrain.files import head_of, write_text
 from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_datasets.scheduling.schedule_folder import campaigns_table, utilisation_table
-from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleOptions, ScheduleSettings
+from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import read, simulate
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 
-Runs = Mapping[str, tuple[Path, ScheduleOptions]]  # logs and options, by name
+Runs = Mapping[str, tuple[Path, Mapping[str, Any]]]  # logs and options, by name
 
-_RULES: Final[ScheduleOptions] = {
+_RULES: Final[Mapping[str, Any]] = {
     "estimates": "actual",
     "least_run_s": 60.0,
     "backfill_interval_s": 300.0,
@@ -37,7 +37,7 @@ _RULES: Final[ScheduleOptions] = {
     "sharing": CORES,
     "max_backlog_s": 1e9,
 }
-_POLICIES: Final[Mapping[str, ScheduleOptions]] = {
+_POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "OStrich": {"policy": "ostrich", "done_campaigns": "oldest-first"},
     "fair share": {"policy": "fairshare", "decay": "published", "half_life_s": 86_400.0},
 }
@@ -78,7 +78,7 @@ class ScheduleCurves(msgspec.Struct, frozen=True):
         return sorted(map(fmean, stretches.values()))
 
 
-def _schedule(log: Path, options: ScheduleOptions, tell: Callable[[float, int], None]) -> ScheduleCurves:
+def _schedule(log: Path, options: Mapping[str, Any], tell: Callable[[float, int], None]) -> ScheduleCurves:
     settings = ScheduleSettings(**options)
     workload = read(log, settings)
     span_s = max(workload.jobs.submit_s[-1], 1.0)
@@ -119,7 +119,7 @@ def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
 
 
 def _slides(request: Request) -> Figure:
-    runs: dict[str, tuple[Path, ScheduleOptions]] = {}
+    runs: dict[str, tuple[Path, Mapping[str, Any]]] = {}
     for example, campaigns in _SLIDES.items():
         log = request.input_path(f"{example}.swf", lambda path: head_of(path).startswith(_HEADER.encode()), "log")
         jobs = [(user, run_s) for user, (count, run_s) in enumerate(campaigns, 1) for _ in range(count)]
@@ -194,7 +194,7 @@ def _log_schedules(request: Request) -> dict[str, ScheduleCurves]:
 
 def _log_runs(request: Request) -> Runs:
     paths = request.published_files("*.swf", "*.swf.gz", fix=_LOGS)
-    first: ScheduleOptions = {"first": _QUICK_JOBS} if request.quick else {}
+    first: Mapping[str, Any] = {"first": _QUICK_JOBS} if request.quick else {}
     logs: dict[str, Path] = {}
     for path in paths[: 1 if request.quick else None]:
         label = path.name.removesuffix(".gz").removesuffix(".swf") + (", quick" if request.quick else "")
@@ -202,7 +202,7 @@ def _log_runs(request: Request) -> Runs:
             raise BadInput(f"has the same name as {logs[label].name}", where=str(path), fix="remove one")
         logs[label] = path
     return {
-        f"{label}: {line}": (log, ScheduleOptions(**_RULES, **policy, **first))
+        f"{label}: {line}": (log, {**_RULES, **policy, **first})
         for label, log in logs.items()
         for line, policy in _POLICIES.items()
     }

@@ -48,7 +48,7 @@ def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, 
     figures = summaries.to_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
     tables = {name: getattr(result, f"{name}_table") for name in _TABLES}
     table_files.write(tables, folder, form, FORMAT)
-    words = ["bftrain", "replay", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
+    words = ["bftrain", "rounds", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
     words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
     if form != CSV:
         words += ["--tables", form]

@@ -14,7 +14,8 @@ from bftrain.errors import BadInput
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.rounds.pair_table import PairTable
-from bftrain_replay.rounds.round_settings import LARGEST, LONGEST_S, SMALLEST, RoundSettings
+from bftrain_replay.rounds.round_settings import LARGEST, SMALLEST, RoundSettings
+from bftrain_replay.simulation.replay_settings import LONGEST_S
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

@@ -1,17 +1,17 @@
-"""From tasks and nodes to a result: what ``bftrain replay --round`` does."""
+"""From tasks and nodes to a result: what ``bftrain rounds`` does."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Final, Unpack
+from typing import Any, Final
 
 import msgspec
 
-from bftrain.deciding.node_stay import AUTO
 from bftrain.errors import BadInput
 from bftrain.parts import metrics_of
+from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec, with_places
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
 from bftrain_datasets.log.eventlog import EventLog
@@ -21,7 +21,7 @@ from bftrain_replay.rounds.round_nodes import NodeSupply, cluster, idle_nodes
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy, find_policy
 from bftrain_replay.rounds.round_resources import shares_of, with_shares
 from bftrain_replay.rounds.round_result import RoundResult
-from bftrain_replay.rounds.round_settings import GAVEL, GAVEL_IDEAL, RoundOptions, RoundSettings
+from bftrain_replay.rounds.round_settings import GAVEL, GAVEL_IDEAL, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 
 # Settings that only rounds carry out
@@ -71,9 +71,9 @@ def rounds(
     tasks: Sequence[TaskSpec],
     settings: RoundSettings | None = None,
     /,
-    **options: Unpack[RoundOptions],
+    **options: Any,  # noqa: ANN401 - the fields of RoundSettings
 ) -> RoundResult:
-    """Share the time of a cluster in rounds, as ``bftrain replay --round`` does; ``options`` are settings by name.
+    """Share the time of a cluster in rounds, as ``bftrain rounds`` does; ``options`` are settings by name.
 
     >>> from bftrain import load_tasks, rounds
     >>> rounds({"v100": 4}, load_tasks("tasks.toml"), gang="min", until_s=3600.0).summary.rounds

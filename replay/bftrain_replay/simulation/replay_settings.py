@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypedDict
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from bftrain.config import Settings
-from bftrain.deciding.node_stay import AUTO, HORIZON_S
+from bftrain.errors import UsageError, suggestion
 from bftrain.values import checks
-from bftrain.values.sharing import Entity
+from bftrain.values.options import AUTO, HORIZON_S, Option
 from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept, agreed
 
 REALISTIC: Final = "realistic"
@@ -28,10 +27,39 @@ MEASURED: Final = "measured"
 YES: Final = "yes"
 NO: Final = "no"
 
+LONGEST_S: Final = 1e12  # that a start or a round may take
+
 _REFUSED_BY_PUBLISHED: Final = (
     *("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s", "speed_error"),
 )
-_LARGEST_ERROR: Final = 10.0  # speeds stay finite
+_COST: Final = "what the tasks say"
+
+# Settings that rounds have too
+Window: TypeAlias = Annotated[
+    str, Option("Replay A..B only, seconds UTC or ISO times, either may be left out; or such as last-2w, first-12h")
+]
+Nodes: TypeAlias = Annotated[
+    str, Option("Nodes to replay: a set such as nid[0001-0100], or a slice such as 0:1024 in the log's own order")
+]
+StartCost: TypeAlias = Annotated[
+    float | None, Option("Seconds that every start from zero takes", default=_COST, at_least=0.0, at_most=LONGEST_S)
+]
+CostFactor: TypeAlias = Annotated[
+    float, Option("Multiplies what growing, shrinking and starting take", at_least=0.0, at_most=LONGEST_S)
+]
+SpeedError: TypeAlias = Annotated[
+    float,
+    Option(
+        "Decisions mistake each speed by a factor whose logarithm has this standard deviation",
+        at_least=0.0,
+        at_most=10.0,  # speeds stay finite
+    ),
+]
+Profiled: TypeAlias = Annotated[
+    float, Option("With --speed-error: share of the tasks whose speeds are known exactly", at_least=0.0, at_most=1.0)
+]
+Seed: TypeAlias = Annotated[int, Option("Seed of all random choices", at_least=0)]
+Metrics: TypeAlias = Annotated[str, Option("More figures: names of metrics, or FILE.py:NAME, with commas between")]
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,46 +72,40 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     ``checkpoint_interval_s = S`` is another way to say ``disk:S``, and is ``None`` once it was read.
     """
 
-    semantics: str = REALISTIC  # by which rules tasks advance
-    events: str = ALL  # published rules: decide at all events of the log, or at those that change the chosen nodes
-    window: str = ""  # A..B, seconds UTC or ISO times
-    nodes: str = ""  # a node set, or a slice in the log's own order; "" for all
-    skip_events: int = 0  # events at the window's begin that are left out
-    decision_latency_s: float | str = 0.0  # from an event until new sizes take effect
-    min_interval_s: float = 0.0  # between decisions
-    grow_cost_s: float | None = None
-    shrink_cost_s: float | None = None
-    start_cost_s: float | None = None
-    cost_factor: float = 1.0  # what every task's costs are multiplied with
-    progress: str | None = None
-    checkpoint_interval_s: float | None = None
-    speed_error: float = 0.0  # standard deviation of the logarithm of the factor by which decisions mistake a speed
-    profiled: float = 0.0  # share of the tasks with exactly known speeds
-    learning: str = NO  # whether decisions learn the true speed of sizes at which a task has run
-    seed: int = 0  # seed of all random choices: of the errors of speeds
-    metrics: str = ""  # more figures than every replay has: names of metrics, or FILE.py:NAME, with commas between
+    semantics: Annotated[str, Option("By which rules tasks advance", choices=SEMANTICS)] = REALISTIC
+    events: Annotated[str, Option("Published rules: events of all nodes, or of the chosen ones", choices=EVENTS)] = ALL
+    window: Window = ""
+    nodes: Nodes = ""
+    skip_events: Annotated[int, Option("Leave out so many events at the begin", at_least=0)] = 0
+    decision_latency_s: Annotated[
+        float | str,
+        Option("Seconds until new sizes take effect; measured: the solver's own time", word=MEASURED, at_least=0.0),
+    ] = 0.0
+    min_interval_s: Annotated[
+        float, Option("Seconds between decisions at least; nodes are given back at once all the same", at_least=0.0)
+    ] = 0.0
+    grow_cost_s: Annotated[float | None, Option("Seconds that every growth takes", default=_COST, at_least=0.0)] = None
+    shrink_cost_s: Annotated[
+        float | None, Option("Seconds that every shrinking takes", default=_COST, at_least=0.0)
+    ] = None
+    start_cost_s: StartCost = None
+    cost_factor: CostFactor = 1.0
+    progress: Annotated[
+        str | None,
+        Option("What preemption takes back: memory, memory:DURATION, disk:DURATION or task", default=MEMORY, free=True),
+    ] = None
+    checkpoint_interval_s: Annotated[float | None, Option("The same as --progress disk:DURATION", above=0.0)] = None
+    speed_error: SpeedError = 0.0
+    profiled: Profiled = 0.0
+    learning: Annotated[
+        str, Option("With --speed-error: whether decisions learn speeds as tasks run", choices=(YES, NO))
+    ] = NO
+    seed: Seed = 0
+    metrics: Metrics = ""
 
     def __post_init__(self) -> None:
         """Validate all fields, and raise for settings that the chosen rules do not know."""
         super().__post_init__()
-        checks.one_of(self, "semantics", SEMANTICS)
-        checks.one_of(self, "events", EVENTS)
-        for name in ("window", "nodes", "metrics"):
-            if getattr(self, name) != "":
-                checks.text(self, name)
-        checks.integer(self, "skip_events", at_least=0)
-        if isinstance(self.decision_latency_s, str):
-            checks.instead_of_seconds(self, "decision_latency_s", MEASURED)
-        else:
-            checks.number(self, "decision_latency_s", at_least=0.0)
-        checks.number(self, "min_interval_s", at_least=0.0)
-        for cost in ("grow_cost_s", "shrink_cost_s", "start_cost_s"):
-            if getattr(self, cost) is not None:
-                checks.number(self, cost, at_least=0.0)
-        checks.number(self, "cost_factor", at_least=0.0)
-        checks.optional_number(self, "checkpoint_interval_s", above=0.0)
-        check_errors(self, (YES, NO))
-        checks.integer(self, "seed", at_least=0)
         if self.semantics == PUBLISHED:
             _as_published(self)
             for name in _REFUSED_BY_PUBLISHED:
@@ -92,6 +114,17 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         elif self.events != ALL:
             checks.reject(self, "events", "is for the published rules only", "leave it out, or replay published")
         _progress(self)
+
+    @classmethod
+    def with_options(
+        cls, options: Mapping[str, object], caller: str, settings: Settings | None = None
+    ) -> ReplaySettings:
+        """Return ``settings`` changed by the keyword arguments of ``caller``; raise for unknown ones."""
+        for name in options:
+            if name not in cls.__struct_fields__:
+                fix = suggestion(name, cls.__struct_fields__)
+                raise UsageError(f"there is no setting '{name}'", where=caller, fix=fix)
+        return msgspec.structs.replace(cls.of(settings or Settings()), **agreed(options))
 
     @property
     def progress_kept(self) -> ProgressKept | None:
@@ -107,15 +140,6 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def of(cls, settings: Settings) -> ReplaySettings:
         """Return ``settings`` as those of a replay; missing fields have their defaults."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
-
-
-def check_errors(settings: Struct, learning: tuple[str, ...]) -> None:
-    """Check what decisions know of speeds, and that they learn in one of the ways of ``learning``."""
-    checks.number(settings, "speed_error", "profiled", at_least=0.0)
-    for name, most in (("speed_error", _LARGEST_ERROR), ("profiled", 1.0)):
-        if getattr(settings, name) > most:
-            checks.reject(settings, name, f"must be at most {most:g}, not {getattr(settings, name):g}")
-    checks.one_of(settings, "learning", learning)
 
 
 def _as_published(settings: ReplaySettings) -> None:
@@ -145,43 +169,6 @@ def _progress(settings: ReplaySettings) -> None:
     except (ValueError, AttributeError):
         fix = f"write {FORMS}, such as disk:300"
         checks.reject(settings, "progress", f"is {given!r}", fix)
-
-
-class ReplayOptions(TypedDict, total=False):
-    """Each field of ``ReplaySettings`` but ``objective``, which may also be a function; a test keeps them alike."""
-
-    solver: str
-    fallback: str
-    admission: str
-    placement: str
-    horizon_s: float | str
-    turn_s: float
-    max_tasks: int
-    solver_deadline_s: float
-    solver_gap: float
-    solver_threads: int
-    max_failures: int
-    entities: Mapping[str, Entity]
-    prices: Mapping[str, float]
-    racks: Mapping[str, str]
-    semantics: str
-    events: str
-    window: str
-    nodes: str
-    skip_events: int
-    decision_latency_s: float | str
-    min_interval_s: float
-    grow_cost_s: float | None
-    shrink_cost_s: float | None
-    start_cost_s: float | None
-    cost_factor: float
-    progress: str | None
-    checkpoint_interval_s: float | None
-    speed_error: float
-    profiled: float
-    learning: str
-    seed: int
-    metrics: str
 
 
 # A replay always writes all of these, so a file without one of them was written by hand and means today's defaults

@@ -19,9 +19,9 @@ from bftrain.topology import place_of
 from bftrain.values.task import TaskSpec, with_places
 from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.simulation.progress_kept import TASK, ProgressKept, progress_kept
+from bftrain_replay.simulation.progress_kept import TASK, ProgressKept
 from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, YES, ReplaySettings
-from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress
+from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress, progress_kept
 from bftrain_replay.simulation.timeline import EventTimeline
 from bftrain_replay.simulation.wrong_speeds import LearntSpeeds, WrongSpeeds
 

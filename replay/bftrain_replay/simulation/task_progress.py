@@ -22,6 +22,7 @@ from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
 from bftrain_replay.accounting.column_file import ColumnFile
+from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
 
 
 class SampleLoss(StrEnum):
@@ -379,3 +380,105 @@ def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: f
         below_minimum = action.cause is Cause.BELOW_MINIMUM
         preempted = below_minimum or action.cause is Cause.PREEMPTED
         task.stop(now_s, preempted=preempted, some_remain=below_minimum)
+
+
+def progress_kept(kept: ProgressKept, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
+    """Return a task that keeps its progress in this way."""
+    if kept.kept == MEMORY and kept.disk_s is not None:
+        return MemoryProgress(spec, speeds, now_s, kept.disk_s)
+    if kept.kept == DISK and kept.disk_s is not None:
+        return DiskProgress(spec, speeds, now_s, kept.disk_s)
+    return TaskProgress(spec, speeds, now_s)
+
+
+class DiskProgress(TaskProgress):
+    """A task that commits whenever its size changes, and every ``interval_s`` from then on.
+
+    A preemption undoes the work since then, whether some of its nodes remain or none.
+    """
+
+    __slots__ = ("_interval_s", "_waits_at_change")
+
+    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float, interval_s: float) -> None:
+        super().__init__(spec, speeds, now_s)
+        self._interval_s = interval_s
+        self._waits_at_change = 0.0  # samples that rescaling and start-up will take
+
+    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - all the same
+        """Return the samples done since the last commit."""
+        seconds = self._settled_s - self._changed_s
+        commits_s = seconds // self._interval_s * self._interval_s
+        return self._advance(seconds) - self._advance(commits_s)
+
+    def _advance(self, seconds: float) -> float:
+        """Return the progress in samples at a time after its last change: waiting comes first."""
+        return max(self.speed * seconds - self._waits_at_change, 0.0)
+
+    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
+        super()._owe(loss, samples, lapses=lapses, first=first)
+        self._waits_at_change = math.fsum(debt.samples for debt in self._debts if debt.lapses)
+
+
+class MemoryProgress(TaskProgress):
+    """A task whose nodes all hold its state in memory, and that saves it to disk every ``period_s`` since its start.
+
+    While a node remains no work is repeated. When all are taken at once it returns to its last save. It also saves when
+    it stops in any other way, and when one node remains: from then on there is no second copy in memory.
+    """
+
+    __slots__ = ("_period_s", "_saved", "_saved_s")
+
+    _redoes_when_some_remain = False
+
+    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float, period_s: float) -> None:
+        super().__init__(spec, speeds, now_s)
+        self._period_s = period_s
+        self._saved = 0.0  # how far its last save on disk is, samples
+        self._saved_s = now_s  # since when the periods between saves count
+
+    def advance_to(self, now_s: float) -> None:
+        """Add the time since the last call, and record the progress at the last save."""
+        if now_s == self._settled_s:
+            return
+        if self.size:
+            since_s = self._saved_s
+            last_s = since_s + (now_s - since_s) // self._period_s * self._period_s
+            if last_s > self._settled_s:
+                self._saved = self._position + self._advance(self.speed * (last_s - self._settled_s))
+        else:  # its state is on disk
+            self._saved_s = now_s
+        super().advance_to(now_s)
+
+    def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
+        """Run on ``nodes`` fewer; on one node it saves at once."""
+        super().shrink(now_s, nodes, preempted=preempted)
+        if self.size == 1:
+            self._save(now_s)
+
+    def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:
+        """Release all nodes and wait; if nodes remain they save first."""
+        super().stop(now_s, preempted=preempted, some_remain=some_remain)
+        self._save(now_s)
+
+    def _undone(self, *, some_remain: bool) -> float | None:
+        """Return the samples done since the last save, if no node holds them in memory."""
+        if some_remain:
+            return None
+        return max(self._position - self._saved, 0.0)
+
+    @property
+    def _position(self) -> float:
+        """The position of the training itself: work done, without work to be repeated."""
+        return self.done_samples - self._lost_work
+
+    def _save(self, now_s: float) -> None:
+        self._saved, self._saved_s = self._position, now_s
+
+    def _advance(self, samples: float) -> float:
+        """Return by how much its position rises while it produces this many samples; waits take some of them."""
+        left, waits = samples, 0.0
+        for debt in self._debts:
+            paid = min(debt.samples, left)
+            waits += paid if debt.lapses else 0.0
+            left -= paid
+        return samples - waits

@@ -133,7 +133,7 @@ def test_quiet_and_in_a_pipe_the_result_is_plain_and_whole(name: str, bftrain: C
         "check log.npz",
         "report one",
         "compare one two --label a --label b -o both.html",
-        "replay --journal journal.db",
+        "journal replay journal.db",
         "replay log.npz -o trials --overwrite",
         "solve problem.json --solver highs",
         f"solve {EXAMPLES}/problems/kinds.json --policy water-filling",
@@ -208,7 +208,7 @@ TASK = '[[task]]\nname = "t{}"\nmax_nodes = 1\nwork_samples = {}\nsubmit_s = {}\
 @pytest.mark.parametrize(
     "command",
     [
-        "replay --cluster v100=2,k80=1 --round 360 --policy max-min --tasks gangs.toml",
+        "rounds --cluster v100=2,k80=1 --round 360 --policy max-min --tasks gangs.toml",
         "replay log.npz --tasks tasks.toml -o new --overwrite --quick",
         "compare one two --difference --label the-first-of-both --label second",
         "solve {}/problems/kinds.json",
@@ -235,7 +235,7 @@ def test_on_a_narrow_terminal_no_word_and_no_figure_is_broken(
     assert (whole.code, narrow.code) == (0, 0)
     screen = re.sub(r"\x1b\[[0-9;]*m", "", narrow.out)
     assert max(map(len, screen.splitlines())) <= width
-    if words[0] != "replay" or "--round" in words:  # a replay has a picture and prose
+    if words[0] != "replay":  # a replay has a picture and prose
         assert words_in(whole.out) - words_in(screen) == set()
     assert not re.search(r"^\s*%", screen, re.MULTILINE)  # without its figure
 

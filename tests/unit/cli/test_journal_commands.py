@@ -1,4 +1,4 @@
-"""``bftrain journal`` and ``replay --journal``: steps, plan, verification, exports and learned profiles."""
+"""``bftrain journal`` and ``journal replay``: steps, plan, verification, exports and learned profiles."""
 
 from __future__ import annotations
 
@@ -100,17 +100,17 @@ def test_verify_and_replay_name_the_steps_that_were_changed(bftrain: CommandLine
     assert (ended.code, "recorded {'resnet': 2" in first, "decisions differ" in last) == (3, True, True)
     assert bftrain("journal", "verify", "-q", journal).err == f"{last}\n"
     different = json.loads(bftrain("journal", "verify", "--json", "-q", journal).out)["different"]
-    replayed = bftrain("replay", "--journal", journal, "--json")
+    replayed = bftrain("journal", "replay", journal, "--json")
     assert (replayed.code, json.loads(replayed.out)["different"], 1 in different) == (3, different, True)
 
 
 def test_a_journal_is_shown_and_written_like_a_replay(bftrain: CommandLine, journal: Path, tmp_path: Path) -> None:
-    ended = bftrain("replay", "--journal", journal, "-o", tmp_path / "done", "--baseline", "greedy")
+    ended = bftrain("journal", "replay", journal, "-o", tmp_path / "done", "--baseline", "greedy")
     assert (ended.code, "greedy" in ended.out, "5 steps, every decision the same" in ended.err) == (0, True, True)
     summary = json.loads((tmp_path / "done" / "summary.json").read_text())
     assert (summary["decisions"], summary["complete"], summary["inputs"]["log"]["name"]) == (5, True, str(journal))
     assert bftrain("report", tmp_path / "done", "-o", tmp_path / "page.html").code == 0
-    shown = json.loads(bftrain("replay", "--journal", journal, "--json").out)
+    shown = json.loads(bftrain("journal", "replay", journal, "--json").out)
     assert (shown["steps"], shown["different"], shown["harvested"]) == (5, [], summary["harvested"])
 
 
@@ -126,7 +126,7 @@ def test_an_export_replays(bftrain: CommandLine, journal: Path, tmp_path: Path) 
     assert resnet.work_samples is None
     assert vgg.work_samples == pytest.approx(15_624.0)
     again = bftrain("replay", log, "--tasks", tasks, "--config", config, "-o", tmp_path / "what-if", "--json")
-    recorded = bftrain("replay", "--journal", journal, "--json")
+    recorded = bftrain("journal", "replay", journal, "--json")
     assert json.loads(again.out)["idle_node_h"] == json.loads(recorded.out)["idle_node_h"]
 
 

@@ -152,7 +152,7 @@ TARGETS = {
     "reader": "",
 }
 REPLAY = "replay log.npz --tasks tasks.toml -o out"
-ROUNDS = "replay --cluster 4 --tasks gang.toml --round 60"
+ROUNDS = "rounds --cluster 4 --tasks gang.toml --round 60"
 GANG = '[[task]]\nname = "a"\nmax_nodes = 1\nwork_samples = 100\ncurve = { nodes = [1], rate = [1.0] }\n'
 JOB = "1 1 0 100 1 -1 -1 1 200 -1 1 1 1 -1 1 -1 -1 -1\n"
 

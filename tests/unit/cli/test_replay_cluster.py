@@ -1,4 +1,4 @@
-"""``bftrain replay --cluster``, ``--kinds`` and ``--round``: what they print and write."""
+"""``bftrain replay --cluster``, ``--kinds`` and ``bftrain rounds``: what they print and write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.in_process import CommandLine, Ended
 
 FAST, SLOW = SpeedCurve(nodes=(1, 2), rate=(10.0, 18.0)), SpeedCurve(nodes=(1, 2), rate=(2.0, 3.0))
 CLUSTER = ("replay", "--cluster", "fast=2,slow one=2")
-IN_ROUNDS = ("replay", "--cluster", "v100=2,k80=2", "--tasks", "gangs.toml", "--round")
+IN_ROUNDS = ("rounds", "--cluster", "v100=2,k80=2", "--tasks", "gangs.toml", "--round")
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_gavels_speeds_on_several_hosts(bftrain: CommandLine) -> None:
     lines = [f"m (batch size 4)\trun\tdir\t-n\t0\t4000\t{size}\t1\t-1\t0\n" for size in (1, 1, 2)]
     Path("jobs.trace").write_text("".join(lines), encoding="utf-8")
     done(bftrain("tasks", "import", "jobs.trace", "--speeds", "table.json", "-o", "t.toml", "--by-hosts"))
-    replay = ("replay", "--cluster", "v100=4", "--tasks", "t.toml", "--round", "100", "--policy", "fifo")
+    replay = ("rounds", "--cluster", "v100=4", "--tasks", "t.toml", "--round", "100", "--policy", "fifo")
     for more, took_s, lost in (((), "400.0", 0.0), (("--placement", "scattered"), "1000.0", 6000.0)):
         ended = done(bftrain(*replay, "--per-host", "2", *more, "--json", "-o", f"out-{took_s}"))
         assert rows(f"out-{took_s}/tasks.csv")[2]["finish_s"] == took_s
@@ -175,7 +175,7 @@ def test_the_configuration_of_rounds_runs_them_again(bftrain: CommandLine) -> No
     done(bftrain(*IN_ROUNDS, 360, *given))
     first = Path("one/config.toml").read_text().splitlines()[0]
     assert first == (
-        "# bftrain replay --cluster v100=2,k80=2 --tasks gangs.toml --tables parquet --config THIS_FILE -o NEW_FOLDER"
+        "# bftrain rounds --cluster v100=2,k80=2 --tasks gangs.toml --tables parquet --config THIS_FILE -o NEW_FOLDER"
     )
     done(bftrain(*IN_ROUNDS[:-1], "--config", "one/config.toml", "-o", "two"))
     one, two = summary_of("one"), summary_of("two")
@@ -185,16 +185,25 @@ def test_the_configuration_of_rounds_runs_them_again(bftrain: CommandLine) -> No
     assert Path("one/tasks.parquet").exists()
 
 
+def test_the_former_spelling_runs_rounds_with_a_hint(bftrain: CommandLine) -> None:
+    now = done(bftrain(*IN_ROUNDS, 360, "-o", "now"))
+    former = done(bftrain("replay", *IN_ROUNDS[1:], 360, "-o", "former"))
+    assert former.out == now.out
+    assert "hint: this is now bftrain rounds" in former.err
+    again = done(bftrain("replay", *IN_ROUNDS[1:-1], "--config", "now/config.toml"))
+    assert again.out == now.out
+
+
 def test_rounds_on_a_log(bftrain: CommandLine) -> None:
     log: EventLog = generate_log(8, 0.2, 1)
     save_log(log, Path("log.npz"))
     kinds = [f"{name},{'v100' if name < log.node_names[4] else 'k80'}\n" for name in log.node_names]
     Path("kinds.csv").write_text("nodes,kind\n" + "".join(kinds))
-    words = ("replay", "log.npz", "--tasks", "gangs.toml", "--round", 60, "--kinds", "kinds.csv", "--json", "-q")
+    words = ("rounds", "log.npz", "--tasks", "gangs.toml", "--round", 60, "--kinds", "kinds.csv", "--json", "-q")
     output = json.loads(done(bftrain(*words, "-o", "out")).out)
     assert (set(output["kinds"]), len(output["inputs"]["log"]["sha256"])) == ({"v100", "k80"}, 64)
     assert output["ended"] in {"log_end", "all_done"}
-    assert "replay log.npz --kinds kinds.csv --tasks" in Path("out/config.toml").read_text()
+    assert "rounds log.npz --kinds kinds.csv --tasks" in Path("out/config.toml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +248,7 @@ def test_interrupted_rounds_keep_what_is_done_and_failed_ones_an_older_result(bf
     curve = SpeedCurve(nodes=(1,), rate=(1.0,))
     tasks = [TaskSpec(name=f"t{at}", curve=curve, max_nodes=1, work_samples=9e6, submit_s=1.0 * at) for at in (0, 1)]
     save_tasks(tasks, Path("long.toml"))
-    words = ("replay", "--cluster", 1, "--tasks", "long.toml", "--round", 60, "--overwrite", "-o", "out")
+    words = ("rounds", "--cluster", 1, "--tasks", "long.toml", "--round", 60, "--overwrite", "-o", "out")
     ended = bftrain(*words, "--policy", "own.py:Press")
     assert (ended.code, "interrupted; the result in out covers a part" in ended.err) == (130, True), ended.err
     assert (summary_of()["ended"], summary_of()["complete"]) == ("interrupted", False)

@@ -112,7 +112,7 @@ def test_pictures_pages_and_traces(bftrain: CommandLine, place: Path) -> None:
 RESULTS = {
     "replay": "replay log.npz --tasks tasks.toml -o out",
     "cluster": "replay --cluster 4 --tasks tasks.toml -o out --until 3600",
-    "rounds": "replay --cluster 4 --tasks gang.toml -o out --round 60",
+    "rounds": "rounds --cluster 4 --tasks gang.toml -o out --round 60",
     "schedule": "schedule jobs.swf -o out",
 }
 results = pytest.mark.parametrize("command", RESULTS.values(), ids=RESULTS)

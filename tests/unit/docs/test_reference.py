@@ -148,7 +148,7 @@ def test_every_column_of_the_tables_is_documented(
     curve = SpeedCurve(nodes=(1,), rate=(1.0,))
     save_tasks([TaskSpec(name="a", curve=curve, max_nodes=1, work_samples=9.0)], Path("tasks.toml"))
     swf(Path("log.swf"), [Row(0, 9), Row(1, 9)], "MaxNodes: 1")
-    assert bftrain("replay", "--cluster", "v100=1", "--round", 60, "--tasks", "tasks.toml", "-o", "rounds").code == 0
+    assert bftrain("rounds", "--cluster", "v100=1", "--round", 60, "--tasks", "tasks.toml", "-o", "rounds").code == 0
     assert bftrain("schedule", "log.swf", "-o", "schedule").code == 0
     for name in ("rounds", "schedule"):
         tables = {path: next(csv.reader(path.read_text().splitlines())) for path in Path(name).glob("*.csv")}

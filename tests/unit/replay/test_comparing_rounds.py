@@ -31,7 +31,8 @@ def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         if isinstance(nodes, EventLog):
             save_log(nodes, tmp_path / "log.npz")
             where = (tmp_path / "log.npz",)
-        ended = command("replay", *where, "--tasks", tmp_path / "tasks.toml", *options, "-o", tmp_path / name)
+        kind = "rounds" if "--round" in options else "replay"
+        ended = command(kind, *where, "--tasks", tmp_path / "tasks.toml", *options, "-o", tmp_path / name)
         assert ended.code == 0, ended.err
         return tmp_path / name
 

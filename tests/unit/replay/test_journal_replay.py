@@ -95,7 +95,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 def gone_through(command: CommandLine, journal: Path, *options: object) -> Recording:
     """Replay a journal, and export it."""
     out, log, tasks = (journal.with_name(name) for name in ("out", "log.npz", "tasks.toml"))
-    ended = command("replay", "--journal", journal, "-o", out, "--json", "-q", *options)
+    ended = command("journal", "replay", journal, "-o", out, "--json", "-q", *options)
     assert ended.code in {0, 3}, ended.err
     exported = command("journal", "export", journal, "-o", log, "--tasks", tasks)
     assert exported.code == 0, exported.err
@@ -250,7 +250,7 @@ def test_a_journal_without_a_decision_at_its_end_and_one_without_anything(comman
     assert (summary["steps"], summary["complete"], summary["simulated_s"]) == (2, True, 4.0)
     assert summary["idle_node_h"] == pytest.approx(4.0 / 3600)
     Journal.create(tmp_path / "empty", Settings()).close()
-    ended = command("replay", "--journal", tmp_path / "empty", "-o", tmp_path / "none")
+    ended = command("journal", "replay", tmp_path / "empty", "-o", tmp_path / "none")
     assert (ended.code, "holds no event" in ended.err) == (3, True)
 
 

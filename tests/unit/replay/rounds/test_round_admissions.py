@@ -156,7 +156,7 @@ def test_a_run_whose_metric_raises_is_written_without_its_number(
     save_tasks(TASKS, tasks)
     command = CommandLine(monkeypatch, capfd)
     assert command(
-        "replay", "--cluster", 4, "--tasks", tasks, "--round", 60, "--metrics", f"{mine}:odd", "-o", out
+        "rounds", "--cluster", 4, "--tasks", tasks, "--round", 60, "--metrics", f"{mine}:odd", "-o", out
     ).code
     assert json.loads((out / "summary.json").read_text())["metrics"] == {"odd": None}
 
