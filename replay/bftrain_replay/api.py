@@ -9,19 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from bftrain.config import Settings
-from bftrain.errors import BftrainError, UsageError, suggestion
+from bftrain.errors import UsageError, suggestion
 from bftrain.files import prepare_folder
 from bftrain.parts import as_objective
 from bftrain.ports import Objective
 from bftrain.result_folder import IN_PYTHON, ResultFolder, write_page
 from bftrain.short_repr import ShortRepr
-from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.taskfiles.files import load_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_files import load_log
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
 from bftrain_replay.output import summary_json
@@ -33,9 +31,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study import ReplayStudy, study
 from bftrain_replay.study_passes import Watch
-from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
-from bftrain_replay.sweeping.outcome_cache import OutcomeCache
-from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
+from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
 from bftrain_replay.variations import AdviceRow, SensitivityRow, check_rules, gaining
 
 _IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
@@ -182,13 +178,6 @@ def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, wat
         return watch is None or watch(_TABLE, span_s * over / of, int(over))
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        log, tasks = Path(source.log or f"{folder}/log.npz"), Path(source.tasks or f"{folder}/tasks.toml")
-        if not source.log:
-            save_log(done.log, log)
-        if not source.tasks:
-            save_tasks(done.tasks, tasks)
-        files = SweepLog(path=str(log.absolute())), TaskFile(path=str(tasks.absolute()))
-        found = replay_alternatives(plan(done, how, *files), going, OutcomeCache.of_user())
-    if found.failed:
-        raise BftrainError(f"a replay failed: {found.failed[0]}", where=_TABLE)
-    return msgspec.structs.replace(done, sensitivity=found.rows, advice=found.advice)
+        log_file, task_file = Path(source.log or f"{folder}/log.npz"), Path(source.tasks) if source.tasks else None
+        files = ReplayFiles.of(done.log, log_file, done.tasks, task_file, Path(folder))
+        return with_table(done, how, files, runner(_TABLE, going))

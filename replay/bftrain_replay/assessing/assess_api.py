@@ -11,33 +11,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain.errors import BftrainError, Interrupted, UsageError
+from bftrain.errors import Interrupted, UsageError
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.log_files import load_log, save_log
+from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.assessing import assess_folder, resimulated_waits
-from bftrain_replay.assessing.alternative_replays import failure, replay_alternatives
-from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, replay_sample
-from bftrain_replay.assessing.assessment import assess as assess_replayed
+from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
-from bftrain_replay.assessing.best_mix import models_of
 from bftrain_replay.assessing.figure_text import headline
-from bftrain_replay.assessing.node_groups import NodeGroups
-from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
+from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
-from bftrain_replay.assessing.what_if_replays import InputFiles
+from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices
-from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.results.harvest_by_block import interval
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study_passes import Watch
-from bftrain_replay.sweeping.alternatives import outcomes_of
-from bftrain_replay.sweeping.outcome_cache import OutcomeCache
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.sweeping.alternatives import runner
 
 _IN_PYTHON: Final = "bftrain.assess"
 
@@ -101,33 +94,39 @@ def assess(  # noqa: PLR0913 - one parameter an option
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
     jobs = jobs_of([Path(each) for each in records], source) if records else None
     again, why_not = _resimulated(jobs, source, handback_delay_s, resimulate)
-    sample = ReplayedSample.of(source, most_events)
     zone = timezone or source.provenance.options.get("timezone")
-    with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        files = InputFiles.of(sample, Path(folder) / "log.npz", _given(tasks, Path(folder)), settings, Path(folder))
-        replayed = replay_sample(sample, files.tasks, settings, watch)
-        if replayed is None:
-            raise Interrupted("interrupted")
-        others = None
-        if what_ifs:
-            save_log(replayed.sample.log, files.log_file)
-            every = most_events == 0
-            others = replay_alternatives(replayed, settings, models, files, _outcomes, every=every)
     inputs = AssessmentInputs(
         name=str(log) if isinstance(log, str | Path) else "log",
         command=_IN_PYTHON,
-        workload=files.workload,
         tasks=str(tasks) if isinstance(tasks, str | Path) else "" if tasks is None else "the call",
         zone=time_formats.zone(zone) if zone else UTC,
         prices=node_prices or NodePrices(),
-        groups=NodeGroups.of(sample.log, settings.racks),
-        start_cost_s=files.start_cost_s,
         handback_delay_s=handback_delay_s,
         jobs=jobs,
         resimulated=again,
         not_resimulated=why_not,
     )
-    return AssessedLog(assess_replayed(replayed, settings, inputs, others))
+
+    def replay(sample: ReplayedSample, given: Sequence[TaskSpec]) -> ReplayedHarvest:
+        replayed = replay_sample(sample, given, settings, watch)
+        if replayed is None:
+            raise Interrupted("interrupted")
+        return replayed
+
+    with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
+        figures = assess_log(
+            source,
+            Path(folder) / "log.npz",
+            _given(tasks, Path(folder)),
+            settings,
+            inputs,
+            most_events=most_events,
+            replay=replay,
+            models=models,
+            run=runner("what_ifs") if what_ifs else None,
+            scratch=Path(folder),
+        )
+    return AssessedLog(figures)
 
 
 def _resimulated(
@@ -142,17 +141,6 @@ def _resimulated(
     if why_not:
         return None, why_not
     return resimulated_waits.resimulate(jobs, len(log.node_names), delay_s, policy), ""
-
-
-def _outcomes(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome]:
-    """Run replays side by side, as the command does."""
-    outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), cache=OutcomeCache.of_user())
-    if outcomes is None:
-        raise Interrupted("interrupted")
-    failed = failure(passes, outcomes)
-    if failed:
-        raise BftrainError(f"a replay failed: {failed}", where="what_ifs")
-    return outcomes
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:

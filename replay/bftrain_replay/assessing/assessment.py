@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from bftrain import summaries, text_formats
+from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.idle_doubts import doubtful_nodes, doubts_of
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
-from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
 from bftrain_replay.assessing.batch_jobs import BatchJobs
 from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, effect_of
 from bftrain_replay.assessing.local_time import DAYS, HOURS, LocalSteps
 from bftrain_replay.assessing.node_groups import GroupHarvest, NodeGroups, harvest_of_groups
-from bftrain_replay.assessing.replayed_sample import ReplayedSample, summed
+from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
 from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
-from bftrain_replay.assessing.what_if import MixRow, WhatIfRow
+from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives
 from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
 from bftrain_replay.reference.harvest_bound import harvest_bound
-from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, HarvestCurve
+from bftrain_replay.results.harvest_by_block import EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study_passes import StudyPasses, Watch
+from bftrain_replay.study_checks import check_kinds
+from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 
 FORMAT: Final = "bftrain assess 1"
 
@@ -99,53 +101,6 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
         return summaries.with_sum(data, frozenset({"command"}))
 
 
-@dataclass(frozen=True, eq=False)
-class ReplayedHarvest:
-    """The replayed windows of a sample: the harvest, and the nodes that were held."""
-
-    sample: ReplayedSample
-    curves: list[HarvestCurve]
-    held: list[AllocationTable]
-
-    def by_block(self, measure: Callable[[HarvestCurve, Floats], Floats]) -> Floats:
-        """Return a figure of each replayed block."""
-        windows = zip(self.sample.windows, self.curves, strict=True)
-        return np.concatenate([measure(curve, np.array(window.edges_s)) for window, curve in windows])
-
-    @property
-    def sure(self) -> Floats:
-        """The harvest of each block on idle node-time without doubts, assuming that doubtful nodes are used alike."""
-        log = self.sample.log
-        at_s, doubtful = doubtful_nodes(log)
-        pool = log.pool_sizes()[np.searchsorted(log.times, at_s, side="right") - 1]
-        sure_share = 1.0 - np.divide(doubtful, pool, out=np.zeros(at_s.size), where=pool > 0)
-        harvest = []
-        for window, curve in zip(self.sample.windows, self.curves, strict=True):
-            edges = np.unique(np.concatenate((window.edges_s, at_s - log.start_s - window.begin_s)))
-            edges = edges[(edges >= 0.0) & (edges <= window.end_s - window.begin_s)]
-            places = np.searchsorted(at_s - log.start_s, edges[:-1] + window.begin_s, side="right") - 1
-            counted = curve.harvest_node_h(edges) * sure_share[places]
-            block = np.searchsorted(window.edges_s, edges[:-1], side="right") - 1
-            harvest.append(np.bincount(block, counted, minlength=len(window.edges_s) - 1))
-        return np.concatenate(harvest)
-
-
-def replay_sample(
-    sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None = None
-) -> ReplayedHarvest | None:
-    """Replay each window of a sample; ``None`` once ``watch`` returns false."""
-    curves, held = [], []
-    for window in sample.windows:
-        passes = StudyPasses(sample.log, tasks, check_parts(sample.settings_of(window, settings)), watch)
-        found = AllocationRecorder(sample.log.node_names)
-        result = passes.replay(found)
-        if result is None or not result.complete:
-            return None
-        curves.append(HarvestCurve(result))
-        held.append(found.table())
-    return ReplayedHarvest(sample, curves, held)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AssessmentInputs:
     """The inputs of an assessment beside the replays: names, prices, time zone and the command that repeats it."""
@@ -164,22 +119,49 @@ class AssessmentInputs:
     not_resimulated: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternatives:
-    """The additional replays of an assessment."""
-
-    what_ifs: tuple[WhatIfRow, ...] = ()
-    mixes: tuple[MixRow, ...] = ()
-
-
-def assess(
-    replayed: ReplayedHarvest,
+def assess_log(  # noqa: PLR0913 - the parts of an assessment
+    log: EventLog,
+    log_file: Path,
+    given: tuple[Sequence[TaskSpec], Path] | None,
     settings: ReplaySettings,
     inputs: AssessmentInputs,
-    alternatives: Alternatives | None = None,
+    *,
+    most_events: int,
+    replay: Callable[[ReplayedSample, Sequence[TaskSpec]], ReplayedHarvest],
+    models: Mapping[str, Profile],
+    run: RunPasses | None,
+    scratch: Path,
+) -> LogAssessment:
+    """Replay a sample of ``log`` with the ``given`` tasks or with more trials than any window can do; assess it.
+
+    Other assumptions are replayed by ``run``, if there is one; its workers read files, some of which are written to
+    ``scratch``.
+    """
+    sample = ReplayedSample.of(log, most_events)
+    workload = None
+    if given is None:
+        workload = SaturatingWorkload.of(sample.most_idle_node_s, MOST_TASKS_FACTOR * settings.max_tasks)
+    else:
+        check_kinds(log, given[0])
+    tasks, task_file = given or (workload.tasks if workload else (), None)
+    replayed = replay(sample, tasks)
+    others = Alternatives()
+    if run is not None:
+        files = ReplayFiles.of(log, log_file, tasks, task_file, scratch)
+        others = replay_alternatives(replayed, settings, models, files, run, every=most_events == 0)
+    inputs = replace(
+        inputs,
+        workload=workload,
+        groups=NodeGroups.of(log, settings.racks),
+        start_cost_s=float(np.median([task.start_cost_s for task in tasks])) if tasks else None,
+    )
+    return _assessed(replayed, settings, inputs, others)
+
+
+def _assessed(
+    replayed: ReplayedHarvest, settings: ReplaySettings, inputs: AssessmentInputs, others: Alternatives
 ) -> LogAssessment:
     """Compute all figures."""
-    others = alternatives or Alternatives()
     sample, log = replayed.sample, replayed.sample.log
     idle, used, harvest = (
         replayed.by_block(measure)

@@ -7,7 +7,7 @@ idle node-time of all blocks, which the log itself gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -16,17 +16,23 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.idle_doubts import doubtful_nodes
+from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
 from bftrain_replay.results.harvest_by_block import (
     HOURS_A_WEEK,
     SEED,
     WEEK,
     EstimatedFigure,
     Floats,
+    HarvestCurve,
     TimeBlocks,
     integral_at,
 )
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study_checks import check_parts
+from bftrain_replay.study_passes import StudyPasses, Watch
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 EVENTS: Final = 25_000  # of the log that are replayed at most, unless another budget is given
@@ -129,6 +135,53 @@ class ReplayedSample:
     def share(self, amounts: Floats, of: Floats) -> EstimatedFigure | None:
         """Estimate a ratio of amounts of the replayed blocks."""
         return self.replayed.estimate(self.replayed.ratio(amounts, of))
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedHarvest:
+    """The replayed windows of a sample: the harvest, and the nodes that were held."""
+
+    sample: ReplayedSample
+    curves: list[HarvestCurve]
+    held: list[AllocationTable]
+
+    def by_block(self, measure: Callable[[HarvestCurve, Floats], Floats]) -> Floats:
+        """Return a figure of each replayed block."""
+        windows = zip(self.sample.windows, self.curves, strict=True)
+        return np.concatenate([measure(curve, np.array(window.edges_s)) for window, curve in windows])
+
+    @property
+    def sure(self) -> Floats:
+        """The harvest of each block on idle node-time without doubts, assuming that doubtful nodes are used alike."""
+        log = self.sample.log
+        at_s, doubtful = doubtful_nodes(log)
+        pool = log.pool_sizes()[np.searchsorted(log.times, at_s, side="right") - 1]
+        sure_share = 1.0 - np.divide(doubtful, pool, out=np.zeros(at_s.size), where=pool > 0)
+        harvest = []
+        for window, curve in zip(self.sample.windows, self.curves, strict=True):
+            edges = np.unique(np.concatenate((window.edges_s, at_s - log.start_s - window.begin_s)))
+            edges = edges[(edges >= 0.0) & (edges <= window.end_s - window.begin_s)]
+            places = np.searchsorted(at_s - log.start_s, edges[:-1] + window.begin_s, side="right") - 1
+            counted = curve.harvest_node_h(edges) * sure_share[places]
+            block = np.searchsorted(window.edges_s, edges[:-1], side="right") - 1
+            harvest.append(np.bincount(block, counted, minlength=len(window.edges_s) - 1))
+        return np.concatenate(harvest)
+
+
+def replay_sample(
+    sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None = None
+) -> ReplayedHarvest | None:
+    """Replay each window of a sample; ``None`` once ``watch`` returns false."""
+    curves, held = [], []
+    for window in sample.windows:
+        passes = StudyPasses(sample.log, tasks, check_parts(sample.settings_of(window, settings)), watch)
+        found = AllocationRecorder(sample.log.node_names)
+        result = passes.replay(found)
+        if result is None or not result.complete:
+            return None
+        curves.append(HarvestCurve(result))
+        held.append(found.table())
+    return ReplayedHarvest(sample, curves, held)
 
 
 def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:

@@ -1,8 +1,15 @@
-"""Alternatives: other numbers of tasks, costs, checkpoints, notice of departures, or models, on the same log."""
+"""What-if replays of an assessment: other assumptions on the same log, and mixes of measured models.
+
+Models differ in samples a second, so the work of a mix is counted in hours of one node at its model's speed on one
+node. There are as many endless tasks as may compete, so that the queue never empties.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -10,11 +17,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain import text_formats
-from bftrain_replay.assessing.replayed_sample import ReplayedSample
-from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, Floats
+from bftrain.errors import BadInput
+from bftrain.taskfiles.records import Profile
+from bftrain.values.curve import SpeedCurve
+from bftrain_datasets.workloads.catalogue import catalogue
+from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
+from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample
+from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.sweeping.alternatives import PassInputs
+from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.tables import SECONDS_AN_HOUR
 from bftrain_replay.variations import COSTS, PROGRESS, Variation
 
 TASKS: Final = "tasks"
@@ -26,6 +39,9 @@ MOST_TASKS_FACTOR: Final = 4  # the largest of the factors above
 _LEADS_S: Final = (30.0, 120.0, 600.0)
 _ON_DISK: Final = "disk:1800"
 _ON_NOTICE: Final = "memory:1"  # as good as a save at the last moment
+MOST_MODELS: Final = 12  # each is a replay
+_EVENTS_OF_MIX: Final = 4_000  # changes of the log that each of them replays at most: some seconds
+_TOGETHER: Final = (2, 3)  # of the best models, and all
 
 
 class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +71,65 @@ class MixRow(msgspec.Struct, frozen=True, kw_only=True):
     share: EstimatedFigure | None
     scaling: float
     work: EstimatedFigure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """The additional replays of an assessment."""
+
+    what_ifs: tuple[WhatIfRow, ...] = ()
+    mixes: tuple[MixRow, ...] = ()
+
+
+def replay_alternatives(
+    replayed: ReplayedHarvest,
+    settings: ReplaySettings,
+    models: Mapping[str, Profile],
+    files: ReplayFiles,
+    run: RunPasses,
+    *,
+    every: bool,
+) -> Alternatives:
+    """Replay other assumptions, on all windows with ``every``, then mixes of ``models``."""
+    part = replayed.sample if every else replayed.sample.part()
+    found, leaving = what_ifs(settings), cache(files.leaving)
+    passes = [
+        _passes(leaving(each.lead_s), part, each.settings, each.option) if each.settings is not None else []
+        for each in found
+    ]
+    outcomes = run("what if", [job for jobs in passes for job in jobs])
+    if outcomes is None:
+        return Alternatives()
+    rows = tuple(_rows(replayed, part, found, passes, outcomes))
+    return Alternatives(what_ifs=rows, mixes=_best_mixes(replayed.sample, settings, models, files, run))
+
+
+def _passes(files: ReplayFiles, part: ReplayedSample, settings: ReplaySettings, label: str) -> list[SweepPass]:
+    return [files.replay(part.settings_of(window, settings), label, window.edges_s) for window in part.windows]
+
+
+def _rows(
+    replayed: ReplayedHarvest,
+    part: ReplayedSample,
+    found: Sequence[Variation],
+    passes: Sequence[Sequence[SweepPass]],
+    outcomes: Mapping[str, PassOutcome],
+) -> Iterator[WhatIfRow]:
+    """Yield a row for each assumption: the change in ``part`` is applied to the figure of the assessment."""
+    sample, harvest = replayed.sample, replayed.by_block(HarvestCurve.harvest_node_h)
+    same, figure = harvest[np.isin(sample.places, part.places)], sample.rate(harvest) * HOURS_A_WEEK
+    for each, jobs in zip(found, passes, strict=True):
+        own = np.concatenate([outcomes[job.id].harvest_node_h for job in jobs]) if jobs else same
+        ratio = part.replayed.ratio(own, same)
+        yield WhatIfRow(
+            what=each.what,
+            label=each.label,
+            option=each.option,
+            value=each.value,
+            assumed=not jobs,
+            harvest=sample.blocks.estimate(figure * ratio) or EstimatedFigure(median=0.0),
+            change=part.replayed.estimate(ratio - 1.0) if jobs else None,
+        )
 
 
 def what_ifs(settings: ReplaySettings) -> list[Variation]:
@@ -96,52 +171,61 @@ def _leads(settings: ReplaySettings) -> Iterator[Variation]:
         yield Variation(what=LEAD, label=label, option=option, value=lead_s, settings=changed, lead_s=lead_s)
 
 
-def passes_of(
-    found: Sequence[Variation], sample: ReplayedSample, inputs_of: Callable[[float], PassInputs]
-) -> list[list[SweepPass]]:
-    """Return the passes of each assumption on the windows of the sample; none for the main one.
+def _best_mixes(
+    sample: ReplayedSample, settings: ReplaySettings, known: Mapping[str, Profile], files: ReplayFiles, run: RunPasses
+) -> tuple[MixRow, ...]:
+    """Replay each model alone, then the best of them together; return the rows, the most work first."""
+    models = {name: _of_one_node(each) for name, each in known.items()}
+    part = sample.part(_EVENTS_OF_MIX, least=1)
 
-    ``inputs_of`` returns the log with departures that many seconds earlier, and the tasks.
-    """
-    return [
-        []
-        if each.settings is None
-        else [
-            inputs_of(each.lead_s).replay(sample.settings_of(window, each.settings), each.option, window.edges_s)
-            for window in sample.windows
-        ]
-        for each in found
-    ]
+    def passes_of(mix: tuple[str, ...]) -> list[SweepPass]:
+        chosen = [models[name] for name in mix]
+        tasks = generate_mix(settings.max_tasks, 0, models=chosen, shape=TaskShape(work_samples=None))
+        own = files.with_tasks(tasks, f"mix-{len(mix)}-{chosen[0].name}")
+        return _passes(own, part, settings, " and ".join(model.name for model in chosen))
+
+    def rows(mixes: Sequence[tuple[str, ...]]) -> list[MixRow] | None:
+        passes = list(map(passes_of, mixes))
+        outcomes = run("mixes of models", [job for jobs in passes for job in jobs])
+        if outcomes is None:
+            return None
+        return [_row(mix, part, [outcomes[job.id] for job in jobs]) for mix, jobs in zip(mixes, passes, strict=True)]
+
+    alone = rows([(name,) for name in models])
+    if alone is None:
+        return ()
+    best = [row.models[0] for row in _ordered(alone)]
+    sizes = {size for size in (*_TOGETHER, len(best)) if 1 < size <= min(len(best), settings.max_tasks)}
+    together = rows([tuple(best[:size]) for size in sorted(sizes)]) if sizes else []
+    return () if together is None else tuple(_ordered([*alone, *together]))
 
 
-def rows_of(
-    found: Sequence[Variation],
-    passes: Sequence[Sequence[SweepPass]],
-    outcomes: Mapping[str, PassOutcome],
-    samples: tuple[ReplayedSample, ReplayedSample],
-    harvest: Floats,
-) -> tuple[WhatIfRow, ...]:
-    """Return the rows from the replays.
+def models_of(paths: Sequence[Path]) -> dict[str, Profile]:
+    """Return the models of these files of profiles, or the bundled ones; raise if they are too many to replay."""
+    found = catalogue(paths)
+    if len(found) > MOST_MODELS:
+        what, fix = f"{len(found):,} models are too many", f"give {MOST_MODELS} at most"
+        raise BadInput(what, where=", ".join(map(str, paths)), fix=fix)
+    return found
 
-    ``samples`` are that of the assessment, whose ``harvest`` in each block is given, and the part of it that was
-    replayed with each other assumption: the change found there is applied to the figure of the assessment.
-    """
-    rows = []
-    sample, part = samples
-    same, figure = harvest[np.isin(sample.places, part.places)], sample.rate(harvest) * HOURS_A_WEEK
-    for each, jobs in zip(found, passes, strict=True):
-        own = np.concatenate([outcomes[job.id].harvest_node_h for job in jobs]) if jobs else same
-        ratio = part.replayed.ratio(own, same)
-        change = part.replayed.estimate(ratio - 1.0) if jobs else None
-        rows.append(
-            WhatIfRow(
-                what=each.what,
-                label=each.label,
-                option=each.option,
-                value=each.value,
-                assumed=not jobs,
-                harvest=sample.blocks.estimate(figure * ratio) or EstimatedFigure(median=0.0),
-                change=change,
-            )
-        )
-    return tuple(rows)
+
+def _ordered(rows: Sequence[MixRow]) -> list[MixRow]:
+    return sorted(rows, key=lambda row: -row.work.median)
+
+
+def _of_one_node(model: Profile) -> Profile:
+    """Return the model with speeds relative to one node, extrapolated from its smallest measured size."""
+    nodes, speed = next((each for each in zip(model.curve.nodes, model.curve.rate, strict=True) if each[1]), (1, 0.0))
+    if not speed:
+        raise BadInput("has no speed above 0", where=model.name, fix="leave the model out")
+    curve = SpeedCurve(nodes=model.curve.nodes, rate=tuple(rate * nodes / speed for rate in model.curve.rate))
+    return msgspec.structs.replace(model, curve=curve)
+
+
+def _row(mix: tuple[str, ...], part: ReplayedSample, outcomes: Sequence[PassOutcome]) -> MixRow:
+    harvest = np.concatenate([outcome.harvest_node_h for outcome in outcomes])
+    done = sum(outcome.figures.harvested for outcome in outcomes if outcome.figures) / SECONDS_AN_HOUR
+    scaling = done / float(harvest.sum()) if harvest.sum() else 0.0
+    a_week = part.a_week(harvest)
+    share = part.share(harvest, part.idle_by_block[part.places])
+    return MixRow(models=mix, harvest=a_week, share=share, scaling=scaling, work=a_week.times(scaling))

@@ -7,11 +7,10 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bftrain.cli.interruption import interruption
 from bftrain.cli.output import show
 from bftrain.cli.settings import settings_of_kind
 from bftrain.errors import BadInput, Interrupted, UsageError
@@ -22,26 +21,20 @@ from bftrain_datasets.commands.records import read_records, refusal, report, row
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.kind_files import with_kinds
-from bftrain_datasets.log.log_files import holds_log, load_log, save_log
+from bftrain_datasets.log.log_files import holds_log, load_log
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from bftrain_datasets.scheduling.scheduling import find_policy
 from bftrain_replay.assessing import assess_folder
-from bftrain_replay.assessing.alternative_replays import failure, replay_alternatives
-from bftrain_replay.assessing.assessment import AssessmentInputs, ReplayedHarvest, assess, replay_sample
+from bftrain_replay.assessing.assessment import AssessmentInputs, assess_log
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
-from bftrain_replay.assessing.best_mix import models_of
-from bftrain_replay.assessing.node_groups import NodeGroups
-from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedSample
+from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits, obstacle, resimulate
-from bftrain_replay.assessing.what_if_replays import InputFiles
+from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.commands.assess_result import in_words
 from bftrain_replay.commands.replay_run import watched
-from bftrain_replay.commands.sensitivity import progress_shown
-from bftrain_replay.forked_pass import usable_cpus
+from bftrain_replay.commands.sensitivity import SideReplays
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.sweeping.alternatives import outcomes_of
-from bftrain_replay.sweeping.outcome_cache import OutcomeCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +42,6 @@ if TYPE_CHECKING:
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.importing.import_options import ImportOptions
-    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})  # to repeat it
 
@@ -94,27 +86,29 @@ class AssessRequest:
             log, log_file = self._log(Path(scratch), out)
             jobs = self._jobs(log, out)
             again, why_not = self._resimulated(log, jobs, out)
-            sample = ReplayedSample.of(log, EVENTS if self.events is None else self.events)
-            given = None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file)
-            files = InputFiles.of(sample, log_file, given, settings, Path(scratch))
-            replayed = _replayed(sample, files.tasks, settings, out)
-            every, run = self.events == 0, partial(_outcomes, out, OutcomeCache.of_user(wanted=not self.no_cache))
-            others = None if self.quick else replay_alternatives(replayed, settings, models, files, run, every=every)
             inputs = AssessmentInputs(
                 name=f"{self.files[0]} and {len(self.files) - 1} more" if self.files[1:] else str(self.files[0]),
                 command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
-                workload=files.workload,
                 tasks=str(self.task_file or ""),
-                zone=self._zone(files.log),
+                zone=self._zone(log),
                 prices=prices,
-                groups=NodeGroups.of(files.log, settings.racks),
-                start_cost_s=files.start_cost_s,
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
                 resimulated=again,
                 not_resimulated=why_not,
             )
-            found = assess(replayed, settings, inputs, others)
+            found = assess_log(
+                log,
+                log_file,
+                None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file),
+                settings,
+                inputs,
+                most_events=EVENTS if self.events is None else self.events,
+                replay=lambda sample, tasks: _replayed(sample, tasks, settings, out),
+                models=models,
+                run=None if self.quick else SideReplays(out, cached=not self.no_cache).run,
+                scratch=Path(scratch),
+            )
             result.replace(lambda draft: assess_folder.write(found, draft, static=self.static))
         out.result(found.to_dict(), lambda: in_words(found))
         out.say(f"page: {self.folder / assess_folder.PAGE}")
@@ -161,8 +155,6 @@ class AssessRequest:
             log, log_file = made.log, scratch / "log.npz"
         if self.kinds is not None:
             log, log_file = with_kinds(log, self.kinds), scratch / "log.npz"
-        if log_file != self._log_file:
-            save_log(log, log_file)
         return log, log_file
 
     def _jobs(self, log: EventLog, out: Output) -> BatchJobs | None:
@@ -215,37 +207,10 @@ class AssessRequest:
 
 
 def _replayed(
-    sample: ReplayedSample, tasks: tuple[TaskSpec, ...], settings: ReplaySettings, out: Output
+    sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, out: Output
 ) -> ReplayedHarvest:
     with watched(out, max(window.end_s - window.begin_s for window in sample.windows)) as watch:
         found = replay_sample(sample, tasks, settings, watch)
     if found is None:
         raise Interrupted("interrupted; nothing was written")
     return found
-
-
-def _outcomes(
-    out: Output, cache: OutcomeCache | None, table: str, passes: Sequence[SweepPass]
-) -> Mapping[str, PassOutcome] | None:
-    """Run replays that ``cache`` lacks side by side; return ``None`` if interrupted, or if one fails."""
-    known = cache.count(passes) if cache else 0
-    from_cache = f" ({known} of them from {cache.folder})" if cache and known else ""
-    out.say(f"{table}: {len(passes)} more replays{from_cache}, {usable_cpus()} at a time; --quick leaves them out")
-    with interruption() as interrupted, out.progress() as bars:
-        show = progress_shown(bars, out, table)
-
-        def watch(done: float, of: int) -> bool:
-            show(done, of)
-            return not interrupted()
-
-        outcomes = outcomes_of(passes, min(usable_cpus(), len(passes)), watch, cache)
-    if cache and cache.remark:
-        out.warn(cache.remark)
-    if outcomes is None:
-        out.warn(f"interrupted: {table} is left out")
-        return None
-    failed = failure(passes, outcomes)
-    if failed:
-        out.warn(f"{table} is left out, as a replay failed: {failed}")
-        return None
-    return outcomes

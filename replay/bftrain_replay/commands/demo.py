@@ -45,7 +45,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     from bftrain_datasets.workloads.task_generators import sample_tasks
     from bftrain_replay import replay_folder
     from bftrain_replay.commands.replay_run import EarlyWriter, exit_if_interrupted, replay, show
-    from bftrain_replay.commands.sensitivity import SensitivityTable
+    from bftrain_replay.commands.sensitivity import SideReplays
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
@@ -68,10 +68,11 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
         inputs = Path(scratch)
         with synced_later():
             _write_inputs(log, tasks, inputs)
-        wanted, cached = not quick, not no_cache
-        table = SensitivityTable(inputs / _LOG, inputs / _TASKS, settings, out, wanted=wanted, cached=cached)
+        beside = SideReplays(out, cached=not no_cache)
         early = EarlyWriter(result, source, replay_folder.CSV)
-        study = table.added_to(replay(log, tasks, settings, _BASELINE, out, main_done=early.write, quick=quick))
+        study = replay(log, tasks, settings, _BASELINE, out, main_done=early.write, quick=quick)
+        if not quick:
+            study = beside.with_table(study, inputs / _LOG, inputs / _TASKS, settings)
         from bftrain_replay.drawing import vega  # only now: the replays run without what draws
 
         lacking = vega.lacking()
@@ -84,7 +85,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     show(study, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
     exit_if_interrupted(study, folder / _REPLAY, written=written)
-    table.exit_if_interrupted(folder / _REPLAY)
+    beside.exit_if_interrupted(folder / _REPLAY)
 
 
 def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> None:

@@ -12,7 +12,7 @@ from bftrain.cli.settings import option_of
 from bftrain.errors import BadInput, BadValue, Interrupted, UsageError
 from bftrain.text_formats import counted
 from bftrain_replay.commands import replay_run
-from bftrain_replay.commands.sensitivity import SensitivityTable
+from bftrain_replay.commands.sensitivity import SideReplays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,16 +59,13 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     source = InputSource(
         log=str(log), tasks=str(task_file or ""), baseline=baseline, options=options, workload=workload
     )
-    wanted, cached = not asked.quick, not asked.no_cache
-    table = SensitivityTable(log, task_file or specs, settings, out, kinds=kinds, wanted=wanted, cached=cached)
-    study, written = replay_run.run_into(
-        folder,
-        source,
-        lambda main_done: table.added_to(
-            replay_run.replay(events, specs, parts, baseline, out, main_done, quick=asked.quick)
-        ),
-        asked,
-    )
+    beside = SideReplays(out, cached=not asked.no_cache)
+
+    def run(main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
+        done = replay_run.replay(events, specs, parts, baseline, out, main_done, quick=asked.quick)
+        return done if asked.quick else beside.with_table(done, log, task_file or specs, settings, kinds)
+
+    study, written = replay_run.run_into(folder, source, run, asked)
     if workload is not None and workload_ran_dry(study):
         out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
     replay_run.show(study, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
@@ -79,7 +76,7 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
     replay_run.exit_if_interrupted(study, folder, written=written)
-    table.exit_if_interrupted(folder)
+    beside.exit_if_interrupted(folder)
     replay_run.exit_if_broken(study.broken_metrics)
 
 

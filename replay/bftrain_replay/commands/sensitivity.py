@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -14,9 +16,10 @@ import click
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
 from bftrain.errors import BftrainError, Interrupted
+from bftrain_replay.simulation.replay_settings import PUBLISHED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import RenderableType
     from rich.progress import Progress
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import ReplayStudy
-    from bftrain_replay.sweeping.alternatives import AlternativeReplays
+    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
     from bftrain_replay.variations import SensitivityRow
 
 P = ParamSpec("P")
@@ -50,71 +53,74 @@ def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @dataclass(slots=True)
-class SensitivityTable:
-    """Adds table and advice to a replay of these files, if ``wanted`` and the rules are the realistic ones."""
+class SideReplays:
+    """Runs the replays beside the main one with progress, and takes the known ones from the user's cache."""
 
-    log: Path
-    tasks: Path | Sequence[TaskSpec]
-    settings: ReplaySettings
     out: Output
-    kinds: Path | None = None
-    wanted: bool = True
     cached: bool = True
     interrupted: bool = False
 
-    def added_to(self, study: ReplayStudy) -> ReplayStudy:
-        """Return a complete ``study`` with table and advice; without them if not wanted, interrupted or failed."""
-        from msgspec.structs import replace
-
-        from bftrain_replay.simulation.replay_settings import PUBLISHED
-
-        if not self.wanted or not study.complete or self.settings.semantics == PUBLISHED:
+    def with_table(
+        self,
+        study: ReplayStudy,
+        log: Path,
+        tasks: Path | Sequence[TaskSpec],
+        settings: ReplaySettings,
+        kinds: Path | None = None,
+    ) -> ReplayStudy:
+        """Return a complete ``study`` with table and advice; without them if interrupted or failed."""
+        if not study.complete or settings.semantics == PUBLISHED:
             return study
-        with interruption() as interrupted:  # what is imported and planned first takes a moment too
+        file, of_nodes = tasks if isinstance(tasks, Path) else None, str(kinds.absolute()) if kinds else ""
+        # What is imported and planned first takes a moment too
+        with interruption() as interrupted, tempfile.TemporaryDirectory(prefix="bftrain-") as scratch:
             try:
-                found = self._replays(study, interrupted)
+                from bftrain_replay.sweeping.alternatives import ReplayFiles, with_table
+
+                files = ReplayFiles.of(study.log, log, study.tasks, file, Path(scratch), of_nodes)
+                run = partial(self.run, each_s=study.result.wall_s, interrupted=interrupted)
+                return with_table(study, settings, files, run)
             except (BftrainError, OSError) as error:  # the replay itself is done, and must not be lost for it
                 self.out.warn(f"no sensitivity table and no advice: {error}")
                 return study
-            self.interrupted = interrupted()
-        for reason in found.failed:
-            self.out.warn(f"no sensitivity table and no advice: a replay for them failed: {reason}")
-        return replace(study, sensitivity=found.rows, advice=found.advice)
 
-    def _replays(self, study: ReplayStudy, interrupted: Callable[[], bool]) -> AlternativeReplays:
-        """Replay the alternatives; return no rows if interrupted, or if one of them fails."""
-        from bftrain.taskfiles.files import save_tasks
-        from bftrain_replay.sweeping.alternatives import plan, replay_alternatives
+    def run(
+        self,
+        table: str,
+        passes: Sequence[SweepPass],
+        each_s: float | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> Mapping[str, PassOutcome] | None:
+        """Run passes; return ``None`` if interrupted, or if one fails. ``each_s`` is the expected time of each."""
+        from bftrain_replay.sweeping.alternatives import failure, outcomes_of, workers_for
         from bftrain_replay.sweeping.outcome_cache import OutcomeCache
-        from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 
-        kinds = str(self.kinds.absolute()) if self.kinds else ""
-        log = SweepLog(path=str(self.log.absolute()), kinds=kinds)
-        with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-            if isinstance(self.tasks, Path):
-                task_file = self.tasks
-            else:  # the workers read files
-                task_file = Path(folder) / "tasks.toml"
-                save_tasks(self.tasks, task_file)
-            planned = plan(study, self.settings, log, TaskFile(path=str(task_file.absolute())))
-            cache = OutcomeCache.of_user(wanted=self.cached)
-            known = cache.count(planned.passes) if cache else 0
-            from_cache = f" ({known} of them from {cache.folder})" if cache and known else ""
-            self.out.say(
-                f"sensitivity to what is assumed, and advice: {len(planned.passes)} more replays{from_cache}, "
-                f"{planned.workers} at a time, about {planned.expected_s(known):,.0f} s; --quick leaves them out"
-            )
-            with self.out.progress() as bars:
-                show = progress_shown(bars, self.out, "sensitivity")
+        cache = OutcomeCache.of_user(wanted=self.cached)
+        known = cache.count(passes) if cache else 0
+        from_cache = f" ({known} of them from {cache.folder})" if cache and known else ""
+        workers = workers_for(passes)
+        about = f", about {each_s * -(-(len(passes) - known) // max(workers, 1)):,.0f} s" if each_s is not None else ""
+        count = f"{len(passes)} more replays{from_cache}, {workers} at a time{about}"
+        self.out.say(f"{table}: {count}; --quick leaves them out")
+        with nullcontext(interrupted) if interrupted else interruption() as stopped, self.out.progress() as bars:
+            show = _progress_shown(bars, self.out, table.partition(" to ")[0])
 
-                def watch(done: float, of: int) -> bool:
-                    show(done, of)
-                    return not interrupted()
+            def watch(done: float, of: int) -> bool:
+                show(done, of)
+                return not stopped()
 
-                found = replay_alternatives(planned, watch, cache)
-            if cache and cache.remark:
-                self.out.warn(cache.remark)
-            return found
+            outcomes = outcomes_of(passes, watch, cache)
+        if cache and cache.remark:
+            self.out.warn(cache.remark)
+        if outcomes is None:
+            self.interrupted = True
+            self.out.warn(f"interrupted: {table} is left out")
+            return None
+        failed = failure(passes, outcomes)
+        if failed:
+            self.out.warn(f"{table} is left out, as a replay failed: {failed}")
+            return None
+        return outcomes
 
     def exit_if_interrupted(self, folder: Path) -> None:
         """Exit as interrupted if the table was; the replay itself is complete."""
@@ -123,7 +129,7 @@ class SensitivityTable:
             raise Interrupted(what)
 
 
-def progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, int], None]:
+def _progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, int], None]:
     """Return a function that shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
     bar = bars.add_task(name, total=1) if sys.stderr.isatty() else None
     begun_s = last_line_s = time.monotonic()

@@ -1,19 +1,26 @@
-"""The sensitivity table and the advice of a replay: both replayed side by side, in processes of this machine.
+"""Replays beside a main one: its sensitivity table and advice, and the passes of an assessment.
 
-The workers are those of a sweep, so one that dies costs its row and no more, and Ctrl-C ends them all.
+They run in the workers of a sweep, so that a worker that dies costs its row alone, and Ctrl-C ends them all.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from msgspec.structs import replace
+import msgspec
 
+from bftrain.errors import BftrainError, Interrupted
+from bftrain.taskfiles.files import save_tasks
 from bftrain.values import wire
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.edits import leave_earlier
+from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.log_files import save_log
 from bftrain_replay import plugin_files
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.provenance import tasks_sha256
@@ -24,58 +31,74 @@ from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
-from bftrain_replay.variations import AdviceRow, SensitivityRow, Variation, assumptions, check_rules, remedies
+from bftrain_replay.variations import AdviceRow, SensitivityRow, Variation, assumptions, remedies
 
-# Called with how many replays are done, fractions of running ones included, and how many there are; returns
-# whether to go on
+# Receives the number of finished replays, fractions of running ones included, and the total; returns whether to go on
 Watch = Callable[[float, int], bool]
+# Runs the passes of a table by its name; returns their outcomes by ID, or None if interrupted or if one failed
+RunPasses = Callable[[str, Sequence[SweepPass]], "Mapping[str, PassOutcome] | None"]
 
+TABLE: Final = "sensitivity to what is assumed, and advice"
 _PRINTS: Final = "workers.log"
 
 
-class AlternativeReplays(NamedTuple):
-    """The rows of table and advice; empty if interrupted. ``failed`` says why replays have no figures."""
+@dataclass(frozen=True, kw_only=True)
+class ReplayFiles:
+    """A log and tasks, and the files from which workers read them; ``scratch`` is a folder for more files."""
 
-    rows: tuple[SensitivityRow, ...] | None
-    advice: tuple[AdviceRow, ...] | None = None
-    failed: tuple[str, ...] = ()
+    log: EventLog
+    source: SweepLog
+    tasks: Sequence[TaskSpec]
+    task_file: Path
+    scratch: Path
 
+    @classmethod
+    def of(
+        cls,
+        log: EventLog,
+        log_file: Path,
+        tasks: Sequence[TaskSpec],
+        task_file: Path | None,
+        scratch: Path,
+        kinds: str = "",
+    ) -> ReplayFiles:
+        """Write the inputs that are in no file yet."""
+        if not log_file.exists():
+            save_log(log, log_file)
+        files = cls(
+            log=log,
+            source=SweepLog(path=str(log_file.absolute()), kinds=kinds),
+            tasks=tasks,
+            task_file=task_file or scratch / "tasks.toml",
+            scratch=scratch,
+        )
+        return files if task_file else files.with_tasks(tasks, "tasks")
 
-@dataclass(frozen=True, slots=True)
-class AlternativePlan:
-    """The replays for table and advice of ``study``; its log and tasks are in files."""
+    def with_tasks(self, tasks: Sequence[TaskSpec], name: str) -> ReplayFiles:
+        """Return the same with other tasks."""
+        path = self.scratch / f"{name}.toml"
+        save_tasks(tasks, path)
+        return replace(self, tasks=tasks, task_file=path)
 
-    study: ReplayStudy
-    table: Sequence[tuple[Variation, str]]  # each with the ID of its pass; "": the main replay
-    advice: Sequence[tuple[Variation, str]]
-    passes: tuple[SweepPass, ...]
+    def leaving(self, lead_s: float) -> ReplayFiles:
+        """Return the same with departures that many seconds earlier."""
+        if not lead_s:
+            return self
+        log, path = leave_earlier(self.log, lead_s), self.scratch / f"leaving-{lead_s:g}.npz"
+        save_log(log, path)
+        return replace(self, log=log, source=SweepLog(path=str(path.absolute())))
 
-    @property
-    def workers(self) -> int:
-        """The number of replays that run at once."""
-        return min(usable_cpus(), len(self.passes))
-
-    def expected_s(self, done: int = 0) -> float:
-        """Return the estimated time for all but ``done`` of them, if each takes as long as the main replay."""
-        return self.study.result.wall_s * -(-(len(self.passes) - done) // max(self.workers, 1))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassInputs:
-    """A log and tasks in files, and the hashes of their contents."""
-
-    log: SweepLog
-    tasks: TaskFile
-    log_sha256: str
-    tasks_sha256: str
-    log_origin: str
+    @cached_property
+    def _hashes(self) -> tuple[str, str, str]:
+        return self.log.sha256, tasks_sha256(self.tasks), origin_sha256(self.log)
 
     def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
         """Return the pass that replays them; its outcome has the harvest between the edges, if there are any."""
+        log_sha256, task_sha256, origin = self._hashes
         made_from = MadeFrom(
             kind=RunKind.REPLAY,
-            log=self.log_sha256,
-            tasks=self.tasks_sha256,
+            log=log_sha256,
+            tasks=task_sha256,
             objective_file=plugin_files.sha256(settings),
             settings=wire.plain(settings),
             versions=versions_here(settings.solver),
@@ -83,63 +106,71 @@ class PassInputs:
         return SweepPass(
             id=made_from.id,
             words=words,
-            log=self.log,
-            tasks=self.tasks,
-            log_sha256=self.log_sha256,
-            tasks_sha256=self.tasks_sha256,
-            log_origin=self.log_origin,
+            log=self.source,
+            tasks=TaskFile(path=str(self.task_file.absolute())),
+            log_sha256=log_sha256,
+            tasks_sha256=task_sha256,
+            log_origin=origin,
             settings=settings,
             edges_s=edges_s,
             made_from=made_from,
         )
 
 
-def plan(study: ReplayStudy, settings: ReplaySettings, log: SweepLog, tasks: TaskFile) -> AlternativePlan:
-    """Return the replays for the table and the advice of ``study``; the files are those of its inputs."""
-    check_rules(settings)
-    anywhere = plugin_files.from_anywhere(replace(settings, metrics=""))  # no metric stands in the table or the advice
-    inputs = PassInputs(
-        log=log,
-        tasks=tasks,
-        log_sha256=study.log.sha256,
-        tasks_sha256=tasks_sha256(study.tasks),
-        log_origin=origin_sha256(study.log),
-    )
+def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles, run: RunPasses) -> ReplayStudy:
+    """Return the study with its sensitivity table and advice; unchanged if ``run`` returns no outcomes."""
+    anywhere = plugin_files.from_anywhere(msgspec.structs.replace(settings, metrics=""))  # no row has a metric
+    main = study.result.summary()
     passes: dict[str, SweepPass] = {}  # a variation of the advice may be one of the table too
 
     def planned(variation: Variation, words: str) -> tuple[Variation, str]:
         if variation.settings is None:
             return variation, ""
-        job = inputs.replay(variation.settings, words)
+        job = files.replay(variation.settings, words)
         return variation, passes.setdefault(job.id, job).id
 
     table = [planned(each, f"{each.what} {each.label}") for each in assumptions(anywhere, study.tasks)]
-    advice = [planned(each, each.label) for each in remedies(study.result.summary(), anywhere)]
-    return AlternativePlan(study, table, advice, tuple(passes.values()))
-
-
-def replay_alternatives(
-    what: AlternativePlan, watch: Watch | None = None, cache: OutcomeCache | None = None
-) -> AlternativeReplays:
-    """Run all replays that ``cache`` lacks; return no rows once ``watch`` returns ``False``."""
-    outcomes = outcomes_of(what.passes, what.workers, watch, cache)
+    tried = [planned(each, each.label) for each in remedies(main, anywhere)]
+    outcomes = run(TABLE, tuple(passes.values()))
     if outcomes is None:
-        return AlternativeReplays(None)
-    failed = tuple(f"{each.words}: {outcomes[each.id].reason}" for each in what.passes if not outcomes[each.id].figures)
-    if failed:
-        return AlternativeReplays(None, failed=failed)
-    result = what.study.result
-    main, dedicated = result.summary(), result.yardsticks.dedicated_samples if result.yardsticks else 0.0
+        return study
+    dedicated = study.result.yardsticks.dedicated_samples if study.result.yardsticks else 0.0
     figures = {"": main, **{name: each.figures for name, each in outcomes.items() if each.figures is not None}}
-    advice = [AdviceRow.of(each, main, figures[job]) for each, job in what.advice]
-    return AlternativeReplays(
-        tuple(SensitivityRow.of(each, figures[job], dedicated) for each, job in what.table),
-        tuple(sorted(advice, key=lambda row: -row.gain)),
+    advice = [AdviceRow.of(each, main, figures[job]) for each, job in tried]
+    return msgspec.structs.replace(
+        study,
+        sensitivity=tuple(SensitivityRow.of(each, figures[job], dedicated) for each, job in table),
+        advice=tuple(sorted(advice, key=lambda row: -row.gain)),
     )
 
 
+def runner(where: str, watch: Watch | None = None) -> RunPasses:
+    """Return a function that runs passes and raises if one of them fails; ``where`` names the caller's argument."""
+
+    def run(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome] | None:
+        outcomes = outcomes_of(passes, watch, OutcomeCache.of_user())
+        if outcomes is None and watch is None:
+            raise Interrupted("interrupted")
+        if outcomes is not None and (failed := failure(passes, outcomes)):
+            raise BftrainError(f"a replay failed: {failed}", where=where)
+        return outcomes
+
+    return run
+
+
+def failure(passes: Sequence[SweepPass], outcomes: Mapping[str, PassOutcome]) -> str:
+    """Return which replay failed first, and why; "" if none did."""
+    failed = (job for job in passes if outcomes[job.id].figures is None)
+    return next((f"{job.words}: {outcomes[job.id].reason}" for job in failed), "")
+
+
+def workers_for(passes: Sequence[SweepPass]) -> int:
+    """Return the number of passes that run at a time."""
+    return min(usable_cpus(), len(passes))
+
+
 def outcomes_of(
-    passes: Sequence[SweepPass], workers: int, watch: Watch | None = None, cache: OutcomeCache | None = None
+    passes: Sequence[SweepPass], watch: Watch | None = None, cache: OutcomeCache | None = None
 ) -> dict[str, PassOutcome] | None:
     """Run passes in processes of this machine, but for those whose outcome is in ``cache``.
 
@@ -160,7 +191,7 @@ def outcomes_of(
         at_work[now.worker] = now.share if now.job is not None else 0.0
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        executor = CachedExecutor(LocalExecutor(workers, Path(folder) / _PRINTS), cache)
+        executor = CachedExecutor(LocalExecutor(workers_for(passes), Path(folder) / _PRINTS), cache)
         for outcome in executor.outcomes(passes, tell, stopping):
             outcomes[outcome.id] = outcome
     return outcomes if going and len(outcomes) == len(passes) else None

@@ -247,7 +247,7 @@ def test_the_sensitivity_table_is_made_once_and_left_out_when_asked(
 @pytest.mark.parametrize(
     ("action", "code", "words"),
     [
-        ("raise ValueError('elsewhere')", 0, "warning: no sensitivity table and no advice: a replay for them failed"),
+        ("raise ValueError('elsewhere')", 0, "advice is left out, as a replay failed: "),
         ("os.kill({}, 2)", 130, "is complete, only sensitivity table and advice are missing"),
     ],
     ids=["failure", "Ctrl-C"],
