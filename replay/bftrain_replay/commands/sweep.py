@@ -33,7 +33,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SLURM: Final = "slurm"
-LOCAL: Final = "local"
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
 _MOST_WARNINGS: Final = 8
@@ -240,13 +239,7 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
     from functools import partial
 
     from bftrain_replay.forked_pass import usable_cpus
-    from bftrain_replay.sweeping.dask_executor import (
-        DaskExecutor,
-        own_processes,
-        running_cluster,
-        slurm_jobs,
-        slurm_option,
-    )
+    from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster, slurm_jobs, slurm_option
     from bftrain_replay.sweeping.local_executor import LocalExecutor
     from bftrain_replay.sweeping.sweep import PRINTS
 
@@ -254,8 +247,6 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
         raise UsageError("is for --dask slurm", where="--dask-option")
     if dask == SLURM:
         return DaskExecutor(partial(slurm_jobs, jobs or _SLURM_JOBS, list(map(slurm_option, options)), folder))
-    if dask == LOCAL:
-        return DaskExecutor(partial(own_processes, jobs or usable_cpus()))
     if dask:
         if jobs:
             raise UsageError("is not ours to choose with a Dask cluster that runs already", where="--jobs")

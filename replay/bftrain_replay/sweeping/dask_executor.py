@@ -1,13 +1,11 @@
-"""Runs the passes of a sweep on a Dask cluster: a running one, processes of this machine, or Slurm jobs.
+"""Runs the passes of a sweep on a Dask cluster: a running one or Slurm jobs.
 
-A client of a Dask scheduler can run code as the user who started it. So our own clusters use TLS with certificates made
-for one sweep, and serve Dask's web pages on this machine only.
+A client of a Dask scheduler can run code as the user who started it. So workers in Slurm jobs use
+TLS with certificates made for one sweep, and Dask's web pages are served on this machine only.
 """
 
 from __future__ import annotations
 
-import inspect
-import io
 import logging
 import signal
 import tempfile
@@ -15,22 +13,20 @@ import threading
 import time
 import uuid
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from bftrain import toml_io
 from bftrain.errors import BadConfig, NotAvailable, UsageError
 from bftrain.values import wire
-from bftrain.values.task import TaskSpec
-from bftrain_datasets.log import npz_log
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_elastic.errors import install_hint
 from bftrain_replay.sweeping.run_point import PassStopped, Stopping, Tell, WorkerActivity, failed, work
-from bftrain_replay.sweeping.sweep_inputs import InputCache, InputSlot, SweepLog, TaskFile, Tasks
+from bftrain_replay.sweeping.sweep_inputs import InputCache, SweepLog, TaskFile, Tasks
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 # A Dask client, and a function to call about once a second with the number of remaining passes
@@ -42,16 +38,14 @@ _PATIENCE_S: Final = 10.0  # for a scheduler to answer
 _GRACE_S: Final = 1.5  # for running passes to notice that they are to stop
 _LOST_AFTER: Final = "distributed.deploy.lost-worker-timeout"  # until then a lost Slurm job is not replaced
 _WORKER: Final[dict[str, object]] = {"cores": 1, "processes": 1, "memory": "2 GiB"}  # of a Slurm job, by default
-_LOGS: Final = "worker-logs"  # what Slurm jobs print
-_ONLY_HERE: Final = "127.0.0.1:0"
+_ONLY_HERE: Final = {"dashboard_address": "127.0.0.1:0"}
+_OURS: Final = {"set_as_default": False, "name": "bftrain-sweep"}
 
 _one_at_a_time = threading.Lock()  # a worker with several threads would divide one core among several passes
 _inputs = InputCache()
-_logs: InputSlot[EventLog] = InputSlot()
-_tasks: InputSlot[Tasks] = InputSlot()
 
 
-def run_on_worker(message: bytes, log: bytes | None, tasks: bytes | None, stop: str) -> bytes:
+def run_on_worker(message: bytes, log: EventLog | None, tasks: Tasks | None, stop: str) -> bytes:
     """Run a pass on a worker; return its outcome, or nothing once the event ``stop`` is set.
 
     An input that is not sent is generated here.
@@ -59,14 +53,6 @@ def run_on_worker(message: bytes, log: bytes | None, tasks: bytes | None, stop: 
     from distributed import Event  # noqa: PLC0415 - only a worker of Dask has it for sure
 
     job, event, asked_s = wire.decode(message, SweepPass), Event(stop), 0.0
-
-    def the_log() -> EventLog:
-        return _inputs.log(job.log, job.seed) if log is None else _logs.get(job.log_sha256, lambda: _unpacked_log(log))
-
-    def the_tasks() -> Tasks:
-        if tasks is None:
-            return _inputs.tasks(job.tasks, job.seed)
-        return _tasks.get(job.tasks_sha256, lambda: wire.decode(tasks, tuple[TaskSpec, ...]))
 
     def watch(_share: float) -> bool:
         nonlocal asked_s
@@ -76,30 +62,22 @@ def run_on_worker(message: bytes, log: bytes | None, tasks: bytes | None, stop: 
         return not event.is_set()
 
     with _one_at_a_time, suppress(PassStopped):
-        return wire.encode(work(job, the_log, the_tasks, watch))
+        the_log, the_tasks = log or _inputs.log(job.log, job.seed), tasks or _inputs.tasks(job.tasks, job.seed)
+        return wire.encode(work(job, lambda: the_log, lambda: the_tasks, watch))
     return b""
 
 
-def _packed_log(log: EventLog) -> bytes:
-    file = io.BytesIO()
-    npz_log.save(log, file)
-    return file.getvalue()
-
-
-def _unpacked_log(log: bytes) -> EventLog:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "log.npz"
-        path.write_bytes(log)
-        return npz_log.load(path)
+def _same(thing: object) -> object:
+    return thing
 
 
 class DaskExecutor:
-    """An executor for any cluster; no more passes are submitted than there are workers, so each gets one at a time."""
+    """An executor for any cluster."""
 
     def __init__(self, cluster: Callable[[], AbstractContextManager[Cluster]]) -> None:
         self._cluster = cluster
         self._topic = f"bftrain-sweep-{uuid.uuid4().hex}"
-        self._parcels: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}
         self._inputs = InputCache()
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
@@ -107,9 +85,9 @@ class DaskExecutor:
         distributed = required("distributed")
         try:
             with _quiet(), self._cluster() as (client, tend):
-                running: dict[Any, SweepPass] = {}  # by future
+                running = {self._submit(client, job): job for job in jobs}  # by future
                 try:
-                    yield from self._outcomes(client, tend, deque(jobs), running, tell, stopping)
+                    yield from self._outcomes(client, tend, running, tell, stopping)
                 finally:
                     if running:
                         with suppress(Exception):  # a lost cluster has nothing to stop
@@ -125,57 +103,50 @@ class DaskExecutor:
         self,
         client: Any,  # noqa: ANN401 - a class without types
         tend: Callable[[int], None],
-        waiting: deque[SweepPass],
         running: dict[Any, SweepPass],
         tell: Tell,
         stopping: Stopping,
     ) -> Iterator[PassOutcome]:
-        completed = required("distributed").as_completed(loop=client.loop, with_results=True, raise_errors=False)
-        looked_s, shown = 0.0, dict[str, SweepPass | None]()
-        while (waiting or running) and not stopping():
+        completed = required("distributed").as_completed(
+            list(running), loop=client.loop, with_results=True, raise_errors=False
+        )
+        by_key, shown, looked_s = {future.key: job for future, job in running.items()}, dict[str, Any](), 0.0
+        while running and not stopping():
             if client.status not in {"running", "connecting"}:
                 raise NotAvailable("the Dask scheduler is lost", where="sweep")
             if time.monotonic() - looked_s > _ASK_EVERY_S:
                 looked_s = time.monotonic()
-                tend(len(waiting) + len(running))
-                by_key = {future.key: job for future, job in running.items()}
-                at_work = {
-                    name: next(filter(None, map(by_key.get, keys)), None) for name, keys in client.processing().items()
-                }
+                tend(len(running))
+                known = client.processing().items()
+                at_work = {name: next(filter(None, map(by_key.get, keys)), None) for name, keys in known}
                 for name in shown.keys() | at_work.keys():
                     if (job := at_work.get(name)) is not shown.get(name):
                         tell(WorkerActivity(name, job))
                 shown = at_work
-            for _ in range(min(len(shown) - len(running), len(waiting))):
-                future = self._submit(client, waiting.popleft(), running)
-                completed.add(future)
             for future, result in completed.next_batch(block=False):
                 yield _outcome(running.pop(future), future, result)
             time.sleep(_LOOK_EVERY_S)
 
-    def _submit(self, client: Any, job: SweepPass, running: dict[Any, SweepPass]) -> Any:  # noqa: ANN401 - as above
+    def _submit(self, client: Any, job: SweepPass) -> Any:  # noqa: ANN401 - as above
         log = tasks = None
         if isinstance(source := job.log, SweepLog):
-            log = self._sent(client, job.log_sha256, lambda: _packed_log(self._inputs.log(source, 0)))
+            log = self._future(client, job.log_sha256, lambda: self._inputs.log(source, 0))
         if isinstance(file := job.tasks, TaskFile):
-            tasks = self._sent(client, job.tasks_sha256, lambda: wire.encode(self._inputs.tasks(file, 0)))
+            tasks = self._future(client, job.tasks_sha256, lambda: self._inputs.tasks(file, 0))
         key = f"{self._topic}-{job.id}"
-        future = client.submit(run_on_worker, wire.encode(job), log, tasks, self._topic, key=key, pure=False)
-        running[future] = job
-        return future
+        return client.submit(run_on_worker, wire.encode(job), log, tasks, self._topic, key=key, pure=False)
 
-    def _sent(self, client: Any, sha256: str, pack: Callable[[], bytes]) -> Any:  # noqa: ANN401 - as above
+    def _future(self, client: Any, sha256: str, load: Callable[[], object]) -> Any:  # noqa: ANN401 - as above
         """Return an input on the cluster, sent once: the result of a task, so that a lost one is made again."""
-        if sha256 not in self._parcels:
+        if sha256 not in self._sent:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that it is large; once is not too often
-                key = f"{self._topic}-{sha256}"
-                self._parcels[sha256] = client.submit(bytes, pack(), key=key, pure=False)
-        return self._parcels[sha256]
+                self._sent[sha256] = client.submit(_same, load(), key=f"{self._topic}-{sha256}", pure=False)
+        return self._sent[sha256]
 
 
 def _outcome(job: SweepPass, future: Any, result: Any) -> PassOutcome:  # noqa: ANN401 - as above
-    if future.status == "finished":
+    if isinstance(result, bytes):  # also if its worker has died since
         return wire.decode(result, PassOutcome)
     if future.status != "error":
         raise NotAvailable("the Dask scheduler has lost its work", where="sweep")
@@ -183,9 +154,10 @@ def _outcome(job: SweepPass, future: Any, result: Any) -> PassOutcome:  # noqa: 
     if isinstance(error, ImportError) and "bftrain" in str(error):
         what = f"the workers of this Dask cluster cannot import bftrain: {error}"
         raise NotAvailable(what, fix="install the same version there as here")
-    if type(error).__name__ == "KilledWorker":
-        return failed(job, f"its worker died, {error.allowed_failures + 1} times")
-    return failed(job, f"{type(error).__name__}: {error}")
+    killed = type(error).__name__ == "KilledWorker"
+    return failed(
+        job, f"its worker died, {error.allowed_failures + 1} times" if killed else f"{type(error).__name__}: {error}"
+    )
 
 
 @contextmanager
@@ -193,10 +165,10 @@ def running_cluster(address: str) -> Iterator[Cluster]:
     """Connect to a scheduler by its address, or the file that holds it."""
     distributed = required("distributed")
     if ":" not in address and not Path(address).is_file():
-        raise UsageError("is no address, file of a scheduler, local or slurm", where=f"--dask {address}")
+        raise UsageError("is no address, file of a scheduler, or slurm", where=f"--dask {address}")
     place = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
-        client = distributed.Client(**place, timeout=_PATIENCE_S, set_as_default=False, name="bftrain-sweep")
+        client = distributed.Client(**place, timeout=_PATIENCE_S, **_OURS)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         what = f"no Dask scheduler answers there: {error}"
         raise NotAvailable(what, where=address, fix="see that it runs, and that TLS is as it asks") from error
@@ -205,46 +177,35 @@ def running_cluster(address: str) -> Iterator[Cluster]:
 
 
 @contextmanager
-def own_processes(workers: int) -> Iterator[Cluster]:
-    """Start a scheduler and workers on this machine; they end with the sweep."""
-    distributed = required("distributed")
-    required("cryptography")
-    tls = {"host": "127.0.0.1", "protocol": "tls://", "security": distributed.Security.temporary()}
-    options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, **tls}
-    with (
-        distributed.LocalCluster(**options, silence_logs=logging.CRITICAL + 1) as cluster,
-        distributed.Client(cluster, set_as_default=False, name="bftrain-sweep") as client,
-    ):
-        yield client, lambda _: None
-
-
-@contextmanager
 def slurm_jobs(workers: int, options: Sequence[tuple[str, object]], folder: Path) -> Iterator[Cluster]:
     """Start a scheduler, and up to this many Slurm jobs as workers; lost jobs are replaced."""
-    distributed, config = required("distributed"), required("dask.config")
-    timeout_s, errors, wanted = config.get(_LOST_AFTER), _SubmissionErrors(), 0
-    with (
-        config.set({_LOST_AFTER: "1s" if timeout_s == "15s" else timeout_s}),  # unless the user has set it
-        tempfile.TemporaryDirectory(prefix=".certificates-", dir=folder) as certificates,
-        errors,
-    ):
-        cluster = _slurm_cluster(dict(options), folder, certificates)
+    config, logs, wanted, refusals = required("dask.config"), folder / "worker-logs", 0, _LastError(logging.ERROR)
+    site, timeout_s = config.get("jobqueue.slurm"), config.get(_LOST_AFTER)
+    with ExitStack() as stack:
+        stack.enter_context(config.set({_LOST_AFTER: "1s" if timeout_s == "15s" else timeout_s}))
+        certificates = stack.enter_context(tempfile.TemporaryDirectory(prefix=".certificates-", dir=folder))
+        log = logging.getLogger("tornado.application")  # to which Dask reports refused jobs
+        stack.callback(setattr, log, "handlers", log.handlers)
+        stack.callback(setattr, log, "propagate", log.propagate)
+        log.handlers, log.propagate = [refusals], False
+        given = {**({} if site.get("log-directory") else {"log_directory": str(logs)}), **dict(options)}
+        cluster = _slurm_cluster(site, given, certificates)
 
         def tend(jobs: int) -> None:
             nonlocal wanted
-            if errors.last and not cluster.scheduler_info["workers"]:
-                raise NotAvailable(f"Slurm takes no job: {errors.last}", where="--dask slurm")
+            if refusals.text and not cluster.scheduler_info["workers"]:
+                raise NotAvailable(f"Slurm takes no job: {refusals.text}", where="--dask slurm")
             wanted = max(wanted, min(workers, jobs))  # never fewer: Dask might end a busy one
             cluster.scale(jobs=wanted)
 
         try:
-            with distributed.Client(cluster, set_as_default=False) as client:
+            with required("distributed").Client(cluster, set_as_default=False) as client:
                 yield client, tend
         finally:
             with suppress(AssertionError):  # about jobs that never started
                 cluster.close()
             with suppress(OSError):  # no job printed anything
-                (folder / _LOGS).rmdir()
+                logs.rmdir()
 
 
 def slurm_option(text: str) -> tuple[str, object]:
@@ -259,29 +220,30 @@ def slurm_option(text: str) -> tuple[str, object]:
     return name, found if isinstance(found, int | float | list) else value
 
 
-def _slurm_cluster(options: dict[str, object], folder: Path, certificates: str) -> Any:  # noqa: ANN401 - as above
+def _slurm_cluster(site: dict[str, Any], options: dict[str, object], certificates: str) -> Any:  # noqa: ANN401 - as above
     """Make the cluster by our arguments, the user's configuration of Dask, and options."""
-    made_of, site = _jobqueue().SLURMCluster, required("dask.config").get("jobqueue.slurm")
+    made_of, distributed = _jobqueue().SLURMCluster, required("distributed")
     required("cryptography")
     # Dask's own message on an unknown name shows all settings, including paths of keys
     makers = (made_of.__init__, *(base.__init__ for base in made_of.job_cls.__mro__ if "__init__" in vars(base)))
-    parameters = [one for maker in makers for one in inspect.signature(maker).parameters.values()]
-    known = {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD} - {"self"}
+    known = {
+        name
+        for maker in makers
+        for name, one in signature(maker).parameters.items()
+        if one.kind is one.POSITIONAL_OR_KEYWORD
+    }
     for name in options.keys() - known:
-        what = f"dask_jobqueue.SLURMCluster has no option '{name}'"
-        raise UsageError(what, where="--dask-option", fix=f"known are {', '.join(sorted(known))}")
-    ours = {name: value for name, value in _WORKER.items() if site.get(name) is None}
-    if site.get("log-directory") is None:
-        ours["log_directory"] = str(folder / _LOGS)
+        what, fix = f"dask_jobqueue.SLURMCluster has no option '{name}'", ", ".join(sorted(known - {"self"}))
+        raise UsageError(what, where="--dask-option", fix=f"known are {fix}")
     has_interface = options.get("interface") or site.get("interface")
     host = {} if has_interface else {"host": required("distributed.utils").get_ip()}
     arguments = {
         "job_name": "bftrain-sweep",
-        "scheduler_options": {"dashboard_address": _ONLY_HERE, **host},
-        "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", _ONLY_HERE],
-        "security": required("distributed").Security.temporary(),
+        "scheduler_options": {**_ONLY_HERE, **host},
+        "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", *_ONLY_HERE.values()],
+        "security": distributed.Security.temporary(),
         "shared_temp_directory": certificates,
-        **ours,
+        **{name: value for name, value in _WORKER.items() if site.get(name) is None},
         **options,
     }
     try:
@@ -290,27 +252,14 @@ def _slurm_cluster(options: dict[str, object], folder: Path, certificates: str) 
         raise UsageError(f"no cluster can be made: {error}", where="--dask slurm") from error
 
 
-class _SubmissionErrors(logging.Handler):
-    """Records failed submissions of jobs, which Dask only logs."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.last = ""
-        self._logger = logging.getLogger("tornado.application")
-
-    def __enter__(self) -> Self:
-        self._before = (self._logger.handlers, self._logger.propagate)
-        self._logger.handlers, self._logger.propagate = [self], False
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.handlers, self._logger.propagate = self._before
+class _LastError(logging.Handler):
+    text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Record the message of a Slurm command."""
+        """Keep the message of a Slurm command."""
         error = record.exc_info[1] if record.exc_info else None
         text = str(error or record.getMessage()).rpartition("stderr:")[2]
-        self.last = "; ".join(line for line in text.splitlines() if line.strip())
+        self.text = "; ".join(line for line in text.splitlines() if line.strip())
 
 
 def _jobqueue() -> Any:  # noqa: ANN401 - a module without types
@@ -334,12 +283,10 @@ def required(module: str) -> Any:  # noqa: ANN401 - as above
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Dask from logging what our errors report."""
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
-    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL + 1)
-    try:
+    with ExitStack() as stack:
+        for name in logging.root.manager.loggerDict:
+            if name.split(".")[0] == "distributed":
+                logger = logging.getLogger(name)
+                stack.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.CRITICAL + 1)
         yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
