@@ -29,8 +29,7 @@ from bftrain_replay.simulation.rules import ReplayRules
 from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 from bftrain_replay.study import ReplayStudy, study_of
-from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study_passes import Watch
+from bftrain_replay.study_passes import Watch, check_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,7 @@ from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_checks import ReplayParts, check_cluster, check_kinds, check_parts
-from bftrain_replay.study_passes import StudyPasses, Watch
+from bftrain_replay.study_passes import ReplayParts, StudyPasses, Watch, check_cluster, check_kinds, check_parts
 from bftrain_replay.variations import AdviceRow, SensitivityRow
 
 

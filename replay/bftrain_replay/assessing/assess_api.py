@@ -19,12 +19,12 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.assessing import assess_folder, resimulated_waits
+from bftrain_replay.assessing import assess_page, handback
 from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
 from bftrain_replay.assessing.figure_text import headline
+from bftrain_replay.assessing.handback import ResimulatedWaits
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
-from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
 from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.results.harvest_by_block import interval
@@ -58,8 +58,8 @@ class AssessedLog(ShortRepr):
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the page and the figures; a finished result is replaced only with ``overwrite``."""
-        with ResultFolder(Path(folder), assess_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
-            result.replace(lambda draft: assess_folder.write(self.figures, draft))
+        with ResultFolder(Path(folder), assess_page.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
+            result.replace(lambda draft: assess_page.write(self.figures, draft))
 
 
 def assess(  # noqa: PLR0913 - one parameter an option
@@ -137,10 +137,10 @@ def _resimulated(
         return None, ""
     if jobs is None or delay_s is None:
         raise UsageError("needs a delay, and the records of jobs", where="resimulate", fix="give both")
-    why_not = resimulated_waits.obstacle(jobs, len(log.node_names))
+    why_not = handback.obstacle(jobs, len(log.node_names))
     if why_not:
         return None, why_not
-    return resimulated_waits.resimulate(jobs, len(log.node_names), delay_s, policy), ""
+    return handback.resimulate(jobs, len(log.node_names), delay_s, policy), ""
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:

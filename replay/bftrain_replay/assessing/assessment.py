@@ -19,18 +19,16 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.assessing.batch_jobs import BatchJobs
-from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, effect_of
-from bftrain_replay.assessing.local_time import DAYS, HOURS, LocalSteps
-from bftrain_replay.assessing.node_groups import GroupHarvest, NodeGroups, harvest_of_groups
+from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, ResimulatedWaits, effect_of
+from bftrain_replay.assessing.node_groups import DAYS, HOURS, GroupHarvest, LocalSteps, NodeGroups, harvest_of_groups
 from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
-from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits
 from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives
 from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
 from bftrain_replay.reference.harvest_bound import harvest_bound
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_checks import check_kinds
+from bftrain_replay.study_passes import check_kinds
 from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 
 FORMAT: Final = "bftrain assess 1"

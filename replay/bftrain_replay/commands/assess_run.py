@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bftrain.cli.output import show
+from bftrain import text_formats
+from bftrain.cli.output import show, table
 from bftrain.cli.settings import settings_of_kind
 from bftrain.errors import BadInput, Interrupted, UsageError
-from bftrain.node_units import NODE
+from bftrain.node_units import NODE, words_of
 from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
 from bftrain_datasets.commands.records import read_records, refusal, report, row_totals
@@ -24,24 +26,30 @@ from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_files import holds_log, load_log
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
 from bftrain_datasets.scheduling.scheduling import find_policy
-from bftrain_replay.assessing import assess_folder
+from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, assess_log
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
+from bftrain_replay.assessing.figure_text import batch_jobs, causes, certainty, headline, mix_name, worth_rows
+from bftrain_replay.assessing.handback import ResimulatedWaits, obstacle, resimulate
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
-from bftrain_replay.assessing.resimulated_waits import ResimulatedWaits, obstacle, resimulate
-from bftrain_replay.assessing.what_if import models_of
+from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
 from bftrain_replay.assessing.worth import NodePrices
-from bftrain_replay.commands.assess_result import in_words
 from bftrain_replay.commands.replay_run import watched
 from bftrain_replay.commands.sensitivity import SideReplays
+from bftrain_replay.results.harvest_by_block import interval
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.variations import COSTS, PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.console import RenderableType
+
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.importing.import_options import ImportOptions
+    from bftrain_replay.assessing.assessment import LogAssessment
+
 
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})  # to repeat it
 
@@ -81,7 +89,7 @@ class AssessRequest:
         self._check_resimulation()
         with (
             tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
-            ResultFolder(self.folder, assess_folder.KIND, overwrite=self.overwrite) as result,
+            ResultFolder(self.folder, assess_page.KIND, overwrite=self.overwrite) as result,
         ):
             log, log_file = self._log(Path(scratch), out)
             jobs = self._jobs(log, out)
@@ -109,9 +117,9 @@ class AssessRequest:
                 run=None if self.quick else SideReplays(out, cached=not self.no_cache).run,
                 scratch=Path(scratch),
             )
-            result.replace(lambda draft: assess_folder.write(found, draft, static=self.static))
+            result.replace(lambda draft: assess_page.write(found, draft, static=self.static))
         out.result(found.to_dict(), lambda: in_words(found))
-        out.say(f"page: {self.folder / assess_folder.PAGE}")
+        out.say(f"page: {self.folder / assess_page.PAGE}")
 
     @property
     def _settings(self) -> ReplaySettings:
@@ -214,3 +222,77 @@ def _replayed(
     if found is None:
         raise Interrupted("interrupted; nothing was written")
     return found
+
+
+_CAUSES: Final = 3
+_GROUPS: Final = 1
+_IF: Final = {
+    "Tasks that compete": (TASKS,),
+    "Starts and rescales cost": (COSTS,),
+    "Progress kept": (PROGRESS, NOTICE),
+    "Leaving on notice of": (LEAD,),
+}
+_MIXES: Final = 3
+
+
+def in_words(found: LogAssessment) -> RenderableType:
+    """Return the assessment in at most 24 lines."""
+    from rich.console import Group
+    from rich.text import Text
+
+    log, words = found.log, words_of(found.log.unit)
+    heading = f"{Path(log.name).name}: {text_formats.counted(log.nodes, 'node')}, {text_formats.duration(log.span_s)}"
+    rows = [(words(name), *others) for name, *others in _rows(found)]
+    figures = table("", (words("node-hours a week"), "", "of idle"), rows, left=(0,), compact=True)
+    worth = "; ".join(
+        f"{name} {interval(figure)}{f' {unit}' if unit else ''}" for name, figure, unit in worth_rows(found)
+    )
+    more = [Text(words(f"A week: {worth}."))] if worth else []
+    if found.handback is not None:
+        more.append(Text(words(batch_jobs(found.handback))))
+    return Group(
+        Text(words(heading)),
+        Text(words(f"{headline(found)}.")),
+        Text(words(f"{certainty(found)}.")),
+        figures,
+        *more,
+        *_if(found),
+        *_mixes(found),
+    )
+
+
+def _rows(found: LogAssessment) -> Iterator[tuple[str, str, str]]:
+    yield "idle", interval(found.idle), ""
+    for name, node_h, share in list(causes(found))[:_CAUSES]:
+        yield (
+            f"  less: {name[:1].lower()}{name[1:]}",
+            interval(node_h),
+            text_formats.percent(share.median if share else None),
+        )
+    share = found.harvest_share
+    yield "harvest", interval(found.harvest), text_formats.percent(share.median if share else None)
+    for each in sorted(found.groups, key=lambda each: -each.harvest.median)[:_GROUPS]:
+        yield f"  on {each.name}, {each.nodes:,} nodes", interval(each.harvest), ""
+
+
+def _if(found: LogAssessment) -> Iterator[RenderableType]:
+    """Yield a line for each other assumption with its result."""
+    from rich.text import Text
+
+    for words, kinds in _IF.items():
+        said = [
+            f"{row.label}: {text_formats.count(row.harvest.median)}{' (assumed)' if row.assumed else ''}"
+            for row in found.what_ifs
+            if row.what in kinds
+        ]
+        if said:
+            yield Text(f"{words} {', '.join(said)}")
+
+
+def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
+    """Yield a line on the tasks that do the most work."""
+    from rich.text import Text
+
+    said = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]
+    if said:
+        yield Text(f"Most work a week, in hours of one node: {', '.join(said)}")

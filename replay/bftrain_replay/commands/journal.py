@@ -13,7 +13,7 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import overwrite_option
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
-from bftrain_replay.commands.replay import baseline_option, tables_option
+from bftrain_replay.commands.sensitivity import baseline_option, tables_option
 
 if TYPE_CHECKING:
     from bftrain.journal_steps import JournalStep

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -12,26 +11,17 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
-from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_parts
+from bftrain.cli.value_completion import LOG_FILES, TASK_FILES
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.replay_run import ReplayRequest
-from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
+from bftrain_replay.commands.sensitivity import (
+    baseline_option,
+    cluster_option,
+    no_cache_option,
+    quick_option,
+    tables_option,
+)
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-
-
-class ClusterType(click.ParamType["Mapping[str, int]"]):
-    """The number of nodes of each kind; the kind without a name is that of nodes that are all alike."""
-
-    name = "KIND=NODES,.."
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
-        """Parse the text."""
-        from bftrain.values.curve import CLUSTER_FORM, cluster_of
-
-        try:
-            return cluster_of(str(value))
-        except ValueError as error:
-            self.fail(f"{error}; {CLUSTER_FORM}", param, ctx)
 
 
 class ReplayCommand(DocumentedCommand):
@@ -76,19 +66,6 @@ def _in_rounds(args: list[str]) -> bool:
 _TASKS: Final = "Task file, .toml or .csv [identical trials, more than LOG has room for]."
 _folder = click.Path(path_type=Path, file_okay=False)
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
-cluster_option = click.option(
-    "--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128."
-)
-tables_option = click.option(
-    "--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv]."
-)
-baseline_option = click.option(
-    "--baseline",
-    default="",
-    metavar="SOLVER",
-    help="Replay with this solver too, such as equal-share.",
-    shell_complete=complete_parts("solver"),
-)
 
 
 @click.command(

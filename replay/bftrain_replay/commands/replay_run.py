@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bftrain_replay.results.result import ReplayResult
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import ReplayStudy
-    from bftrain_replay.study_checks import ReplayParts
+    from bftrain_replay.study_passes import ReplayParts
 
 
 def run_into(

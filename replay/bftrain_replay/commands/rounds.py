@@ -26,8 +26,8 @@ from bftrain.cli.settings import (
 from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_parts
 from bftrain.errors import BadValue, Interrupted, UsageError
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
-from bftrain_replay.commands.replay import cluster_option, tables_option
 from bftrain_replay.commands.replay_run import ReplayRequest, exit_if_broken, kept_files_text, watched
+from bftrain_replay.commands.sensitivity import cluster_option, tables_option
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 from bftrain_replay.rounds.round_settings import RoundSettings
 
@@ -50,7 +50,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain rounds --cluster v100=36,k80=4 --tasks tasks.toml --round 6min --policy las -o las\n"
+    example="bftrain rounds --cluster v100=36,k80=4 --tasks tasks.toml --policy las\n"
     "bftrain rounds log.npz --tasks tasks.toml --gang max",
     epilog="DIR gets summary.json, config.toml, report.html and the tables tasks, rounds, over_time and users; "
     "docs/rounds.md explains them. Ctrl-C ends it early, and keeps what is done by then.",

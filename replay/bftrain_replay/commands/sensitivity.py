@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +16,12 @@ import click
 
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
+from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BftrainError, Interrupted
 from bftrain_replay.simulation.replay_settings import PUBLISHED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
     from rich.progress import Progress
@@ -38,6 +40,36 @@ _LINE_EVERY_S: Final = 30.0
 _STEPS: Final = 1000  # of a replay: bars count whole numbers
 _CHOSEN: Final = "*"
 QUICK: Final = "BFTRAIN_QUICK"  # set in the environment, it means --quick
+
+
+class ClusterType(click.ParamType["Mapping[str, int]"]):
+    """The number of nodes of each kind; the kind without a name is that of nodes that are all alike."""
+
+    name = "KIND=NODES,.."
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
+        """Parse the text."""
+        from bftrain.values.curve import CLUSTER_FORM, cluster_of
+
+        try:
+            return cluster_of(str(value))
+        except ValueError as error:
+            self.fail(f"{error}; {CLUSTER_FORM}", param, ctx)
+
+
+cluster_option = click.option(
+    "--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128."
+)
+tables_option = click.option(
+    "--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv]."
+)
+baseline_option = click.option(
+    "--baseline",
+    default="",
+    metavar="SOLVER",
+    help="Replay with this solver too, such as equal-share.",
+    shell_complete=complete_parts("solver"),
+)
 
 
 def quick_option(function: Callable[P, R]) -> Callable[P, R]:

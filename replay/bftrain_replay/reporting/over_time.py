@@ -14,8 +14,7 @@ from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
-from bftrain_replay.drawing.series import TimeAxis
-from bftrain_replay.drawing.sums import median
+from bftrain_replay.drawing.series import TimeAxis, median
 from bftrain_replay.reporting.report_data import ReportData, RunPageData
 from bftrain_replay.tables import SECONDS_AN_HOUR
 

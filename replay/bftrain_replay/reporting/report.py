@@ -18,12 +18,10 @@ from bftrain_replay.reporting.alternatives_section import advice, sensitivity
 from bftrain_replay.reporting.completion import completion, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration
 from bftrain_replay.reporting.headline_section import cards, compared, gains, lead, notices
-from bftrain_replay.reporting.idle_and_decision_times import decision_times, idle_pieces
 from bftrain_replay.reporting.losses import meanings, waterfall
-from bftrain_replay.reporting.model_table import model_table
 from bftrain_replay.reporting.over_time import holders, nodes, strip
 from bftrain_replay.reporting.report_data import ReportData
-from bftrain_replay.reporting.task_sizes import sizes
+from bftrain_replay.reporting.task_sizes import decision_times, idle_pieces, model_table, sizes
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
 from bftrain_replay.results import headline

@@ -17,8 +17,7 @@ from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay import tables
 from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationRows, RenumberedAllocations
-from bftrain_replay.drawing.series import StepSeries, TimeAxis
-from bftrain_replay.drawing.sums import sum_by_key
+from bftrain_replay.drawing.series import StepSeries, TimeAxis, sum_by_key
 from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.output.summary_json import summary

@@ -15,9 +15,8 @@ from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, Htm
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
-from bftrain_replay.sweeping.pareto_chart import pareto_figures
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
-from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, varied, with_names
+from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, pareto_figures, varied, with_names
 from bftrain_replay.sweeping.sweep_options import SEED
 
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all

@@ -9,7 +9,7 @@ import pytest
 
 from bftrain import schedule
 from bftrain_replay.assessing.batch_jobs import BatchJobs
-from bftrain_replay.assessing.resimulated_waits import obstacle, resimulate, shared_share
+from bftrain_replay.assessing.handback import obstacle, resimulate, shared_share
 
 NODES = 6
 DELAY_S = 45.0
