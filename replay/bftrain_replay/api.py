@@ -20,6 +20,7 @@ from bftrain.taskfiles.files import load_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
+from bftrain_datasets.result_tables import CSV
 from bftrain_replay import replay_folder
 from bftrain_replay.drawing import vega
 from bftrain_replay.output import summary_json
@@ -89,9 +90,8 @@ class ReplayOutcome(ShortRepr):
         """All figures, as in ``summary.json``."""
         return summary_json.summary(self.study, self.source)
 
-    def write(self, folder: str | Path, *, tables: str = replay_folder.CSV, overwrite: bool = False) -> None:
+    def write(self, folder: str | Path, *, tables: str = CSV, overwrite: bool = False) -> None:
         """Write the files that the command writes; a finished result is replaced only with ``overwrite``."""
-        replay_folder.check_tables(tables)
         with ResultFolder(Path(folder), replay_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
             result.replace(lambda draft: replay_folder.write(self.study, draft, self.source, tables=tables))
 

@@ -15,8 +15,10 @@ import msgspec
 from bftrain import config, summaries
 from bftrain.files import prepare_folder, write_text
 from bftrain.result_folder import REPORT_FILE, ResultKind
+from bftrain_datasets import result_tables
 from bftrain_datasets.log.log_files import save_log
-from bftrain_replay.output import csv_tables, parquet_tables
+from bftrain_datasets.result_tables import CSV
+from bftrain_replay.output import allocation_files
 from bftrain_replay.provenance import FORMAT, LOG_FILE, InputSource
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.study import ReplayStudy
@@ -25,28 +27,20 @@ from bftrain_replay.tables import TABLES
 if TYPE_CHECKING:
     from bftrain_replay.reporting.report import OwnParts
 
-CSV: Final = "csv"
-PARQUET: Final = "parquet"
 KIND: Final = ResultKind(
     title="replay",
     form="bftrain replay",
     names=frozenset({"summary.json", "config.toml", LOG_FILE, REPORT_FILE})
-    | {f"{name}{suffix}" for name in TABLES for suffix in (csv_tables.SUFFIX, parquet_tables.SUFFIX)},
+    | {f"{name}.{form}" for name in TABLES for form in result_tables.FORMS},
 )
 
 
-def check_tables(form: str) -> None:
-    """Raise if tables of this ``form`` cannot be written here."""
-    if form == PARQUET:
-        parquet_tables.pyarrow()
-
-
-def write_tables(result: ReplayResult, folder: Path, tables: str = CSV) -> None:
+def write_tables(result: ReplayResult, folder: Path, form: str = CSV) -> None:
     """Write the tables of a replay as csv or parquet; each appears complete or not at all."""
-    if tables == PARQUET:
-        parquet_tables.write(result, folder, FORMAT)
-    else:
-        csv_tables.write(result, folder)
+    for name, rows in result.table_rows().items():
+        result_tables.write(folder, name, TABLES[name], rows, form, FORMAT)
+    if result.allocations is not None:
+        allocation_files.write(result.allocations, folder, form, FORMAT)
 
 
 class EarlyFiles(msgspec.Struct, frozen=True):
@@ -92,9 +86,6 @@ def write(
     source = source or InputSource()
     prepare_folder(folder)
     early = early or write_early(study, folder, source, tables, draw=False)
-    others = csv_tables.SUFFIX if tables == PARQUET else parquet_tables.SUFFIX
-    for name in TABLES:
-        (folder / f"{name}{others}").unlink(missing_ok=True)  # of an earlier replay
     material = of_study(study, source)
     if vega.available():
         write_text(folder / REPORT_FILE, render(material, own=early.own))

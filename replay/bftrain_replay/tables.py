@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import fields
 
+from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.accounting.allocations import AllocationTable
 
 if TYPE_CHECKING:
@@ -99,22 +100,6 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
 
 
-class ColumnType(StrEnum):
-    """The type of the cells of a column; any but ``sizes`` may be empty."""
-
-    TEXT = "text"
-    NUMBER = "number"  # 64-bit floating point
-    WHOLE = "whole number"
-    SIZES = "sizes"  # how many nodes by name of task
-
-
-class TableColumn(NamedTuple):
-    """One column of a table."""
-
-    name: str
-    kind: ColumnType
-
-
 LATER: Final = frozenset({"mean_batch", "mean_goodput", "wasted_starts"})  # columns that older results lack
 
 
@@ -137,7 +122,7 @@ DECISIONS: Final = (
 )
 TASKS: Final = tuple(_columns_of(TaskRecord, node_s="node_h"))
 ALLOCATIONS: Final = (
-    *(TableColumn(name, ColumnType.TEXT) for name in ("task", "node")),
+    *(TableColumn(name, ColumnType.NAME) for name in ("task", "node")),
     *(TableColumn(name, ColumnType.NUMBER) for name in ("from_s", "to_s")),
 )
 OVER_TIME: Final = tuple(

@@ -21,12 +21,12 @@ from bftrain.result_folder import ResultKind
 from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain.version import __version__
+from bftrain_datasets import result_tables
 from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling import table_files
+from bftrain_datasets.result_tables import Table
 from bftrain_datasets.scheduling.schedule_figures import DONE
 from bftrain_datasets.scheduling.scheduling import ScheduleResult
-from bftrain_datasets.scheduling.table_files import Table
 from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
 NAMES: Final = ("jobs", "campaigns", "users", "utilisation")
@@ -203,19 +203,19 @@ KIND: Final = ResultKind(
     title="schedule",
     form="bftrain schedule",
     names=frozenset({"summary.json", "config.toml", LOG_FILE, SCHEDULE_FILE})
-    | {f"{name}.{form}" for name in NAMES for form in table_files.FORMS},
+    | {f"{name}.{form}" for name in NAMES for form in result_tables.FORMS},
 )
 
 
-def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = table_files.CSV) -> None:
+def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = result_tables.CSV) -> None:
     """Write all files into ``folder``; ``name`` is the caller's name of the log. Each file is whole or absent."""
-    table_files.write(tables(result), folder, form, FORMAT)
+    result_tables.write_all(tables(result), folder, form, FORMAT)
     with whole_file(folder / SCHEDULE_FILE) as file:
         file.writelines(f"{line}\n".encode() for line in _swf_lines(result))
     save_log(result.log, folder / LOG_FILE)
     # Add the command that repeats the run as a comment, if it fits on one line
     words = ["bftrain", "schedule", name]
-    if form != table_files.CSV:
+    if form != result_tables.CSV:
         words += ["--tables", form]
     command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
     write_text(

@@ -42,8 +42,8 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     from bftrain.files import synced_later
     from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
     from bftrain_datasets.log.log_generator import sample_log
+    from bftrain_datasets.result_tables import CSV
     from bftrain_datasets.workloads.task_generators import sample_tasks
-    from bftrain_replay import replay_folder
     from bftrain_replay.commands.replay_run import EarlyWriter, exit_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SideReplays
     from bftrain_replay.provenance import InputSource
@@ -69,7 +69,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
         with synced_later():
             _write_inputs(log, tasks, inputs)
         beside = SideReplays(out, cached=not no_cache)
-        early = EarlyWriter(result, source, replay_folder.CSV)
+        early = EarlyWriter(result, source, CSV)
         study = replay(log, tasks, settings, _BASELINE, out, main_done=early.write, quick=quick)
         if not quick:
             study = beside.with_table(study, inputs / _LOG, inputs / _TASKS, settings)

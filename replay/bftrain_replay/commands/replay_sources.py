@@ -33,7 +33,6 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     """Replay a log against the tasks of a file, or against trials; write the result and print it."""
     log, folder = _files(asked)
     from bftrain.node_units import in_words_of
-    from bftrain_replay import replay_folder
     from bftrain_replay.output.summary_json import workload_ran_dry
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.timeline import saturating_workload
@@ -46,7 +45,6 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     baseline, kinds, task_file = asked.baseline, asked.kinds, asked.task_file
     parts = check_parts(settings, baseline)
     settings = parts.settings
-    replay_folder.check_tables(asked.tables)
     events = asked.load_log(log)
     workload = None
     if task_file is not None:
@@ -115,7 +113,6 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
         missing = "--tasks" if task_file is None else "-o"
         raise UsageError("is missing", where=missing, fix="bftrain replay --cluster NODES --tasks TASKS -o DIR")
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay import replay_folder
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
     from bftrain_replay.study import cluster_study
@@ -127,7 +124,6 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
         check_cluster(settings)
     except UsageError as error:
         raise UsageError(error.what, where=option_of(error.where or ""), fix=error.fix) from error
-    replay_folder.check_tables(asked.tables)
     specs = load_tasks(task_file)
     try:
         cluster = FixedCluster(nodes=nodes, until_s=asked.until_s)
@@ -169,7 +165,6 @@ def replay_journal(
     from bftrain_replay.provenance import InputSource
 
     written = False
-    replay_folder.check_tables(tables)
     source = InputSource(log=str(path), baseline=baseline)
     place = nullcontext() if folder is None else ResultFolder(folder, replay_folder.KIND, overwrite=overwrite)
     with place as result, Journal.open(path) as journal:

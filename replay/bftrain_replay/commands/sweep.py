@@ -183,13 +183,11 @@ def command(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Replay every combination of options that SPEC.toml asks for, side by side."""
     from bftrain.cli.interruption import interruption, unterminated
-    from bftrain_replay import replay_folder
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
     from bftrain_replay.sweeping.sweep_table import PointState
 
-    replay_folder.check_tables(tables)
     cache = OutcomeCache.of_user(wanted=not no_cache)
     executor = CachedExecutor(executor_of(folder, jobs, dask, dask_options), cache, keeps=not dask)
     sweep = PreparedSweep.of(spec, pareto=pareto.split(",") if pareto is not None else ())

@@ -25,7 +25,7 @@ from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.reporting.report_data import log_of_folder
 from bftrain_replay.results.result import ReplayResult, ReplaySummary
 from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
-from bftrain_replay.rounds.round_page import READ, TABLES, plain
+from bftrain_replay.rounds.round_page import READ, TABLES
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
@@ -199,7 +199,7 @@ class ComparedRun:
         names = READ if self.in_rounds else tuple(column.name for column in tables.TASKS)
         rows = [dict(zip(names, row, strict=True)) for row in self.rows("tasks", *names)]
         if self.in_rounds:
-            rows = [row for row in rows if plain(row)["measured"] == "true"]
+            rows = [row for row in rows if row["measured"]]
         return TaskTimes(columns=TaskColumns.from_rows(rows), waits=sum(row["waits"] for row in rows))
 
     @cached_property

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import BadInput
-from bftrain.files import CsvFile
 from bftrain.result_folder import complete_replacement
 from bftrain.values import wire
+from bftrain_datasets import result_tables
+from bftrain_datasets.result_tables import TableColumn
 from bftrain_replay import tables
 from bftrain_replay.accounting.allocations import StoredAllocations
-from bftrain_replay.output import parquet_tables
-from bftrain_replay.output.plain_allocations import plain_allocations
+from bftrain_replay.output import allocation_files
 from bftrain_replay.provenance import FORMAT
-from bftrain_replay.tables import ColumnType, TableColumn
 
 _READ_AGAIN: Final = "run the replay again, and leave its files as they are"
 _RUN_AGAIN: Final = "run the replay again with this version"
-_ALLOCATION: Final = tuple(column.name for column in tables.ALLOCATIONS)
 _IN_ROUNDS: Final = "a run in rounds has figures, tables and a page: docs/how-to/rounds.md; this is for replays"
-_PARSERS: Final[Mapping[ColumnType, Callable[[str], Any]]] = {
-    ColumnType.TEXT: str,
-    ColumnType.NUMBER: float,
-    ColumnType.WHOLE: int,
-    ColumnType.SIZES: lambda text: wire.decode(text, dict[str, int]),
-}
 
 
 def _fix_of(form: object) -> str:
@@ -63,57 +55,10 @@ class SavedReplay:
 
     def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
         """Yield these columns of a table, row by row; ``None`` where there is no value."""
-        path = self._folder / f"{name}.csv"
-        if not path.is_file():
-            path = self._folder / f"{name}.parquet"
-            if not path.is_file():
-                figures = name.replace("_", " ")
-                raise BadInput(f"holds no table of {figures}", where=str(self._folder), fix="run the replay again")
-            yield from parquet_tables.rows(path, columns)
-            return
-        kinds = {column.name: column.kind for column in self._known[name]}
-        file = CsvFile(path)
-        missing = [column for column in columns if column not in file.header and column not in tables.LATER]
-        if missing:
-            raise BadInput(f"has no column '{missing[0]}'", where=file.where, fix=_READ_AGAIN)
-        wanted = [
-            (file.header.index(column), _PARSERS[kinds[column]], kinds[column] is ColumnType.TEXT)
-            if column in file.header
-            else (None, str, False)
-            for column in columns
-        ]
-        width = len(file.header)
-        for row in file.rows():
-            if len(row) != width:
-                raise BadInput(f"{len(row)} cells in a row of {width}", where=file.where, fix=_READ_AGAIN)
-            try:
-                yield [
-                    parse(row[place]) if place is not None and (is_text or row[place]) else None
-                    for place, parse, is_text in wanted
-                ]
-            except ValueError as error:
-                raise BadInput(f"not what its column says: {error}", where=file.where, fix=_READ_AGAIN) from error
+        known = {column.name: column for column in self._known[name]}
+        wanted = [known[column] for column in columns]
+        return result_tables.read_rows(self._folder, name, wanted, tables.LATER)
 
     def holdings(self) -> StoredAllocations:
         """Read the table of allocations into a temporary file."""
-        path = self._folder / "allocations.csv"
-        if path.is_file():
-            found = plain_allocations(path)
-            if found is not None:
-                return found
-        elif (columns := path.with_suffix(parquet_tables.SUFFIX)).is_file():
-            return parquet_tables.stored_allocations(columns)
-        rows = StoredAllocations.new_rows()
-        task, node, from_s, to_s = (rows.last[name] for name in _ALLOCATION)
-        tasks: dict[str, int] = {}
-        nodes: dict[str, int] = {}
-        for task_name, node_name, begin_s, end_s in self.rows("allocations", *_ALLOCATION):
-            if begin_s is None or end_s is None:
-                what = "a row of the table of allocations has an empty cell"
-                raise BadInput(what, where=str(self._folder), fix=_READ_AGAIN)
-            task.append(tasks.setdefault(task_name, len(tasks)))
-            node.append(nodes.setdefault(node_name, len(nodes)))
-            from_s.append(begin_s)
-            to_s.append(end_s)
-            rows.add_block_if_full()
-        return StoredAllocations(tasks=tuple(tasks), nodes=tuple(nodes), rows=rows)
+        return allocation_files.read(self._folder)

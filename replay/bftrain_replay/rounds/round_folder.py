@@ -16,19 +16,19 @@ from bftrain import config, summaries
 from bftrain.files import write_text
 from bftrain.result_folder import REPORT_FILE, ResultKind
 from bftrain.values import wire
-from bftrain_datasets.scheduling import table_files
+from bftrain_datasets import result_tables
 from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.rounds.round_result import RoundResult
 
 FORMAT: Final = "bftrain rounds 1"
-CSV: Final = table_files.CSV
+CSV: Final = result_tables.CSV
 MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
 _TABLES: Final = ("tasks", "rounds", "over_time", "users")
 KIND: Final = ResultKind(
     title="run in rounds",
     form="bftrain rounds",
     names=frozenset({"summary.json", "config.toml", REPORT_FILE})
-    | {f"{name}.{form}" for name in _TABLES for form in table_files.FORMS},
+    | {f"{name}.{form}" for name in _TABLES for form in result_tables.FORMS},
 )
 
 
@@ -47,7 +47,7 @@ def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, 
     origin = origin or RoundSource()
     figures = summaries.to_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
     tables = {name: getattr(result, f"{name}_table") for name in _TABLES}
-    table_files.write(tables, folder, form, FORMAT)
+    result_tables.write_all(tables, folder, form, FORMAT)
     words = ["bftrain", "rounds", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
     words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
     if form != CSV:

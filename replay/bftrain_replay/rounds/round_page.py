@@ -14,6 +14,7 @@ from bftrain import text_formats
 from bftrain.files import write_text
 from bftrain.result_folder import REPORT_FILE
 from bftrain.values import wire
+from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
@@ -26,11 +27,11 @@ from bftrain_replay.reporting.over_time import nodes, strip
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
 from bftrain_replay.rounds.round_folder import FORMAT
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.tables import OVER_TIME, TASKS, ColumnType, TableColumn
+from bftrain_replay.tables import OVER_TIME, TASKS
 
 SHOWN: Final = 2000  # tasks in the table
 
-_OF_ROUNDS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TEXT))
+_OF_ROUNDS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TRUTH))
 _TASKS: Final = tuple(column for column in TASKS if not column.name.startswith("lost_")) + _OF_ROUNDS
 _ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples"})
 READ: Final = tuple(column.name for column in _TASKS if column.name not in _ONLY_OF_REPLAYS)
@@ -77,7 +78,7 @@ class RoundsMaterial:
     @cached_property
     def task_columns(self) -> TaskColumns:
         """The measured tasks by column."""
-        return TaskColumns.from_rows(task for task in self.tasks if task["measured"] == "true")
+        return TaskColumns.from_rows(task for task in self.tasks if task["measured"])
 
     @cached_property
     def nodes_over_time(self) -> StepSeries:
@@ -91,7 +92,7 @@ def of_folder(folder: Path) -> RoundsMaterial:
     saved = SavedReplay(folder, FORMAT, TABLES)
     return RoundsMaterial(
         summary=saved.summary,
-        tasks=[plain(dict(zip(READ, row, strict=True))) for row in saved.rows("tasks", *READ)],
+        tasks=[dict(zip(READ, row, strict=True)) for row in saved.rows("tasks", *READ)],
         over_time=list(saved.rows("over_time", "from_s", "to_s", "idle", "used")),
         users=list(saved.rows("users", "from_s", "to_s", "user", "nodes")),
     )
@@ -134,11 +135,6 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
             PageSection(heading="Configuration", parts=tuple(_configuration(figures))),
         ),
     )
-
-
-def plain(task: dict[str, Any]) -> dict[str, Any]:
-    """Return booleans of Parquet as the words in CSV."""
-    return {**task, "measured": str(task["measured"]).lower()}
 
 
 def _lead(figures: Mapping[str, Any]) -> HtmlText:

@@ -16,6 +16,7 @@ from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
+from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.results.result import BOUND_FIGURES
 from bftrain_replay.rounds.round_settings import DRAWN
@@ -29,7 +30,6 @@ from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_options import SEED
 from bftrain_replay.sweeping.sweep_spec import PARETO, SweepSpec, read_spec
 from bftrain_replay.sweeping.sweep_table import PointState, check_plot
-from bftrain_replay.tables import ColumnType, TableColumn
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -293,9 +293,6 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     >>> len(done.rows), done.complete
     (2, True)
     """
-    from bftrain_replay import replay_folder  # noqa: PLC0415 - as above
-
-    replay_folder.check_tables(tables)
     ready = PreparedSweep.of(spec)
     folder = Path(folder)
     workers = jobs or usable_cpus()

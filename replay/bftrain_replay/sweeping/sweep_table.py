@@ -21,10 +21,11 @@ from bftrain import parts, text_formats
 from bftrain.errors import suggestion
 from bftrain.node_units import NODE
 from bftrain.values import wire
+from bftrain_datasets import result_tables
+from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.metrics.task_figures import TaskFigures, TaskPercentiles
-from bftrain_replay.output import csv_tables, parquet_tables
 from bftrain_replay.results.headline import ABOVE, NO_BOUND, NOT_RANKED, harvest_node_h, mark_of, ran_out
 from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
 from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryFigure
@@ -36,10 +37,9 @@ from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, SEED, is_whole
 from bftrain_replay.sweeping.sweep_runs import FORMAT, PassOutcome, PassStatus, PointNeeds
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
-from bftrain_replay.tables import ColumnType, TableColumn
 
 NAME: Final = "table"
-FILES: Final = (f"{NAME}{csv_tables.SUFFIX}", f"{NAME}{parquet_tables.SUFFIX}")
+FILES: Final = tuple(f"{NAME}.{form}" for form in result_tables.FORMS)
 BASELINE_PREFIX: Final = "baseline_"
 
 _KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.WHOLE, bool: ColumnType.WHOLE, float: ColumnType.NUMBER}
@@ -189,22 +189,10 @@ def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool 
     return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE_PREFIX) if with_baseline else ()))
 
 
-def write(folder: Path, columns: Sequence[TableColumn], rows: Sequence[PointRow], form: str) -> Path:
-    """Write the table as csv or parquet; return its path."""
-
-    def cell(column: TableColumn, row: PointRow) -> object:
-        value = row.cells.get(column.name)
-        return str(value) if column.kind is ColumnType.TEXT and value is not None else value
-
-    cells = ([cell(column, row) for column in columns] for row in rows)
-    if form == "parquet":
-        path, other = folder / f"{NAME}{parquet_tables.SUFFIX}", csv_tables.SUFFIX
-        parquet_tables.write_rows(path, columns, cells, FORMAT)
-    else:
-        path, other = folder / f"{NAME}{csv_tables.SUFFIX}", parquet_tables.SUFFIX
-        csv_tables.write_rows(path, columns, cells)
-    (folder / f"{NAME}{other}").unlink(missing_ok=True)  # of an earlier sweep
-    return path
+def write(folder: Path, columns: Sequence[TableColumn], rows: Sequence[PointRow], form: str) -> None:
+    """Write the table as csv or parquet."""
+    cells = ([row.cells.get(column.name) for column in columns] for row in rows)
+    result_tables.write(folder, NAME, columns, cells, form, FORMAT)
 
 
 def _kind_of(option: str, points: Sequence[SweepPoint]) -> ColumnType:

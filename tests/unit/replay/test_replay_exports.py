@@ -101,10 +101,10 @@ def test_a_folder_without_a_replay_is_refused(command: CommandLine, tmp_path: Pa
     [
         ("summary.json", '"bftrain replay 1"', '"bftrain replay 9"', "is of the format 'bftrain replay 9'"),
         ("summary.json", '"format"', "format", "not valid JSON"),
-        ("allocations.csv", "from_s", "since", "allocations.csv:1: has no column 'from_s'"),
+        ("allocations.csv", "from_s", "since", "allocations.csv: has no column 'from_s'"),
         ("allocations.csv", ",120.0,", ",,", "a row of the table of allocations has an empty cell"),
-        ("allocations.csv", ",120.0,", ",x,", "not what its column says: could not convert"),
-        ("allocations.csv", ",120.0,", ",", "3 cells in a row of 4"),
+        ("allocations.csv", ",120.0,", ",x,", "not the table it should be: In CSV column #2"),
+        ("allocations.csv", ",120.0,", ",", "allocations.csv: not the table it should be: "),
         ("tasks.csv", "\nu,", "\nv,", "task 'u' is in the table of allocations, but not in that of tasks"),
     ],
 )

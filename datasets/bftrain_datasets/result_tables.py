@@ -1,0 +1,216 @@
+"""Tables of results as files: CSV, or Parquet. Written row by row, read back in batches by pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from bftrain.errors import BadInput
+from bftrain.files import whole_file
+from bftrain.values import wire
+from bftrain_datasets.log.parquet_log import FORMAT_KEY
+
+CSV: Final = "csv"
+PARQUET: Final = "parquet"
+FORMS: Final = (CSV, PARQUET)
+RUN_AGAIN: Final = "run it again, and leave its files as they are"
+_ROWS_AT_ONCE: Final = 8192
+_MOST_PIECES: Final = 200_000
+
+
+class ColumnType(StrEnum):
+    """The type of the cells of a column; any but ``sizes`` may be empty."""
+
+    TEXT = "text"
+    NAME = "name"  # text of which few are different
+    NUMBER = "number"  # 64-bit floating point
+    WHOLE = "whole number"
+    TRUTH = "true or false"
+    SIZES = "sizes"  # how many nodes by name of task; only in the last column
+
+
+class TableColumn(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    kind: ColumnType
+
+
+# Column by column; a cell without a value is None
+Table = Mapping[str, Sequence[Any]]
+
+
+def rows(table: Table) -> Iterable[tuple[Any, ...]]:
+    """Yield a table row by row."""
+    return zip(*table.values(), strict=True)
+
+
+def write_all(tables: Mapping[str, Table], folder: Path, form: str, file_format: str) -> None:
+    """Write tables whose columns have the types of their cells."""
+    for name, table in tables.items():
+        write(folder, name, [TableColumn(*each) for each in _kinds(table)], rows(table), form, file_format)
+
+
+def _kinds(table: Table) -> Iterator[tuple[str, ColumnType]]:
+    known = {bool: ColumnType.TRUTH, int: ColumnType.WHOLE, float: ColumnType.NUMBER}
+    for name, cells in table.items():
+        yield name, known.get(type(next((cell for cell in cells if cell is not None), 0.0)), ColumnType.TEXT)
+
+
+def write(
+    folder: Path,
+    name: str,
+    columns: Sequence[TableColumn],
+    rows: Iterable[Sequence[object]],
+    form: str,
+    file_format: str,
+) -> None:
+    """Write a table; it appears complete or not at all, and one of an earlier run in another form goes."""
+    with created(folder, name, form) as file:
+        if form == CSV:
+            _write_csv(file, columns, rows)
+            return
+        rows = iter(rows)
+        with parquet_writer(file, columns, file_format) as (writer, schema):
+            while chunk := list(islice(rows, _ROWS_AT_ONCE)):
+                cells = zip(columns, zip(*chunk, strict=True), strict=True)
+                writer.write_table(_arrow().table([_array(*each) for each in cells], schema=schema))
+
+
+@contextmanager
+def created(folder: Path, name: str, form: str) -> Iterator[IO[bytes]]:
+    """Open the file of a table for writing."""
+    with whole_file(folder / f"{name}.{form}") as file:
+        yield file
+    for other in FORMS:
+        if other != form:
+            (folder / f"{name}.{other}").unlink(missing_ok=True)
+
+
+def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> None:
+    """Write UTF-8 with one header line; numbers in shortest lossless form, missing values empty."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.name for column in columns)
+    if columns[-1].kind is ColumnType.SIZES:
+        pieces, open_ended = _PiecesOfSizes(), csv.writer(text, lineterminator=",")
+        sizes, end = object(), ""
+        for row in rows:
+            if row[-1] is not sizes:  # decisions that change nothing share theirs
+                sizes = row[-1]
+                end = pieces.cell(sizes) + "\n"  # type: ignore[arg-type]  # sizes, as the column says
+            open_ended.writerow(row[:-1])
+            text.write(end)
+    elif any(column.kind is ColumnType.TRUTH for column in columns):
+        writer.writerows([str(cell).lower() if isinstance(cell, bool) else cell for cell in row] for row in rows)
+    else:
+        writer.writerows(rows)
+    text.detach()
+
+
+class _PiecesOfSizes(dict[tuple[str, int], str]):
+    """The sizes of tasks as parts of JSON in a quoted cell; a run of a million decisions has few different ones."""
+
+    def __missing__(self, item: tuple[str, int]) -> str:
+        if len(self) >= _MOST_PIECES:
+            self.clear()
+        self[item] = piece = wire.encode(dict([item])).decode()[1:-1].replace('"', '""')
+        return piece
+
+    def cell(self, sizes: Mapping[str, int]) -> str:
+        """Return the cell as the csv module writes it."""
+        return f'"{{{",".join(map(self.__getitem__, sizes.items()))}}}"' if sizes else "{}"
+
+
+def _arrow() -> Any:  # noqa: ANN401 - pyarrow has no types
+    import pyarrow as pa  # noqa: PLC0415 - takes a moment
+
+    return pa
+
+
+def _type_of(kind: ColumnType) -> Any:  # noqa: ANN401 - as above
+    pa = _arrow()
+    return {
+        ColumnType.TEXT: pa.string(),
+        ColumnType.NAME: pa.dictionary(pa.int32(), pa.string()),
+        ColumnType.NUMBER: pa.float64(),
+        ColumnType.WHOLE: pa.int64(),
+        ColumnType.TRUTH: pa.bool_(),
+        ColumnType.SIZES: pa.map_(pa.string(), pa.int32()),
+    }[kind]
+
+
+def _array(column: TableColumn, cells: Sequence[Any]) -> Any:  # noqa: ANN401 - as above
+    if column.kind is ColumnType.SIZES:
+        cells = [list(cell.items()) for cell in cells]
+    elif column.kind is ColumnType.TEXT:
+        cells = [None if cell is None else str(cell) for cell in cells]
+    return _arrow().array(cells, type=_type_of(column.kind))
+
+
+@contextmanager
+def parquet_writer(file: IO[bytes], columns: Sequence[TableColumn], file_format: str) -> Iterator[tuple[Any, Any]]:
+    """Return a writer, and its schema, which names the ``file_format`` in its metadata."""
+    from pyarrow import parquet  # noqa: PLC0415 - takes a moment
+
+    fields = [(column.name, _type_of(column.kind)) for column in columns]
+    schema = _arrow().schema(fields, metadata={FORMAT_KEY: file_format.encode()})
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        yield writer, schema
+
+
+def read(folder: Path, name: str, columns: Sequence[TableColumn], later: Collection[str] = ()) -> Iterator[Any]:
+    """Yield these columns of a table in Arrow batches; older files may lack the ``later`` columns, which are null."""
+    from pyarrow import csv as arrow_csv  # noqa: PLC0415 - takes a moment
+    from pyarrow import parquet  # noqa: PLC0415 - as above
+
+    pa, names = _arrow(), [column.name for column in columns]
+    path = next((path for form in FORMS if (path := folder / f"{name}.{form}").is_file()), None)
+    if path is None:
+        raise BadInput(f"holds no table of {name.replace('_', ' ')}", where=str(folder), fix=RUN_AGAIN)
+    try:
+        if path.suffix == f".{CSV}":
+            options = arrow_csv.ConvertOptions(
+                column_types={column.name: _type_of(column.kind) for column in columns},
+                include_columns=names,
+                include_missing_columns=True,
+                null_values=[""],
+                true_values=["true"],
+                false_values=["false"],
+            )
+            with path.open(encoding="utf-8", newline="") as file:
+                _check_columns(path, names, next(csv.reader(file), []), later)
+            parsing = arrow_csv.ParseOptions(newlines_in_values=True)
+            yield from arrow_csv.open_csv(path, parse_options=parsing, convert_options=options)
+            return
+        with parquet.ParquetFile(path) as content:
+            known = content.schema_arrow.names
+            _check_columns(path, names, known, later)
+            for batch in content.iter_batches(_ROWS_AT_ONCE, columns=[each for each in names if each in known]):
+                arrays = [
+                    batch.column(each) if each in known else pa.nulls(batch.num_rows, _type_of(kind))
+                    for each, kind in columns
+                ]
+                yield pa.record_batch(arrays, names=names)
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"not the table it should be: {error}", where=str(path), fix=RUN_AGAIN) from error
+
+
+def _check_columns(path: Path, names: Sequence[str], known: Collection[str], later: Collection[str]) -> None:
+    missing = [name for name in names if name not in known and name not in later]
+    if missing:
+        raise BadInput(f"has no column '{missing[0]}'", where=str(path), fix=RUN_AGAIN)
+
+
+def read_rows(
+    folder: Path, name: str, columns: Sequence[TableColumn], later: Collection[str] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Yield these columns of a table row by row; ``None`` where there is no value."""
+    for batch in read(folder, name, columns, later):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
