@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -49,15 +48,21 @@ def table(data: Mapping[str, object], path: tuple[str, ...] = ()) -> str:
     return heading + lines + "".join(table(part, (*path, name)) for name, part in inner.items() if part or path)
 
 
+def _quoted(text: str) -> str:
+    import json  # noqa: PLC0415 - 2 ms that --help need not take
+
+    return json.dumps(text, ensure_ascii=False)
+
+
 def key(name: str) -> str:
     """Return a key, quoted if necessary."""
-    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _BARE.fullmatch(name) else _quoted(name)
 
 
 def value(given: object, number: Callable[[object], str] = _plain) -> str:
     """Return a value as TOML, tables in braces; ``number`` formats values other than text and containers."""
     if isinstance(given, str):
-        return json.dumps(given, ensure_ascii=False)  # printable text has the same form in JSON and TOML
+        return _quoted(given)  # printable text has the same form in JSON and TOML
     if isinstance(given, list | tuple):
         return f"[{', '.join(value(part) for part in given)}]"
     if isinstance(given, dict):

@@ -7,9 +7,8 @@ command-line option with its help text, and the keys of a configuration file der
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -20,15 +19,13 @@ HORIZON_S: Final = 120.0  # horizon for fitted costs
 _A_DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """``help`` is a sentence without full stop; ``default`` replaces a default that does not explain itself.
 
     ``word`` is the text that may replace a number of seconds, ``choices`` are all texts allowed.
     """
 
     help: str
-    _: KW_ONLY
     default: str = ""
     choices: Sequence[str] = ()
     word: str = ""
@@ -39,8 +36,7 @@ class Option:
     at_most: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """A field with an option: ``types`` are those of its values, without ``None``."""
 
     name: str

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
@@ -18,7 +17,6 @@ from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BftrainError, Interrupted
-from bftrain_replay.simulation.replay_settings import PUBLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,13 +82,12 @@ def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:
     return click.option("--no-cache", is_flag=True, help=text)(function)
 
 
-@dataclass(slots=True)
 class SideReplays:
     """Runs the replays beside the main one with progress, and takes the known ones from the user's cache."""
 
-    out: Output
-    cached: bool = True
-    interrupted: bool = False
+    def __init__(self, out: Output, *, cached: bool = True) -> None:
+        self.out, self.cached = out, cached
+        self.interrupted = False
 
     def with_table(
         self,
@@ -101,6 +98,8 @@ class SideReplays:
         kinds: Path | None = None,
     ) -> ReplayStudy:
         """Return a complete ``study`` with table and advice; without them if interrupted or failed."""
+        from bftrain_replay.simulation.replay_settings import PUBLISHED
+
         if not study.complete or settings.semantics == PUBLISHED:
             return study
         file, of_nodes = tasks if isinstance(tasks, Path) else None, str(kinds.absolute()) if kinds else ""

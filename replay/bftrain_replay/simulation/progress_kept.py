@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bftrain import text_formats
 from bftrain.durations import parse_duration
@@ -21,8 +20,7 @@ FORMS: Final = "memory, memory:SECONDS, disk:SECONDS or task"
 SAVE_PERIOD_S: Final = 60.0  # between saves on disk in elastic training: docs/explanation/semantics.md
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressKept:
+class ProgressKept(NamedTuple):
     """The way to keep progress: ``kept`` in memory, on disk or by the task's own setting; ``disk_s`` between saves."""
 
     kept: str
