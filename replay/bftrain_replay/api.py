@@ -30,8 +30,7 @@ from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
-from bftrain_replay.study import ReplayStudy, study
-from bftrain_replay.study_passes import Watch
+from bftrain_replay.study import ReplayStudy, Watch, study
 from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
 from bftrain_replay.variations import AdviceRow, SensitivityRow, check_rules, gaining
 

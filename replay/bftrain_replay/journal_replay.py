@@ -28,8 +28,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules
 from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
-from bftrain_replay.study import ReplayStudy, study_of
-from bftrain_replay.study_passes import Watch, check_parts
+from bftrain_replay.study import ReplayStudy, Watch, check_parts, study_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

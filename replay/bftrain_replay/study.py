@@ -2,35 +2,273 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from bftrain import text_formats
+from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.goodput import by_progress
+from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.node_stay import fixed_horizon_s
-from bftrain.errors import BrokenPlugin
+from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
 from bftrain.node_units import words_of
+from bftrain.parts import measured_if_possible, metrics_of, resolve_objective
 from bftrain.ports import Objective
 from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import IdleDoubts, doubts_of
+from bftrain_replay.accounting.allocations import AllocationRecorder
+from bftrain_replay.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
+from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
 from bftrain_replay.reference.fluid_shares import FluidShares
-from bftrain_replay.reference.ideal_cluster import IdealCluster, QueueDetector
+from bftrain_replay.reference.harvest_bound import harvest_bound
+from bftrain_replay.reference.ideal_cluster import IdealCluster, QueueDetector, ideal
 from bftrain_replay.results import headline
+from bftrain_replay.results.decider_counts import CEILING
 from bftrain_replay.results.headline import HarvestHeadline, headline_of
 from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs, odd_settings
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
 from bftrain_replay.simulation import progress_kept
-from bftrain_replay.simulation.engine import QueueWatcher
-from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
+from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
+from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, never_held
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_passes import ReplayParts, StudyPasses, Watch, check_cluster, check_kinds, check_parts
+from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
+from bftrain_replay.simulation.timeline import LogSelection, select
 from bftrain_replay.variations import AdviceRow, SensitivityRow
+
+
+class ReplayParts(msgspec.Struct, frozen=True):
+    """The settings of a study and the parts that they name.
+
+    ``harvesters`` are those of the replays by the solver and by the baseline, by solver; each is good for one replay.
+    """
+
+    settings: ReplaySettings
+    baseline: str
+    objective: Objective
+    harvesters: dict[str, Harvester]
+
+
+def check_parts(settings: Settings, baseline: str = "", objective: Objective | None = None) -> ReplayParts:
+    """Find every part that a study needs; raise if one is missing or wrong."""
+    if baseline == settings.solver:
+        raise UsageError(f"the baseline '{baseline}' is the solver itself", fix="name another solver")
+    objective = objective or resolve_objective(settings.objective)
+    settings = ReplaySettings.of(settings)
+    metrics_of(settings.metrics)
+    solvers = filter(None, (settings.solver, baseline))
+    built = {each: build_harvester(replace(settings, solver=each), objective=objective) for each in solvers}
+    return ReplayParts(settings, baseline, objective, built)
+
+
+def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
+    """Raise for tasks that no kind of node can ever hold, however many of its nodes were idle at once."""
+    unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
+    if unfit:
+        fix = "leave them out, or give them a curve for a kind that the log has"
+        raise BadInput(f"no kind of node in the log can ever hold {unfit}", where="tasks", fix=fix)
+
+
+def check_cluster(settings: ReplaySettings) -> None:
+    """Raise for settings without a meaning if nodes never leave."""
+    usual = ReplaySettings()
+    for name in ("semantics", "events", "window", "nodes", "skip_events"):
+        if getattr(settings, name) != getattr(usual, name):
+            raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="leave it out")
+
+
+# Receives the present replay, its simulated seconds and its decisions; returns whether to go on
+Watch = Callable[[str, float, int], bool]
+
+IDEAL: Final = "ideal"
+DEDICATED: Final = "dedicated pool"
+BASELINE: Final = "baseline"
+_CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
+MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
+
+
+class StudyPasses:
+    """The replays of a study, run one after the other or side by side, until stopped."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        tasks: Sequence[TaskSpec],
+        parts: ReplayParts,
+        watch: Watch | None = None,
+        *,
+        gauges: Callable[[], QueueWatcher] | None = None,
+        quick: bool = False,
+    ) -> None:
+        self.log = log
+        self._quick = quick
+        self._gauges = gauges
+        self.tasks = tuple(tasks)
+        self._chosen = select(log, parts.settings)
+        located = placed_in(log, tasks, parts.settings.racks)
+        self._paying, self._free = as_replayed(located, parts.settings), without_costs(located)
+        self._parts, self._settings = parts, parts.settings
+        self._ideal = ideally(parts.settings, parts.objective)
+        self._watch = watch
+        self._beside = PassesBeside(self._go_on)
+        self.going = True
+
+    @contextmanager
+    def side_by_side(self) -> Iterator[None]:
+        """Run the references beside the replays in the block, in other processes, if that is safe and worth it."""
+        if len(self.part) >= MIN_EVENTS_TO_FORK and may_fork():
+            for name in self._worth_a_process(usable_cpus()):
+                self._beside.start(name, self._in_child(name))
+        try:
+            yield
+        finally:
+            self._beside.stop()
+
+    def _worth_a_process(self, cpus: int) -> Iterator[str]:
+        """Yield the passes to run in children; one more than there are processors, as all take about as long."""
+        if cpus > 1:
+            yield CEILING
+            if self._parts.baseline:
+                yield self._parts.baseline
+        if cpus > 2:  # noqa: PLR2004 - it is short, and in time beside the others
+            yield DEDICATED
+
+    def _in_child(self, name: str) -> RunPass:
+        """Return the function that a child runs for the pass of this ``name``."""
+
+        def run_pass(keep_going: KeepGoing) -> ReplayResult | None:
+            self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
+            return self._reference(name)
+
+        return run_pass
+
+    def _reference(self, name: str) -> ReplayResult | None:
+        return {CEILING: self.ceiling, DEDICATED: self.dedicated}.get(name, self.baseline)()
+
+    def _go_on(self, name: str, simulated_s: float, decisions: int) -> bool:
+        """Report progress; return whether to go on: no pass does after the first one was stopped."""
+        if self.going and self._watch is not None:
+            self.going = self._watch(name, simulated_s, decisions)
+        return self.going
+
+    @property
+    def part(self) -> EventLog:
+        """The replayed window and nodes of the log."""
+        return self._chosen.log
+
+    @property
+    def ceiling_words(self) -> str:
+        """The decider in the ceiling, as text."""
+        return f"{self._ideal.solver} {CEILING}"
+
+    def main(self) -> ReplayResult:
+        """Run the main replay, and record allocations; it must be the first."""
+        found = self.replay(AllocationRecorder(self.part.node_names))
+        if found is None:
+            raise Fault("a replay that was not begun was stopped", where="study")
+        return found
+
+    def references(self) -> tuple[ReplayResult | None, ReplayResult | None, ReplayResult | None]:
+        """Replay the baseline, the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
+        order = [BASELINE, CEILING, DEDICATED]
+        if CEILING in self._beside:  # while the others are under way elsewhere, the dedicated pool can be replayed here
+            order = [DEDICATED, BASELINE, CEILING]
+        found = {name: self._reference(name) for name in order}
+        return found[BASELINE], found[CEILING], found[DEDICATED]
+
+    def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
+        """Run the main replay, or one with another solver; ``None`` if stopped before."""
+        settings = replace(self._settings, solver=solver) if solver else self._settings
+        return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
+
+    def baseline(self) -> ReplayResult | None:
+        """Replay with the solver to compare with; ``None`` if there is none, or if stopped before."""
+        name = self._parts.baseline
+        return (self._beside.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
+
+    def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
+        """Return the ideal of a cluster; ``None`` if stopped."""
+
+        def keep_going(simulated_s: float, chosen: int) -> bool:
+            return self._go_on(IDEAL, simulated_s, chosen)
+
+        return ideal([by_progress(task) for task in self.tasks], nodes, fluid, keep_going) if self.going else None
+
+    def ceiling(self) -> ReplayResult | None:
+        """Replay without costs."""
+        return self._beside.result(CEILING, lambda: self.going) or self._pass(
+            CEILING, self._chosen, self._free, self._ideal
+        )
+
+    def dedicated(self) -> ReplayResult | None:
+        """Replay in the dedicated pool, if that has any node."""
+        pool = dedicated_log(self.part)
+        if pool is None:
+            return None
+        # Rules that see completions at events only see them at the same times in the dedicated pool
+        found = self._beside.result(DEDICATED, lambda: self.going)
+        return found or self._pass(DEDICATED, dataclasses.replace(self._chosen, log=pool), self._free, self._ideal)
+
+    def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
+        """Return the references of a harvest; ``None`` if they were not completed."""
+        if ceiling is None or not self.going:
+            return None
+        return ReferenceFigures(
+            dedicated_nodes=dedicated_nodes(self.part),
+            dedicated_samples=dedicated.harvested_samples if dedicated else 0.0,
+            ceiling_samples=ceiling.harvested_samples,
+            **self._bound(),
+        )
+
+    def _bound(self) -> dict[str, float | None]:
+        """Return the proven bound for the tasks that may compete."""
+        capped = self._settings.admission.partition(",")[0] in _CAPPED
+        most = self._settings.max_tasks if capped else len(self.tasks)
+        found = harvest_bound(self.part, self.tasks, most, mixed=not self._quick)
+        return asdict(found) if found is not None else {}
+
+    def _pass(
+        self,
+        name: str,
+        chosen: LogSelection,
+        tasks: Sequence[TaskSpec],
+        settings: ReplaySettings,
+        allocations: AllocationRecorder | None = None,
+    ) -> ReplayResult | None:
+        if not self.going:
+            return None
+
+        def keep_going(simulated_s: float, decisions: int) -> bool:
+            self._beside.refresh()
+            return self._go_on(name, simulated_s, decisions)
+
+        harvester = self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=self._parts.objective)
+        done = run(
+            chosen.log,
+            tasks,
+            harvester,
+            semantics=semantics_of(settings, chosen.event_times_s),
+            pace=DecisionDelay.of(settings),
+            keep_going=keep_going,
+            allocations=allocations,
+            fixed=self._gauges() if self._gauges is not None else None,
+        )
+        if done.complete and self._watch is not None:
+            self._watch(name, chosen.log.span_s, len(done.decisions))
+        result = result_of(done, settings)
+        if settings.metrics:
+            found = measured_if_possible(metrics_of(settings.metrics), result)
+            result = replace(result, metrics=found.numbers, broken_metrics=found.broken, metric_notes=found.notes)
+        return result
 
 
 def _ignore(_: object) -> None:

@@ -28,7 +28,7 @@ from bftrain_replay.reference.harvest_bound import harvest_bound
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_passes import check_kinds
+from bftrain_replay.study import check_kinds
 from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 
 FORMAT: Final = "bftrain assess 1"

@@ -31,7 +31,7 @@ from bftrain_replay.results.harvest_by_block import (
     integral_at,
 )
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_passes import StudyPasses, Watch, check_parts
+from bftrain_replay.study import StudyPasses, Watch, check_parts
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 EVENTS: Final = 25_000  # of the log that are replayed at most, unless another budget is given

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from bftrain_replay.replay_folder import EarlyFiles
     from bftrain_replay.results.result import ReplayResult
     from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import ReplayStudy
-    from bftrain_replay.study_passes import ReplayParts
+    from bftrain_replay.study import ReplayParts, ReplayStudy
 
 
 def run_into(

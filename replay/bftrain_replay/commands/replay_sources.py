@@ -36,7 +36,7 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     from bftrain_replay.output.summary_json import workload_ran_dry
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.timeline import saturating_workload
-    from bftrain_replay.study_passes import check_parts
+    from bftrain_replay.study import check_parts
 
     # Before anything is read: whether a part that is named is missing
     settings = asked.settings
@@ -95,7 +95,7 @@ def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
 def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
     """Read the tasks; raise ``BadInput`` if the log has no node for one of them."""
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay.study_passes import check_kinds
+    from bftrain_replay.study import check_kinds
 
     tasks = tuple(load_tasks(task_file))
     try:
@@ -115,8 +115,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
-    from bftrain_replay.study import cluster_study
-    from bftrain_replay.study_passes import check_cluster, check_parts
+    from bftrain_replay.study import check_cluster, check_parts, cluster_study
 
     parts = check_parts(asked.settings, baseline)
     settings = parts.settings

@@ -28,7 +28,7 @@ from bftrain_replay.rounds.simulation import simulate
 from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_passes import StudyPasses, check_parts
+from bftrain_replay.study import StudyPasses, check_parts
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks
 from bftrain_replay.sweeping.sweep_runs import (
     InRounds,

@@ -19,7 +19,7 @@ from bftrain_replay.forked_pass import ForkedPass
 from tests.unit.replay.cases import log_of, replay_files, task
 
 KeepGoing = Callable[[float, int], bool]
-PASSES = "bftrain_replay.study_passes"
+PASSES = "bftrain_replay.study"
 COLUMNS = "bftrain_replay.accounting.column_file"
 
 LOG = log_of(
