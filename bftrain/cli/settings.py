@@ -56,6 +56,21 @@ class SecondsOrWord(click.ParamType["float | str"]):
             self.fail(f"{value!r} is neither a duration nor '{self._word}'{more}: write {FORMS}", param, ctx)
 
 
+class CountOrAuto(click.ParamType["int | str"]):
+    """Parses a number of at least 1, or ``auto`` in upper or lower case."""
+
+    name = "integer|auto"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Return the number, or the word in lower case."""
+        if str(value).lower() == "auto":
+            return "auto"
+        try:
+            return int(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor 'auto'", param, ctx)
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="msgspec.Struct")
@@ -76,11 +91,18 @@ _TOML_FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
 TABLES: Final = ("entities", "prices", "racks")  # settings from a shares file or a topology
 
 
-def decides(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the options of the decision core to a command, and ``--config`` to read them from a file."""
+def decides(function: Callable[P, R], *, auto_cap: bool = False) -> Callable[P, R]:
+    """Add the options of the decision core to a command, and ``--config`` to read them from a file.
+
+    ``auto_cap`` allows ``--max-tasks auto``.
+    """
     from bftrain.config import Settings
 
-    options = with_options(options_of(Settings))(shares_option(topology_option(function)))
+    every = options_of(Settings)
+    if auto_cap:
+        text = "How many tasks may compete; auto: as many as add 1 % to the proven bound [35]."
+        every["max_tasks"] = (CountOrAuto(), text)
+    options = with_options(every)(shares_option(topology_option(function)))
     return heading("Decisions")(config_option(options))
 
 

@@ -17,6 +17,7 @@ from bftrain.ports import Objective
 from bftrain.result_folder import IN_PYTHON, ResultFolder, write_page
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks
+from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
@@ -30,7 +31,7 @@ from bftrain_replay.reporting.report_data import ReportData, of_study
 from bftrain_replay.results.result import ReplayResult
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
-from bftrain_replay.study import ReplayStudy, Watch, study
+from bftrain_replay.study import ReplayStudy, Watch, study, with_auto_cap
 from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
 from bftrain_replay.variations import AdviceRow, SensitivityRow, check_rules, gaining
 
@@ -129,7 +130,8 @@ def replay(
 
     Without ``tasks`` identical trials are replayed, more than the idle nodes of the log can do.
 
-    ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``objective`` is a
+    ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``max_tasks="auto"``
+    lets as many tasks compete as add 1 % to the proven bound. ``objective`` is a
     name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
     moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed and the changes of settings
     that may be advice are replayed too, in other processes, which takes about four times as long on two processors.
@@ -146,6 +148,9 @@ def replay(
         called = str(getattr(objective, "name", None) or getattr(objective, "__name__", type(objective).__name__))
         metric = as_objective(called, objective)
         options["objective"] = metric.name
+    auto_cap = options.get("max_tasks") == AUTO
+    if auto_cap:
+        del options["max_tasks"]
     how = ReplaySettings.with_options(options, "replay", settings)
     if sensitivity:
         check_rules(how)
@@ -153,10 +158,11 @@ def replay(
             what = "replays in other processes, which a function cannot be handed to"
             raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
     events = load_log(Path(log)) if isinstance(log, str | Path) else log
-    workload = saturating_workload(events, how) if tasks is None else None
-    if workload is not None:
-        tasks = workload.tasks
-    specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks or ()
+    given = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
+    if auto_cap:
+        how = with_auto_cap(events, how, given)
+    workload = saturating_workload(events, how) if given is None else None
+    specs = workload.tasks if workload is not None else given or ()
     source = InputSource(
         log=str(log) if isinstance(log, str | Path) else "",
         tasks=str(tasks) if isinstance(tasks, str | Path) else "",

@@ -30,7 +30,7 @@ from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
 from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
 from bftrain_replay.reference.fluid_shares import FluidShares
-from bftrain_replay.reference.harvest_bound import harvest_bound
+from bftrain_replay.reference.harvest_bound import enough_tasks, harvest_bound
 from bftrain_replay.reference.ideal_cluster import IdealCluster, QueueDetector, ideal
 from bftrain_replay.results import headline
 from bftrain_replay.results.decider_counts import CEILING
@@ -42,7 +42,7 @@ from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, never_held
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
-from bftrain_replay.simulation.timeline import LogSelection, select
+from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
 from bftrain_replay.variations import AdviceRow, SensitivityRow
 
 
@@ -94,6 +94,18 @@ DEDICATED: Final = "dedicated pool"
 BASELINE: Final = "baseline"
 _CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
 MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
+
+
+def with_auto_cap(log: EventLog, settings: ReplaySettings, tasks: Sequence[TaskSpec] | None) -> ReplaySettings:
+    """Return the settings with the cap on competing tasks that :func:`enough_tasks` finds.
+
+    Without ``tasks`` it is found for trials that never end.
+    """
+    part = select(log, settings).log
+    if tasks is None:
+        most = replace(settings, max_tasks=max(int(part.pool_sizes().max(initial=1)), settings.max_tasks))
+        tasks = [replace(spec, work_samples=None) for spec in saturating_workload(log, most).tasks]
+    return replace(settings, max_tasks=enough_tasks(part, tasks, settings.max_tasks))
 
 
 class StudyPasses:

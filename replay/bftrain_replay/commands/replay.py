@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -95,7 +96,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @overwrite_option
 @heading("Rules of the replay")
 @with_options(options_of(ReplaySettings))
-@decides
+@partial(decides, auto_cap=True)
 @prints_results
 def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
     """Replay LOG against tasks: what would have been harvested, lost, and possible."""

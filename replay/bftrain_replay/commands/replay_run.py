@@ -12,6 +12,7 @@ import msgspec
 
 from bftrain.cli.interruption import interruption, unterminated
 from bftrain.errors import BadValue, BrokenPlugin, Interrupted, UsageError
+from bftrain.values.options import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -167,6 +168,11 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     no_cache: bool = False
 
     @property
+    def auto_cap(self) -> bool:
+        """Whether the cap on competing tasks is to be found."""
+        return self.given.get("max_tasks") == AUTO
+
+    @property
     def settings(self) -> ReplaySettings:
         """The settings from file and options; raise ``BadValue`` for two that contradict each other."""
         from bftrain.cli.settings import option_of, settings_of_kind
@@ -174,7 +180,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
         from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 
         try:
-            given = agreed(self.given)
+            given = agreed({**self.given, **({"max_tasks": None} if self.auto_cap else {})})
         except BadValue as error:
             raise BadValue(error.what, where=option_of("checkpoint_interval_s"), fix=error.fix) from error
         settings = settings_of_kind(self.config, given, ReplaySettings)

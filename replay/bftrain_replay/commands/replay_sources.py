@@ -36,7 +36,7 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     from bftrain_replay.output.summary_json import workload_ran_dry
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.timeline import saturating_workload
-    from bftrain_replay.study import check_parts
+    from bftrain_replay.study import check_parts, with_auto_cap
 
     # Before anything is read: whether a part that is named is missing
     settings = asked.settings
@@ -47,8 +47,13 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     settings = parts.settings
     events = asked.load_log(log)
     workload = None
-    if task_file is not None:
-        specs = _tasks(task_file, events)
+    file_tasks = _tasks(task_file, events) if task_file is not None else None
+    if asked.auto_cap:
+        settings = with_auto_cap(events, settings, file_tasks)
+        parts = check_parts(settings, baseline)
+        out.say(f"--max-tasks auto: {counted(settings.max_tasks, 'task')} may compete")
+    if file_tasks is not None:
+        specs = file_tasks
     else:
         workload = saturating_workload(events, settings)
         out.say(f"no --tasks: {in_words_of(events.unit, workload.sentence)} ({workload.command})")
@@ -108,6 +113,8 @@ def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
 def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, out: Output) -> None:
     """Replay the tasks of a file on a cluster, and write and print the result."""
     asked.check_cluster_alone()
+    if asked.auto_cap:
+        raise UsageError("is for the idle nodes of a log", where="--max-tasks auto", fix="give a number")
     task_file, folder, baseline = asked.task_file, asked.folder, asked.baseline
     if task_file is None or folder is None:
         missing = "--tasks" if task_file is None else "-o"

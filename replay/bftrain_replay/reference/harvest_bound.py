@@ -39,6 +39,7 @@ _MOST_COLUMNS: Final = 8_000  # of the linear programme: more parts of the log m
 _MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
 _MOST_CLASSES: Final = 64
 _CORNERS: Final = 8  # sizes of a task that matter, about
+_WORTH_MORE: Final = 0.01  # of the bound: twice as many competing tasks must add as much
 _MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
 
 
@@ -136,6 +137,24 @@ def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed:
     return HarvestBound(
         bound_samples=min(bound, task.work_samples), one_each_samples=each * log.idle_node_s if each else None
     )
+
+
+def enough_tasks(log: EventLog, tasks: Sequence[TaskSpec], least: int) -> int:
+    """Return ``least``, doubled until twice as many competing tasks add less than 1 % to the bound.
+
+    >>> from bftrain_datasets.log.log_generator import sample_log
+    >>> from bftrain_datasets.workloads.task_generators import generate_trials
+    >>> enough_tasks(sample_log(), generate_trials(1000), least=10)
+    40
+    """
+    count = min(least, max(len(tasks), 1))
+    bound = harvest_bound(log, tasks, count)
+    while bound is not None and count < len(tasks):
+        more = harvest_bound(log, tasks, 2 * count)
+        if more is None or more.bound_samples < (1.0 + _WORTH_MORE) * bound.bound_samples:
+            break
+        count, bound = min(2 * count, len(tasks)), more
+    return max(count, 1)
 
 
 def _classes(tasks: Sequence[TaskSpec]) -> list[_TaskClass]:

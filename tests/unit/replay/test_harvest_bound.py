@@ -153,3 +153,11 @@ def test_a_cap_that_costs_more_than_all_overheads_is_named() -> None:
     capped, free = (bftrain.replay(log, tasks, max_tasks=most).study.headline for most in (5, 30))
     assert any("cap on competing tasks costs 55.0 %" in each for each in capped.caveats), capped.caveats
     assert not any("cap on competing" in each for each in free.caveats)
+
+
+def test_max_tasks_auto_doubles_the_cap_until_that_adds_less_than_a_percent() -> None:
+    log = log_of((0.0, [f"n{number}" for number in range(100)], []), end_s=100.0)
+    tasks = [task(f"t{number}", rate=(10.0, 15.0, 18.0)) for number in range(300)]
+    assert bftrain.replay(log, tasks, max_tasks="auto").result.settings.max_tasks == 140
+    assert bftrain.replay(log, tasks[:50], max_tasks="auto").result.settings.max_tasks == 50
+    assert bftrain.replay(log, max_tasks="auto").result.settings.max_tasks == 101
