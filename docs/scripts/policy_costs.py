@@ -20,8 +20,7 @@ from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.rounds.simulation import rounds
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study_checks import check_parts
-from bftrain_replay.study import StudyPasses
+from bftrain_replay.study import StudyPasses, check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -320,9 +320,10 @@ class DoubtfulStays:
         columns = np.broadcast_arrays(np.atleast_1d(begin_s), end_s, nodes)
         kept = (columns[2] > 0) & (columns[0] < columns[1])
         if kept.any():
-            stays = self._stays.setdefault(cause, (array("d"), array("d"), array("q")))
-            for stored, column in zip(stays, columns, strict=True):
-                stored.frombytes(column[kept].astype(stored.typecode).tobytes())
+            begins, ends, counts = self._stays.setdefault(cause, (array("d"), array("d"), array("q")))
+            begins.frombytes(columns[0][kept].astype(np.float64).tobytes())
+            ends.frombytes(columns[1][kept].astype(np.float64).tobytes())
+            counts.frombytes(columns[2][kept].astype(np.int64).tobytes())
 
     def curves(self, log: EventLog) -> Iterator[DoubtfulTime]:
         """Yield for each cause the number of such nodes over time, limited to the observed time."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrain_datasets.log.eventlog import BUSY, EventLog
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.jobs import UNLIMITED, SubmittedJobs, RuntimeEstimator
+from bftrain_datasets.scheduling.jobs import UNLIMITED, RuntimeEstimator, SubmittedJobs
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import find_policy
@@ -26,7 +26,7 @@ from bftrain_replay.assessing.batch_jobs import BatchJobs
 from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, TimeBlocks
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
-_PERCENTILES_resimulated: Final = (50, 90, 99)
+_RESIMULATED_PERCENTILES: Final = (50, 90, 99)
 _SHARED: Final = 0.01  # of the node-time of jobs: less is rounding of starts and ends
 
 
@@ -62,7 +62,7 @@ def resimulate(
         wait_mean_s=float(waits[0].mean()),
         delayed_wait_mean_s=float(waits[1].mean()) + delay_s,
         extra_mean_s=float(extra.mean()),
-        extra_s={each: float(np.percentile(extra, each)) for each in _PERCENTILES_resimulated},
+        extra_s={each: float(np.percentile(extra, each)) for each in _RESIMULATED_PERCENTILES},
         later=float((extra > 0.0).mean()),
     )
 
