@@ -1,4 +1,4 @@
-"""What-if replays of an assessment: other assumptions on the same log, and mixes of measured models.
+"""Replays of an assessment under other assumptions on the same log, and of mixes of measured models.
 
 Models differ in samples a second, so the work of a mix is counted in hours of one node at its model's speed on one
 node. There are as many endless tasks as may compete, so that the queue never empties.

@@ -41,7 +41,7 @@ QUESTIONS: Final = {
         "What does a preemption cost in a replay?": ("explanation/semantics.md", "How progress is kept", "memory"),
         "How do I vary settings?": ("how-to/sweeps.md", "Run a sweep", "bftrain sweep"),
         "How do I compare with Gavel's rounds?": ("how-to/rounds.md", "Rounds", "--round"),
-        "Are published figures reproduced?": ("how-to/reproduce.md", "BFTrainer", "reproduce"),
+        "Are published figures reproduced?": ("how-to/reproduce.md", "BFTrainer", "published values"),
         "How do I describe tasks?": ("reference/formats.md", "Tasks as `.toml`", "curve"),
     },
     "ML engineer": {

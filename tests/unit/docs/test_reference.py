@@ -77,7 +77,14 @@ ROWS = {
     name: (kind, names)
     for name, kind, names in re.findall(r"^\| `([a-z ]+)` \| ([^|]+) \| (.+) \|$", PROGRAMS, re.MULTILINE)
 }
-ELSEWHERE = ("replay", "schedule", "sweep", "decide")  # their names are on other pages, or in their files
+ELSEWHERE = (
+    "replay",
+    "rounds",
+    "journal replay",
+    "schedule",
+    "sweep",
+    "decide",
+)  # their names are on other pages, or in their files
 
 
 def promised(name: str) -> set[str]:
