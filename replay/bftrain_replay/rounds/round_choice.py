@@ -158,20 +158,26 @@ class RoundChoice:
         kind = np.concatenate((kind, wishes.kind))
         block = rank[kind] + kinds * ((priority < 0.0) & (not self._leftovers_by_kind))
         nodes, free, runs = contenders.nodes.tolist(), contenders.free.tolist(), dict[int, int]()
+        by_kind, has = self._kind_order != BY_PRIORITY, np.zeros(count + 1, dtype=bool)  # the last place: no partner
         for number in range(2 * kinds):
-            turns = np.flatnonzero(block == number) if len(runs) < count else block[:0]
+            if len(runs) == count:
+                break
+            turns = np.flatnonzero(block == number)
+            turns = turns[~(has[one[turns]] | has[other[turns]])]
             turns = turns[np.argsort(-priority[turns], kind="stable")]
             columns = (column[turns].tolist() for column in (one, other, kind))
             for turn, first, second, where in zip(turns.tolist(), *columns, strict=True):
-                if nodes[first] <= free[where] and first not in runs and second not in runs:
-                    free[where] -= nodes[first]
-                    runs[first] = where
-                    if second >= 0:
-                        runs[second], self.any_pairs = where, True
-                        places = contenders.place[[first, second]]
-                        self.partner[places], self.speed[places] = places[::-1], wishes.speeds[turn - task.size]
-                elif len(runs) == count or (not free[where] and self._kind_order != BY_PRIORITY):
+                if first in runs or second in runs or nodes[first] > free[where]:
+                    continue
+                free[where] -= nodes[first]
+                runs[first] = where
+                if second >= 0:
+                    runs[second], self.any_pairs = where, True
+                    places = contenders.place[[first, second]]
+                    self.partner[places], self.speed[places] = places[::-1], wishes.speeds[turn - task.size]
+                if by_kind and not free[where]:
                     break  # all turns of this block are of this kind
+            has[list(runs)] = True
         return np.array(list(runs), dtype=np.intp), np.array(list(runs.values()), dtype=np.intp)
 
     def _wishes(self, policy: PairingPolicy, contenders: CompetingTasks) -> PairWishes | None:
