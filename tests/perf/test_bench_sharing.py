@@ -112,3 +112,22 @@ def test_packed_policies(policy: str, figures: Figures) -> None:
         took.append(process_time() - begun)
     figures.add(f"{policy}-packed, 256 tasks on three kinds, best of 3", 1e3 * min(took), "ms")
     assert min(took) < {"finish-time": 1.5, "water-filling": 3.0}.get(policy, 1.0)
+
+
+def best_s(run: Callable[[], object]) -> float:
+    """Return the processor time of the faster one of three runs."""
+    took = []
+    for _ in range(3):
+        begun = process_time()
+        run()
+        took.append(process_time() - begun)
+    return min(took)
+
+
+def test_many_packed_tasks_as_a_multiple_of_few(figures: Figures) -> None:
+    """Of many tasks equal ones are one class, so four times as many tasks take less time."""
+    few, many = packed(256, 0), packed(1024, 0)
+    share(few, "max-min-packed")  # what is slow to import
+    ratio = best_s(lambda: share(many, "max-min-packed")) / best_s(lambda: share(few, "max-min-packed"))
+    figures.add("max-min-packed, 1,024 tasks, as a multiple of 256 tasks", ratio)
+    assert ratio < 1.0  # a ratio within one run: machines differ

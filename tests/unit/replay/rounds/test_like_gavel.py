@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bftrain import BadInput, EventLog, NodeState, TaskSpec, rounds
+from bftrain_solvers.knapsack import compiled_knapsack
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import LogBuilder
 
@@ -200,3 +202,20 @@ def test_gangs_need_no_kind_without_room_for_them(policy: str) -> None:
     found = ends({"v": 3, "k": 1}, tasks, policy=policy)
     assert found == {"a": 3600.0, "b": 3600.0}
     assert ends({"v": 2, "k": 0}, tasks[1:], policy=policy) == {"b": 3600.0}
+
+
+@pytest.mark.parametrize("policy", ["max-min", "max-min-blind", "finish-time", "makespan"])
+def test_compiled_code_finds_the_same_shares_as_numpy(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    models = [{kind: float(speed) for kind, speed in zip("abc", row, strict=True)} for row in rng.uniform(1, 9, (5, 3))]
+    tasks = [gang(f"t{place}", 1e6, 1 + place % 2, speeds=models[place % 5]) for place in range(24)]
+    if compiled_knapsack.compiled_knapsack() is None:
+        pytest.skip("there is no compiled code")
+
+    def received() -> list[float]:
+        run = rounds(dict.fromkeys("abc", 4), tasks, policy=policy, like="gavel-ideal", until_s=3600.0, round_s=360.0)
+        return list(run.tasks_table["node_h"])
+
+    compiled = received()
+    monkeypatch.setattr(compiled_knapsack, "_library", lambda: None)
+    assert received() == pytest.approx(compiled, rel=1e-5)
