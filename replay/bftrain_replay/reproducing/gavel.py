@@ -138,7 +138,7 @@ _MEASURED: Final = "4000..4999"
 _QUICK_MEASURED: Final = "50..99"  # without a published value
 _BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
 _QUICK: Final = {"las": ("FIFO, fastest GPU", 4.4), "las-multi": ("FIFO, fastest GPU", 1.0)}  # line and load
-_RATIO_JOBS: Final = 500
+_RATIO_JOBS: Final = 500  # not published; the number whose ratios are nearest
 _ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
 
 
