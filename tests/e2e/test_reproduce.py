@@ -227,7 +227,7 @@ def test_a_ratio_of_two_runs(reproduce: Reproduce) -> None:
     output = reproduce("gavel", "cluster-sizes", "cluster-sizes-makespan", "--quick")
     assert output["runs"] == 4
     times, makespans = output["values"]
-    assert (times["line"], makespans["x"]) == ("10 % V100, jobs 50 to 99", 0.5)
+    assert (times["line"], makespans["line"]) == ("10 % V100, jobs 50 to 99", "gangs, 100 jobs")
     assert 1.0 < times["ours"] < 3.0  # without speeds over with them
     assert 1.0 < makespans["ours"] < 3.0
 

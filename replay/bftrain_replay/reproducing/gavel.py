@@ -272,10 +272,12 @@ def _makespan(request: Request) -> Figure:
 
 
 def _makespan_ratio(request: Request) -> Figure:
-    percents, count = ((50,), 100) if request.quick else (range(10, 110, 10), _RATIO_JOBS)
+    percents, count, name = range(10, 110, 10), _RATIO_JOBS, "gangs"
+    if request.quick:
+        percents, count, name = range(50, 60, 10), 100, "gangs, 100 jobs"
     points = []
     for percent, seed, policy in product(percents, _seeds(request), ("makespan-blind", "makespan")):
-        line = Line("gangs", policy, STATIC, _v100_cluster(percent), divides=policy == "makespan")
+        line = Line(name, policy, STATIC, _v100_cluster(percent), divides=policy == "makespan")
         points.append(_point(request, line, percent / 100.0, seed, count))
     return Figure(x="share of V100", y="makespan, ratio", points=tuple(points), marks=columns({"": "makespan_s"}))
 
