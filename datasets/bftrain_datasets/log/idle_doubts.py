@@ -313,7 +313,7 @@ class DoubtfulStays:
     """Collects for each cause the times and numbers of nodes that may have been in use, in columns."""
 
     def __init__(self) -> None:
-        self._stays: dict[str, tuple[array[float], array[float], array[int]]] = {}
+        self._stays: dict[str, tuple[array[Any], array[Any], array[Any]]] = {}
 
     def add(self, cause: str, begin_s: ArrayLike, end_s: ArrayLike, nodes: ArrayLike) -> None:
         """Add nodes that may have been in use; a number above that of the log stands for all nodes."""
