@@ -189,18 +189,6 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
         return settings
 
-    @property
-    def note_on_config(self) -> str:
-        """A note if the file of settings leaves out one whose default has changed since; else ""."""
-        from bftrain.config import read_toml
-        from bftrain_replay.simulation.progress_kept import agreed
-        from bftrain_replay.simulation.replay_settings import note_on_progress
-
-        if self.config is None or agreed(self.given).get("progress") is not None:
-            return ""
-        note = note_on_progress(read_toml(self.config))
-        return f"{self.config}: {note}" if note else ""
-
     def load_log(self, path: Path) -> EventLog:
         """Read the log, and the kinds of its nodes if a file has them."""
         from bftrain_datasets.log.kind_files import with_kinds

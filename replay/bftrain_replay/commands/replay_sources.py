@@ -40,8 +40,6 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
 
     # Before anything is read: whether a part that is named is missing
     settings = asked.settings
-    if asked.note_on_config:
-        out.warn(asked.note_on_config)
     baseline, kinds, task_file = asked.baseline, asked.kinds, asked.task_file
     parts = check_parts(settings, baseline)
     settings = parts.settings

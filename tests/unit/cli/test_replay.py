@@ -105,18 +105,6 @@ def test_words_and_intervals_of_options_are_kept_in_the_settings(bftrain: Comman
     assert again["settings"]["progress"] == "disk:600"
 
 
-def test_settings_of_a_version_without_progress_are_replayed_with_a_warning(bftrain: CommandLine) -> None:
-    _, then = replayed(bftrain, "--progress", "task")
-    lines = Path("out/config.toml").read_text().splitlines(keepends=True)
-    Path("old.toml").write_text("".join(line for line in lines if not line.startswith(("progress", "[replay]"))))
-    old = ("--config", "old.toml", "-q")
-    assert "old.toml: these settings are of an earlier version" in replayed(bftrain, *old, folder="old")[0].err
-    ended, again = replayed(bftrain, *old, "--progress", "task", folder="again")
-    assert (ended.err, again["figures_sha256"]) == ("", then["figures_sha256"])
-    Path("old.toml").write_text('solver = "greedy"\n')  # written by hand
-    assert replayed(bftrain, *old, folder="hand")[0].err == ""
-
-
 def test_tables_as_parquet(bftrain: CommandLine) -> None:
     replayed(bftrain, "--tables", "parquet")
     assert {path.suffix for path in Path("out").iterdir()} == {".json", ".toml", ".html", ".npz", ".parquet", ""}
