@@ -260,7 +260,7 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
     ("changes", "says"),
     [
         ({"launcher": "none-such"}, "none-such"),
-        ({"launchers": ("fake",)}, "'inside' is none of the launchers"),
+        ({"launchers": ("process",)}, "'inside' is none of the launchers"),
         ({"launchers": ("inside", "fakes")}, "fakes"),
         ({"scheduler": {"name": "lsf"}}, "'lsf'"),
         ({"deciding": Settings(solver="none")}, "none"),
