@@ -169,7 +169,7 @@ def test_folders_are_left_to_the_shell_and_broken_files_offer_nothing(
     assert completed(bftrain, monkeypatch, "replay", "logs")[0] == "dir,logs"
     Path("mine.py").write_text("def (")
     assert completed(bftrain, monkeypatch, "replay", "--objective", "mine.py", ":") == []
-    rounds = completed(bftrain, monkeypatch, "replay", "--policy", "")
+    rounds = completed(bftrain, monkeypatch, "rounds", "--policy", "")
     assert {"plain,las", "plain,max-min"} <= set(rounds)
 
 

@@ -271,7 +271,7 @@ async def test_a_daemon_that_comes_back_does_not_cut_the_grace_of_an_agent_short
 
 def test_agents_of_slots_divide_the_gpus_of_the_machine() -> None:
     command = ["python", "-m", "bftrain_elastic.agent", "--slots", "2"]
-    assert with_own_gpus(command, 0)[-6:-2] == ["--slots", "2", "--first-gpu", "0"]
-    assert with_own_gpus(command, 3)[-6:-2] == ["--slots", "2", "--first-gpu", "6"]
-    assert with_own_gpus([*command[:-1], "0"], 3)[-6:-2] == ["--slots", "1", "--first-gpu", "3"]
+    assert with_own_gpus(command, 0)[-4:] == ["--slots", "2", "--first-gpu", "0"]
+    assert with_own_gpus(command, 3)[-4:] == ["--slots", "2", "--first-gpu", "6"]
+    assert with_own_gpus([*command[:-1], "0"], 3)[-4:] == ["--slots", "1", "--first-gpu", "3"]
     assert with_own_gpus(["sleep", "1"], 3) == ["sleep", "1"]
