@@ -72,7 +72,7 @@ baseline_option = click.option(
 
 def quick_option(function: Callable[P, R]) -> Callable[P, R]:
     """Add ``--quick`` to a command."""
-    text = "Leave out the sensitivity table and the advice, which take more replays."
+    text = "Leave out the sensitivity table, the advice and the bound of tasks that differ."
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
 

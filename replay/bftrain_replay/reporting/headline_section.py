@@ -20,6 +20,7 @@ from bftrain_replay.results.headline import (
     ENOUGH_WORK,
     NO_BOUND,
     RAN_OUT,
+    cap_caveats,
     harvest_node_h,
     idle_on_average,
     summary_ran_out,
@@ -138,6 +139,8 @@ def notices(material: ReportData) -> list[str]:
     found += summary["warnings"]
     if u_above_100(summary):
         found.append(f"{NO_BOUND}.")
+    if summary["tasks"] > summary["settings"]["max_tasks"]:
+        found += (f"{each}." for each in cap_caveats(summary))
     if summary["tasks"] and summary["tasks_finished"] == summary["tasks"]:
         found.append("Every task finished, so the harvest could not be larger; compare when they finished.")
     return found
@@ -203,6 +206,9 @@ def _efficiency_note(summary: Mapping[str, Any]) -> str:
     note = f"of what {pool} of their own would do{_rounded(summary)}"
     if summary["ceiling_efficiency"] is not None:
         note += f"; {text_formats.percent(summary['ceiling_efficiency'])} without costs"
+    share = FIGURE_OF["harvested_of_bound"].value_in(summary)
+    if share is not None:
+        note += f"; {text_formats.percent(share)} of the proven bound"
     return note
 
 

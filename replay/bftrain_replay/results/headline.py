@@ -109,7 +109,7 @@ def headline_of(
         caveats=(
             *(doubts.caveats if doubts is not None else ()),
             *([words(NO_BOUND)] if u_above_100(figures) else []),
-            *(map(words, _cap_caveats(figures)) if capped else ()),
+            *(map(words, cap_caveats(figures)) if capped else ()),
         ),
         decided=decider_counts.sentence(figures.solver, figures.decisions, figures.fallback_causes, figures.decided_by),
     )
@@ -117,16 +117,16 @@ def headline_of(
     return msgspec.structs.replace(found, sentence=words(sentence), assumed=words(assumed))
 
 
-def _cap_caveats(figures: ReplaySummary) -> Iterator[str]:
+def cap_caveats(summary: object) -> Iterator[str]:
     """Yield a sentence if the cap on competing tasks costs more than all overheads."""
-    most, each = figures.bound_samples, figures.one_each_samples
-    if not most or not each or ran_out(figures):
+    bound, each, harvested = (field_of(summary, name) for name in ("bound_samples", "one_each_samples", "harvested"))
+    if not bound or not each or summary_ran_out(msgspec.to_builtins(summary)):
         return
-    cap, overheads = 1.0 - most / each, (most - figures.harvested) / each
+    cap, overheads = 1.0 - bound / each, (bound - harvested) / each
     if cap > max(overheads, _SEEN_CAP):
         yield (
             f"The cap on competing tasks costs {text_formats.percent(cap)} of what one task per node would harvest, "
-            f"and all overheads together {text_formats.percent(overheads)}: raise --max-tasks"
+            f"and all overheads together {text_formats.percent(overheads)}: see --max-tasks auto"
         )
 
 
