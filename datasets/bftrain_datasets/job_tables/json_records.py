@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from itertools import chain
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 
 LARGEST_BYTES: Final = 1 << 32  # of a file that is kept in memory
+_PIECE_BYTES: Final = 1 << 20
 MOST_DEPTH: Final = 5  # nesting of fields in a record
 _LISTS: Final = (
     "jobs",
@@ -111,7 +113,10 @@ def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - JSON is what it is
 
 def content_of(file: RawFile, largest: int = LARGEST_BYTES) -> bytes:
     """Return the content of a JSON file."""
-    content = file.binary().read(largest + 1)
+    stream, pieces = file.binary(), BytesIO()
+    while pieces.tell() <= largest and (piece := stream.read(_PIECE_BYTES)):  # a read of the limit would allocate it
+        pieces.write(piece)
+    content = pieces.getvalue()
     if len(content) > largest:
         fix = "import a part of it, or write a record on each line, for example by: jq -c '.jobs[]'"
         raise BadInput(f"JSON of more than {largest:,} bytes", where=file.where, fix=fix)

@@ -179,6 +179,7 @@ def running_cluster(address: str) -> Iterator[Cluster]:
 @contextmanager
 def slurm_jobs(workers: int, options: Sequence[tuple[str, object]], folder: Path) -> Iterator[Cluster]:
     """Start a scheduler, and up to this many Slurm jobs as workers; lost jobs are replaced."""
+    _jobqueue()  # the import adds its settings to Dask's
     config, logs, wanted, refusals = required("dask.config"), folder / "worker-logs", 0, _LastError(logging.ERROR)
     site, timeout_s = config.get("jobqueue.slurm"), config.get(_LOST_AFTER)
     with ExitStack() as stack:
