@@ -1,6 +1,6 @@
 """Messages between the manager and the agent of a node, and between an agent and its prefork server.
 
-Messages of a user's script are carried inside as JSON objects, validated by ``worker_messages.from_worker``.
+Messages of a user's script are carried inside as JSON objects, which ``worker_messages.FROM_WORKER`` validates.
 """
 
 from __future__ import annotations

@@ -8,13 +8,30 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Final, Self, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Self,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from bftrain_elastic.errors import BadMessage
 
 Message = dict[str, Any]
 Texts = tuple[str, ...]
 Environment = dict[str, str]
+# Of users' scripts: numbers with their bounds, and texts with the number of letters that are kept
+Count = Annotated[int, 0, 2**63 - 1]
+Size = Annotated[int, 1, 2**63 - 1]
+Port = Annotated[int, 1, 65535]
+NotNegative = Annotated[float, 0.0, math.inf]
+ShortText = Annotated[str, 300]
 
 PACKET_LIMIT: Final = 64 * 1024  # bytes: between a worker and its agent
 LINE_LIMIT: Final = 1024 * 1024  # bytes: between an agent and the manager
@@ -95,8 +112,10 @@ class WireMessage:
             value = message.get(name, None if default is MISSING else default)
             try:
                 found[name] = _converted(value, hint)
-            except (TypeError, BadMessage) as error:
+            except TypeError as error:
                 raise BadMessage(f"'{name}' must be {_words(hint)}", where=f"message '{cls.type}'") from error
+            except BadMessage as error:
+                raise BadMessage(f"'{name}': {error.what}", where=f"message '{cls.type}'") from error
         return cls(**found)
 
 
@@ -114,7 +133,7 @@ def by_type(*kinds: type[WireMessage]) -> Mapping[str, type[WireMessage]]:
 
 @cache
 def _fields_of(kind: type[WireMessage]) -> list[tuple[str, Any, Any]]:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return [(one.name, hints[one.name], one.default) for one in fields(kind)]  # type: ignore[arg-type]  # each subclass is a dataclass
 
 
@@ -122,7 +141,10 @@ def _converted(value: Any, hint: Any) -> Any:  # noqa: ANN401 - any value of JSO
     """Return a value of JSON as a field of a message has it; raise if it is of another type."""
     for option in _options(hint):
         parts = get_args(option)
-        if isinstance(option, type) and issubclass(option, WireMessage):
+        if get_origin(option) is Annotated:
+            if _fits(value, parts[0]) and (parts[0] is str or parts[1] <= value <= parts[2]):
+                return value[: parts[1]] if parts[0] is str else value
+        elif isinstance(option, type) and issubclass(option, WireMessage):
             if isinstance(value, dict | WireMessage):
                 return value if isinstance(value, WireMessage) else option.read(value)
         elif get_origin(option) is tuple and isinstance(value, list | tuple):
@@ -147,7 +169,7 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - any type of a fie
     if kind is int:
         return isinstance(value, int) and abs(value) < 2**63
     if kind is float:
-        return isinstance(value, int | float) and math.isfinite(value)
+        return (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, kind)
 
 
@@ -158,8 +180,12 @@ _WORDS: Final[Mapping[object, str]] = {
     float: "a number",
     Environment: "an object that maps names to strings",
     Texts: "a list of strings",
+    Count: "a whole number that is not negative",
+    Size: "a positive whole number",
+    NotNegative: "a number that is not negative",
+    ShortText: "a string",
     tuple[int, ...]: "a list of whole numbers",
-    tuple[str, int]: "a host and a port",
+    tuple[str, Port]: "a host and a port",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bftrain_elastic.wire.messages import WireMessage, by_type
+from bftrain_elastic.wire.messages import Count, NotNegative, Port, ShortText, Size, WireMessage, by_type
 
 # -- from a worker
 
@@ -14,8 +14,8 @@ class WorkerReady(WireMessage, name="ready"):
 
     step: int
     generation: int
-    store: tuple[str, int]
-    reason: str
+    store: tuple[str, Port]
+    reason: ShortText
 
 
 class GroupJoined(WireMessage, name="joined"):
@@ -28,7 +28,7 @@ class StateMoving(WireMessage, name="moving"):
     """So many bytes of the state have arrived."""
 
     generation: int
-    moved: int
+    moved: Count
 
 
 class GroupConfirmed(WireMessage, name="confirmed"):
@@ -36,7 +36,7 @@ class GroupConfirmed(WireMessage, name="confirmed"):
 
     generation: int
     step: int
-    state_bytes: int = 0
+    state_bytes: Count = 0
 
 
 class StepReport(WireMessage, name="report"):
@@ -44,14 +44,14 @@ class StepReport(WireMessage, name="report"):
 
     t: float
     step: int
-    size: int
-    samples: int
+    size: Size
+    samples: Count
     loss: float | None
-    total: int | None = None
+    total: Count | None = None
     since: int = 0
     nan: bool = False
     restarted: bool = False
-    noise: float | None = None
+    noise: NotNegative | None = None
 
 
 class StateInMemory(WireMessage, name="in_memory"):
@@ -64,14 +64,14 @@ class StateOnDisk(WireMessage, name="on_disk"):
     """The folder has this step's state; writing took ``took_s`` seconds."""
 
     step: int
-    took_s: float = 0.0
+    took_s: NotNegative = 0.0
 
 
 class StateNotOnDisk(WireMessage, name="not_on_disk"):
     """The state of a step could not be written."""
 
     step: int
-    reason: str
+    reason: ShortText
 
 
 class TrainingDone(WireMessage, name="done"):
@@ -93,16 +93,16 @@ class WorkFinished(WireMessage, name="finished"):
 class WorkerPosition(WireMessage, name="position"):
     """Where the worker is, and how often its group committed."""
 
-    place: str
-    line: str
-    commits: int
+    place: ShortText
+    line: ShortText
+    commits: Count
 
 
 class ReplicasDiffer(WireMessage, name="drift"):
     """The model of ``rank`` differs from that of rank 0."""
 
     step: int
-    rank: int
+    rank: Count
 
 
 FROM_WORKER: Final = by_type(

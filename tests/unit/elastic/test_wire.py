@@ -154,15 +154,23 @@ def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
         REPORT | {"step": "3"},
         REPORT | {"step": True},
         REPORT | {"step": 10**30},
+        REPORT | {"size": 0},
+        REPORT | {"samples": -1},
+        REPORT | {"total": -1},
+        REPORT | {"noise": -0.5},
         REPORT | {"t": float("nan")},
+        REPORT | {"t": 10**400},
         REPORT | {"loss": float("inf")},
         REPORT | {"total": "many"},
         REPORT | {"nan": 1},
         READY | {"store": ["10.0.0.1"]},
+        READY | {"store": ["10.0.0.1", 70000]},
+        READY | {"store": ["10.0.0.1", 0]},
         READY | {"store": [1, 4711]},
         READY | {"store": "10.0.0.1:4711"},
         READY | {"reason": None},
         {"type": "on_disk", "step": None},
+        {"type": "position", "place": "commit", "line": "fit.py:3", "commits": -1},
         {"type": "drift", "step": 3, "rank": 0.5},
     ],
 )
@@ -180,6 +188,16 @@ def test_what_may_be_left_out_of_a_report_is_filled_in() -> None:
     assert from_worker(REPORT) == from_worker(
         REPORT | {"total": None, "since": 0, "nan": False, "restarted": False, "noise": None}
     )
+
+
+def test_long_texts_of_scripts_are_cut() -> None:
+    for words, field in (
+        (READY, "reason"),
+        ({"type": "not_on_disk", "step": 3}, "reason"),
+        ({"type": "position", "place": "", "line": "", "commits": 0}, "line"),
+    ):
+        found = from_worker(words | {field: "x" * 50_000})
+        assert len(getattr(found, field)) == 300
 
 
 SPAWN = SpawnWorker(
@@ -258,3 +276,10 @@ def test_a_field_that_is_missing_is_refused_by_name() -> None:
         read_message(FROM_AGENT, {"type": "exited", "worker": "w"})
     with pytest.raises(BadMessage, match="message 'notice': 'grace_s' must be a number"):
         read_message(FROM_AGENT, {"type": "notice", "grace_s": "soon"})
+
+
+def test_a_field_of_a_message_inside_another_one_is_refused_by_name() -> None:
+    registers = RegisterAgent(node="n", address="a", slots=2, pid=1, workers=(LEFT,)).to_dict()
+    registers["workers"] = [{**LEFT.to_dict(), "slot": "first"}]
+    with pytest.raises(BadMessage, match="message 'register': 'workers': 'slot' must be a whole number"):
+        read_message(FROM_AGENT, registers)
