@@ -13,6 +13,7 @@ END: Final = r"$(?!\n)"  # of a pattern; $ alone matches before a newline too
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
 _TRY_AGAIN: Final = 75  # the exit code of programs that go on later
+_MOST_WORKERS: Final = 65_536  # of a node
 _LETTERS: Final = 100_000  # in all arguments and variables of a job together
 
 
@@ -40,7 +41,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cwd: Annotated[str, said("Where it runs: an absolute path.", pattern=f"^(/|{END})")] = "/"
     env: Annotated[Mapping[Annotated[str, msgspec.Meta(pattern="^[^=]+$")], str], said("For its environment.")] = {}
     stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", ge=0)] = 10.0
-    workers_per_node: Annotated[int, said("0: as many as a node has slots.", ge=0)] = 0
+    workers_per_node: Annotated[int, said("0: as many as a node has slots.", ge=0, le=_MOST_WORKERS)] = 0
     finish_code: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=_LARGEST_EXIT_CODE)] | None,
         said("The exit code, not 75, that says that all is done; other ends are started again."),

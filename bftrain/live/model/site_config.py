@@ -18,7 +18,7 @@ from bftrain.config import Settings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
 from bftrain.live.model.node_kinds import NodeRates, by_node
-from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Positive, Site, Text, pools_of
+from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Positive, Site, Text, Word, pools_of
 from bftrain.values import checks, wire
 from bftrain.values.job import Run
 
@@ -36,7 +36,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     used: bool = True  # False: launchers that need no agents; then the scheduler's word alone makes a node ours
     listen: Text = "127.0.0.1"  # where we wait for agents
     port: Count = 0  # 0: the one we had before, or any
-    reach: str = ""  # how agents reach us, if not by the address above
+    reach: Word = ""  # how agents reach us, if not by the address above
     address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
     python: Text = sys.executable  # the interpreter on the nodes
     slots: Count = 0  # workers on a node; 0: one a GPU, or one

@@ -31,8 +31,9 @@ _LARGEST: Final = 1e15  # of any number, and not infinite
 Count = Annotated[int, Meta(ge=0)]
 NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
-Text = Annotated[str, Meta(min_length=1)]
-Word = Annotated[str, Meta(pattern=r"^\S*$")]  # without blanks; may be empty
+# Without control characters, as both become words of commands and lines of job scripts
+Text = Annotated[str, Meta(min_length=1, pattern=r"^(?!\s)[^\x00-\x1f\x7f]+(?<!\s)\Z")]
+Word = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]*\Z")]  # without blanks; may be empty
 
 PLACES: Final = re.compile(r"\{(node|host)\}")  # in the words of an AgentOrder
 

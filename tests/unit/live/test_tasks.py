@@ -378,6 +378,7 @@ async def test_only_own_tasks_can_be_waited_for_and_done_ones_need_no_waiting(tm
         ({"argv": ("a" * 100_001,)}, "too long"),
         ({"argv": ("a",), "stop_grace_s": -1.0}, ">= 0"),
         ({"argv": ("a",), "workers_per_node": -1}, ">= 0"),
+        ({"argv": ("a",), "workers_per_node": 10**30}, "<= 65536"),
     ],
 )
 def test_what_cannot_be_run(given: dict[str, Any], words: str) -> None:

@@ -332,6 +332,8 @@ def test_all_commands_that_are_missing_are_named(make: Callable[[], Any], progra
     [
         ("slurm", {}, "partition"),
         ("slurm", {"partition": "p", "pendng": 3}, "'pending'"),
+        ("slurm", {"partition": "p\n"}, "partition"),
+        ("pbs", {"queue": "q\n#PBS -q other"}, "queue"),
         ("slurm", {"partition": "p", "pending": "many"}, "pending"),
         ("slurm", {"partition": "p", "pending": 0}, "pending"),
         ("slurm", {"partition": "p", "lengths_s": [30]}, ">= 60"),
