@@ -29,6 +29,7 @@ from bftrain.taskfiles.files import toml_records
 from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
 from bftrain.values import wire
+from bftrain.values.checks import repeated
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.job import Run, described
 from bftrain.values.wire import NOTHING
@@ -185,7 +186,11 @@ def command(
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
     options |= {"env": _environment(env)} if env else {}
-    tasks = _submit_all(_submissions(what, words, options, grid, _learned(profiles)), client, out)
+    submissions = _submissions(what, words, options, grid, _learned(profiles))
+    if (twice := repeated([one.name for one in submissions])) and grid != [{}]:
+        fix = "choose values that differ in their first letters and digits"
+        raise UsageError(f"two tasks would be called '{twice}'", where="--grid", fix=fix)
+    tasks = _submit_all(submissions, client, out)
     if not wait:
         out.result(tasks, lambda: "\n".join(map(_submitted, tasks)))
         return
@@ -272,6 +277,8 @@ def _grid(given: Sequence[str]) -> list[dict[str, str]]:
     axes: dict[str, list[str]] = {}
     for text in given:
         name, _, values = text.partition("=")
+        if name in axes:
+            raise UsageError(f"'{name}' is given twice", where="--grid", fix=f"such as {name}=0.1,0.01")
         axes[name] = values.split(",")
         if not re.fullmatch(r"[A-Za-z_][\w.-]*", name) or not all(axes[name]):
             raise UsageError(f"'{text}' is not NAME=VALUE,VALUE", where="--grid", fix="such as lr=0.1,0.01")
@@ -283,7 +290,9 @@ def _varied(record: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, 
     if not parameters:
         return record
     base = str(record.get("name") or Path(str(record.get("script") or record.get("command"))).stem)
-    name = re.sub(r"[^\w.-]", "-", "-".join((base, *map("".join, parameters.items()))), flags=re.ASCII)[:100]
+    name = re.sub(r"[^\w.-]", "-", "-".join((base, *map("".join, parameters.items()))), flags=re.ASCII).lstrip("._-")[
+        :100
+    ]
     args = list(record["args"])
     for key, value in parameters.items():
         filled = [word.replace(f"{{{key}}}", value) for word in args]

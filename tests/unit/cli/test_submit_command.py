@@ -79,6 +79,30 @@ def test_a_grid_is_a_task_for_each_combination(bftrain: CommandLine, run: LiveTh
         assert (ended.code, f"'{odd}' is not NAME=VALUE,VALUE" in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        (("lr=0.1", "lr=0.01"), "'lr' is given twice"),
+        (("net=a/b,a:b",), "two tasks would be called 'train-neta-b'"),
+        (("lr=0.1,0.1",), "two tasks would be called 'train-lr0.1'"),
+        (("x=" + ",".join("y" * 100 + str(number) for number in range(3)),), "two tasks would be called 'train-xyyy"),
+    ],
+)
+def test_no_task_of_a_grid_is_lost(grid: tuple[str, ...], words: str, bftrain: CommandLine, run: LiveThread) -> None:
+    ended = bftrain("submit", "train.py", "--nodes", "1", *(word for one in grid for word in ("--grid", one)))
+    assert (ended.code, words in " ".join(ended.err.split())) == (2, True), ended.err
+    assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
+
+
+def test_a_task_of_a_grid_has_a_name_whatever_its_script_is_called(
+    bftrain: CommandLine, run: LiveThread, tmp_path: Path
+) -> None:
+    (tmp_path / "_fit.py").touch()
+    ended = bftrain("submit", "_fit.py", "--nodes", "1", "--grid", "lr=1")
+    assert (ended.code, ended.out) == (0, "fit-lr1: submitted as #1\n"), ended.err
+    assert kept(run, "#1").spec.name == "fit-lr1"
+
+
 def test_a_file_of_tasks_is_handed_in(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "a.py").write_text("")
