@@ -5,6 +5,9 @@ A change of size stops the script at a step, and starts it again from the checkp
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,13 @@ Untyped = Any  # what Trainer passes to its callbacks
 
 def last_checkpoint(folder: str) -> str | None:
     """Return the last complete checkpoint of Trainer in ``folder``; ``None`` if there is none."""
-    found = Path(folder).glob("checkpoint-*/trainer_state.json")  # Trainer writes this file last
-    steps = {int(path.parent.name.rpartition("-")[2]): str(path.parent) for path in found}
-    return steps[max(steps)] if steps else None
+    found = {path: re.fullmatch(r"checkpoint-(\d+)", path.name) for path in Path(folder).glob("checkpoint-*")}
+    steps = {int(match[1]): path for path, match in found.items() if match is not None}
+    for _, path in sorted(steps.items(), reverse=True):
+        with suppress(OSError, ValueError):  # Trainer writes this file last, and may be killed while it does
+            json.loads((path / "trainer_state.json").read_bytes())
+            return str(path)
+    return None
 
 
 class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers may not be installed

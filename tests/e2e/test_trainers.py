@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import signal
@@ -147,3 +148,15 @@ def test_nothing_is_wrong_with_the_examples(example: str, launcher: str, modules
     done = bftrain("elastic", "check", *words)
     assert done.code == 0, done.out + done.err
     assert all(one["ok"] for one in json.loads(done.out))
+
+
+@needs("transformers")
+def test_the_last_checkpoint_is_the_last_whole_one_of_trainer(tmp_path: Path) -> None:
+    last_checkpoint = importlib.import_module("bftrain_elastic.huggingface").last_checkpoint
+    assert last_checkpoint(str(tmp_path)) is None
+    states = {"checkpoint-5": "{}", "checkpoint-10": "{}", "checkpoint-15": '{"epoch": 1.', "checkpoint-20": None}
+    for name, text in {**states, "checkpoint-30-old": "{}", "checkpoint-best": "{}"}.items():
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "trainer_state.json").write_text(text)
+    assert last_checkpoint(str(tmp_path)) == str(tmp_path / "checkpoint-10")
