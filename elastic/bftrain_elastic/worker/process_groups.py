@@ -20,6 +20,9 @@ from bftrain_elastic.worker.state_tree import StateTree
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
 TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
+# Names the way in which members send states and compare them: workers of a release with another way are not met,
+# so after an update of a running site, its workers train on without new ones
+_MEETING: Final = "bftrain/2"
 LEAST: Final = -(2**63)  # of the numbers that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
@@ -137,7 +140,7 @@ class ProcessGroup:
         restart_group_count()
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-            store=dist.PrefixStore(f"bftrain/{self.place.generation}", store),
+            store=dist.PrefixStore(f"{_MEETING}/{self.place.generation}", store),
             rank=self.place.rank,
             world_size=self.place.workers,
             timeout=FORMING,
