@@ -94,7 +94,7 @@ def test_no_task_of_a_grid_is_lost(grid: tuple[str, ...], words: str, bftrain: C
     assert run.do(lambda inside: inside.daemon.task_store.next_number) == 1
 
 
-def test_a_task_of_a_grid_has_a_name_whatever_its_script_is_called(
+def test_a_task_of_a_grid_has_a_valid_name_for_any_script(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path
 ) -> None:
     (tmp_path / "_fit.py").touch()
