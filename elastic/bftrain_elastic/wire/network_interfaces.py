@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
+from array import array
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 from bftrain_elastic.errors import NoInterface
 
-_SIOCGIFADDR: Final = 0x8915  # of Linux: the address of an interface
+_SIOCGIFCONF: Final = 0x8912  # of Linux: the addresses of all interfaces
+_ENTRY: Final = struct.Struct("16sH2x4s16x")  # struct ifreq: a label such as eth0 or eth0:1, and a struct sockaddr_in
+_MOST: Final = 4096  # addresses
 
 
 def interface_of(address: str) -> str:
@@ -51,9 +53,11 @@ def networking(address: str) -> dict[str, str]:
 
 
 def _addresses() -> Iterator[tuple[str, str]]:
-    """Yield the interfaces of this machine, each with its first IPv4 address."""
+    """Yield each IPv4 address of this machine with its interface, which may have several."""
+    room = array("B", bytes(_MOST * _ENTRY.size))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has none
-                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-                yield name, socket.inet_ntoa(found[20:24])
+        answer = fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", len(room), room.buffer_info()[0]))
+    used = struct.unpack("iP", answer)[0]
+    for label, family, raw in _ENTRY.iter_unpack(room[:used]):
+        if family == socket.AF_INET:
+            yield label.partition(b"\0")[0].partition(b":")[0].decode(), socket.inet_ntoa(raw)

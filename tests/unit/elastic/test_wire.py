@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -283,3 +285,22 @@ def test_a_field_of_a_message_inside_another_one_is_refused_by_name() -> None:
     registers["workers"] = [{**LEFT.to_dict(), "slot": "first"}]
     with pytest.raises(BadMessage, match="message 'register': 'workers': 'slot' must be a whole number"):
         read_message(FROM_AGENT, registers)
+
+
+ADDRESSES = """
+ip link set lo up && ip addr add 10.9.9.9/32 dev lo && ip addr add 10.9.9.10/32 dev lo label lo:1 || exit 77
+exec "$0" -c 'from bftrain_elastic.wire.network_interfaces import interface_of
+print(*map(interface_of, ("127.0.0.1", "127.0.0.2", "10.9.9.9", "10.9.9.10")))'
+"""
+
+
+def test_an_interface_has_all_of_its_addresses() -> None:
+    try:
+        done = subprocess.run(
+            ["unshare", "-rn", "sh", "-c", ADDRESSES, sys.executable], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        if isinstance(error, OSError) or error.returncode == 77 or error.stderr.startswith("unshare:"):
+            pytest.skip("no network namespaces here")
+        raise
+    assert done.stdout == "lo lo lo lo\n"
