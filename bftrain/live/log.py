@@ -67,10 +67,15 @@ class LineFormatter(logging.Formatter):
         if self._form == "json":
             at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
             return json.dumps({"time": at, "level": level, "text": text}, ensure_ascii=False)
+        # Tasks and schedulers may say anything: no terminal sequences, and no lines that look like those of the log
+        parts = [
+            "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line) for line in text.splitlines()
+        ]
+        if self._for_journald and self._form == "text":
+            return "\n".join(f"<{_PRIORITIES.get(level, 6)}>{part}" for part in parts or [""])
+        text = "\n    ".join(parts)
         if self._form == "demo":
             return f"{record.relativeCreated / 1000:7.1f} s  {text}"
-        if self._for_journald:
-            return "\n".join(f"<{_PRIORITIES.get(level, 6)}>{part}" for part in text.splitlines() or [""])
         return f"{moment.astimezone().isoformat(sep=' ', timespec='seconds')} {level}: {text}"
 
 

@@ -451,13 +451,17 @@ def lines(*how: Any, **more: Any) -> list[str]:  # noqa: ANN401 - how it is form
 def test_each_line_has_its_time_and_level(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lines()
     assert first.endswith(" info: running")
-    assert second.partition(" warning: ")[2] == "the disk\nis full"
+    assert second.partition(" warning: ")[2] == "the disk\n    is full", "no line of a text looks like one of the log"
     found = [json.loads(line) for line in lines("json")]
     assert found == [
         {"time": "2026-11-25T17:45:33.250Z", "level": "info", "text": "running"},
         {"time": "2026-11-25T17:45:33.250Z", "level": "warning", "text": "the disk\nis full"},
     ]
     assert lines(for_journald=True) == ["<6>running", "<4>the disk\n<4>is full"]
+    odd = logging.LogRecord("bftrain.live", logging.INFO, "", 0, "a\x1b[2Jb\rc\td\x85e", None, None)
+    for form in ("text", "demo"):
+        words = LineFormatter(form).format(odd)
+        assert words.endswith("a\ufffd[2Jb\n    c\td\n    e"), "terminals obey nothing that a task prints"
     about = os.fstat(1)
     monkeypatch.setenv("JOURNAL_STREAM", f"{about.st_dev}:{about.st_ino}")
     assert writes_to_journald(1)
