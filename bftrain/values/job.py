@@ -7,10 +7,12 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 
-from bftrain.values import checks
+from bftrain.values import checks, wire
 
 END: Final = r"$(?!\n)"  # of a pattern; $ alone matches before a newline too
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+_ABSOLUTE: Final = wire.pattern_of("an absolute path", f"^(/|{END})")
+_VARIABLE: Final = wire.pattern_of("a name without '='", "^[^=]+$")
 _LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
 _TRY_AGAIN: Final = 75  # the exit code of programs that go on later
 _MOST_WORKERS: Final = 65_536  # of a node
@@ -36,10 +38,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         said("A script or command, and its arguments.", min_length=1),
     ]
     folder: Annotated[
-        str, said("For commits and logs: an absolute path; a new one is made if it is empty.", pattern=f"^(/|{END})")
+        str, said("For commits and logs: an absolute path; a new one is made if it is empty.", pattern=_ABSOLUTE)
     ] = ""
-    cwd: Annotated[str, said("Where it runs: an absolute path.", pattern=f"^(/|{END})")] = "/"
-    env: Annotated[Mapping[Annotated[str, msgspec.Meta(pattern="^[^=]+$")], str], said("For its environment.")] = {}
+    cwd: Annotated[str, said("Where it runs: an absolute path.", pattern=_ABSOLUTE)] = "/"
+    env: Annotated[Mapping[Annotated[str, msgspec.Meta(pattern=_VARIABLE)], str], said("For its environment.")] = {}
     stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", ge=0)] = 10.0
     workers_per_node: Annotated[int, said("0: as many as a node has slots.", ge=0, le=_MOST_WORKERS)] = 0
     finish_code: Annotated[

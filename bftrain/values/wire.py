@@ -119,5 +119,18 @@ def convert(data: Mapping[str, object], kind: type[T], *, where: str | None = No
         raise BadInput(_sentence(error), where=where) from error
 
 
+_WORDS_OF_PATTERNS: Final[dict[str, str]] = {}
+
+
+def pattern_of(words: str, pattern: str) -> str:
+    """Return the pattern of a text, for :class:`msgspec.Meta`; errors say ``words`` instead."""
+    _WORDS_OF_PATTERNS[pattern] = words
+    return pattern
+
+
 def _sentence(error: msgspec.ValidationError) -> str:
-    return str(error).replace(" - at `$", " - at `").replace(" - at `.", " - at `")
+    text = str(error).replace(" - at `$", " - at `").replace(" - at `.", " - at `")
+    if " matching regex " in text:
+        for pattern, words in _WORDS_OF_PATTERNS.items():
+            text = text.replace(f"`str` matching regex {pattern!r}", words)
+    return text

@@ -32,8 +32,10 @@ Count = Annotated[int, Meta(ge=0)]
 NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 # Without control characters, as both become words of commands and lines of job scripts
-Text = Annotated[str, Meta(min_length=1, pattern=r"^(?!\s)[^\x00-\x1f\x7f]+(?<!\s)\Z")]
-Word = Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]*\Z")]  # without blanks; may be empty
+_TEXT: Final = wire.pattern_of("printable text without surrounding blanks", r"^(?!\s)[^\x00-\x1f\x7f]+(?<!\s)\Z")
+_WORD: Final = wire.pattern_of("a word without blanks", r"^[^\s\x00-\x1f\x7f]*\Z")
+Text = Annotated[str, Meta(min_length=1, pattern=_TEXT)]
+Word = Annotated[str, Meta(pattern=_WORD)]  # may be empty
 
 PLACES: Final = re.compile(r"\{(node|host)\}")  # in the words of an AgentOrder
 
