@@ -34,6 +34,14 @@ def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> N
     raise BadValue(problem, where=f"{type(value).__name__}.{field}", fix=fix)
 
 
+def finite(value: Struct) -> None:
+    """Check that no number is infinite: bounds of types allow that, and JSON would have null in its place."""
+    for field in value.__struct_fields__:
+        number = getattr(value, field)
+        if isinstance(number, float) and not math.isfinite(number):
+            reject(value, field, f"must be finite, not {number}")
+
+
 def instead_of_seconds(value: Struct, field: str, word: str) -> None:
     """Check that a text in place of seconds is ``word``, in upper or lower case."""
     given = str(getattr(value, field))

@@ -66,6 +66,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def __post_init__(self) -> None:
         """Check what bounds on single fields do not say."""
+        checks.finite(self)
         words = (*self.argv, *self.setup, *self.prefix, *self.env.keys(), *self.env.values())
         if any("\0" in word for word in (*words, self.cwd, self.folder, self.finish_file, self.python)):
             checks.reject(self, "argv", "holds a NUL character")

@@ -65,6 +65,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         """Check what bounds on single fields do not say."""
+        checks.finite(self)
         if self.name:
             check_name(self)
         if self.kinds and self.curves:
@@ -87,6 +88,7 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         """Check that there is a change."""
+        checks.finite(self)
         if self.name is not None:
             check_name(self)
         if not self.changes and self.name is None:
@@ -106,6 +108,10 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     for_s: Annotated[
         Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)] | None, said("Seconds; null: until it is resumed.")
     ] = None
+
+    def __post_init__(self) -> None:
+        """Check that the time is finite."""
+        checks.finite(self)
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from bftrain import (
     BadInput,
+    BadValue,
     BatchScaling,
     BftrainError,
     NotAllowed,
@@ -23,6 +24,7 @@ from bftrain import (
     TaskSpec,
     UnknownName,
 )
+from bftrain.live.model.schemas import Pause
 from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
@@ -379,6 +381,8 @@ async def test_only_own_tasks_can_be_waited_for_and_done_ones_need_no_waiting(tm
         ({"argv": ("a",), "stop_grace_s": -1.0}, ">= 0"),
         ({"argv": ("a",), "workers_per_node": -1}, ">= 0"),
         ({"argv": ("a",), "workers_per_node": 10**30}, "<= 65536"),
+        ({"argv": ("a",), "stop_grace_s": float("inf")}, "stop_grace_s: must be finite"),
+        ({"argv": ("a",), "stall_limit_s": float("inf")}, "stall_limit_s: must be finite"),
     ],
 )
 def test_what_cannot_be_run(given: dict[str, Any], words: str) -> None:
@@ -394,12 +398,20 @@ def test_what_cannot_be_run(given: dict[str, Any], words: str) -> None:
         ({"max_nodes": 2, "min_nodes": 0}, ">= 1"),
         ({"max_nodes": 2, "min_nodes": 3}, "below min_nodes = 3"),
         ({"max_nodes": 2, "name": "a/b"}, "letters, digits"),
+        ({"max_nodes": 2, "work_samples": float("inf")}, "work_samples: must be finite"),
+        ({"max_nodes": 2, "weight": float("inf")}, "weight: must be finite"),
         ({"max_nodes": 2, "name": "a\n"}, "letters, digits"),
     ],
 )
 def test_what_cannot_be_handed_in(given: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         wire.convert({"run": {"argv": ["a"]}, **given}, Submission)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TaskEdit, "weight"), (TaskEdit, "deadline_s"), (Pause, "for_s")])
+def test_no_change_or_pause_is_infinite(kind: Any, name: str) -> None:  # noqa: ANN401 - a struct
+    with pytest.raises(BadValue, match=f"{name}: must be finite"):  # as JSON it would be null
+        kind(**{name: float("inf")})
 
 
 BATCH = 32
