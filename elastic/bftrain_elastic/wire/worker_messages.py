@@ -99,10 +99,10 @@ class WorkerPosition(WireMessage, name="position"):
 
 
 class ReplicasDiffer(WireMessage, name="drift"):
-    """The model of ``rank`` differs from that of rank 0."""
+    """The model of ``rank`` differs from that of rank 0; 0: of some rank, as workers of earlier releases report."""
 
     step: int
-    rank: Count
+    rank: Count = 0
 
 
 FROM_WORKER: Final = by_type(

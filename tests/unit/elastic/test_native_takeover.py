@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.messages import Message, read_message
+from bftrain_elastic.wire.worker_messages import FROM_WORKER
 from tests.helpers.lifecycles import (
     ABSENCE_S,
     COMPANY_S,
@@ -182,3 +183,13 @@ def test_who_said_it_was_finished_while_no_manager_listened_is_not_run_again() -
     case.tick(0.1)
     assert case.context.messages[-1] == {"type": "done", "step": 0, "finished": True}
     assert case.context.spawned == []
+
+
+def test_workers_of_the_release_before_may_report_that_their_models_differ() -> None:
+    case = Play("a")
+    assert case.comes("a", left("a", 0, 1))
+    drift = read_message(FROM_WORKER, {"type": "drift", "step": 44, "relative": 0.5})
+    assert drift is not None
+    case.lifecycle.on_worker_message("t/a/0/9", drift)
+    (note,) = [one["text"] for one in case.context.messages if one["type"] == "note"]
+    assert note.startswith("the models of its workers differ at step 44 (")

@@ -171,7 +171,8 @@ class TaskSupervision:
             case ReplicasDiffer(step=step, rank=rank):
                 if not 0 < step < 2 * self._drift_step:  # again only when the task has doubled its steps
                     self._drift_step = step
-                    self.note(f"{DRIFT} at step {step}: rank {rank} is not as rank 0 ({DRIFT_FIX})")
+                    which = f": rank {rank} is not as rank 0" if rank else ""
+                    self.note(f"{DRIFT} at step {step}{which} ({DRIFT_FIX})")
 
     def _committed(self, where: str, step: int) -> None:
         self.further(step)
