@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
 from bftrain.cli.value_completion import LOG_FILES, TASK_FILES
+from bftrain.errors import BadConfig
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.replay_run import ReplayRequest
 from bftrain_replay.commands.sensitivity import (
@@ -48,7 +50,7 @@ class ReplayCommand(DocumentedCommand):
             command, name = rounds.command, "rounds"
         else:
             return super().make_context(info_name, args, parent, **extra)
-        if not {"-q", "--quiet"} & {*args}:
+        if not extra.get("resilient_parsing") and not {"-q", "--quiet"} & {*args}:  # completion prints nothing else
             click.echo(f"hint: this is now bftrain {name}; bftrain replay will stop accepting it", err=True)
         return command.make_context(name, args, parent, **extra)
 
@@ -57,11 +59,14 @@ def _in_rounds(args: list[str]) -> bool:
     if any(word.partition("=")[0] == "--round" for word in args):
         return True
     files = [Path(value) for word, value in pairwise(args) if word == "--config"]
+    files += [Path(word.removeprefix("--config=")) for word in args if word.startswith("--config=")]
     if not any(file.is_file() for file in files):
         return False
     from bftrain.config import read_toml
 
-    return any("round_s" in read_toml(file) for file in files if file.is_file())
+    with suppress(BadConfig):  # the command itself reports a file that cannot be read
+        return any("round_s" in read_toml(file) for file in files if file.is_file())
+    return False
 
 
 _TASKS: Final = "Task file, .toml or .csv [identical trials, more than LOG has room for]."

@@ -190,8 +190,24 @@ def test_the_former_spelling_runs_rounds_with_a_hint(bftrain: CommandLine) -> No
     former = done(bftrain("replay", *IN_ROUNDS[1:], 360, "-o", "former"))
     assert former.out == now.out
     assert "hint: this is now bftrain rounds" in former.err
-    again = done(bftrain("replay", *IN_ROUNDS[1:-1], "--config", "now/config.toml"))
-    assert again.out == now.out
+    for config in (("--config", "now/config.toml"), ("--config=now/config.toml",)):
+        again = done(bftrain("replay", *IN_ROUNDS[1:-1], *config))
+        assert again.out == now.out
+
+
+def test_completion_of_the_former_spelling_prints_no_hint_and_no_error(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("bad.toml").write_text("x = [\n", encoding="utf-8")
+    monkeypatch.setenv("_BFTRAIN_COMPLETE", "bash_complete")
+    for words, place, expected in (
+        ("--round 300 --pol", 4, "plain,--policy"),
+        ("--config bad.toml --wi", 4, "plain,--window"),
+    ):
+        monkeypatch.setenv("COMP_WORDS", f"bftrain replay {words}")
+        monkeypatch.setenv("COMP_CWORD", str(place))
+        ended = bftrain()
+        assert (ended.out.splitlines(), ended.err) == ([expected], "")
 
 
 def test_rounds_on_a_log(bftrain: CommandLine) -> None:
