@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, UsageError, suggestion
 from bftrain.files import whole_file
 from bftrain.values import wire
 from bftrain_datasets.log.parquet_log import FORMAT_KEY
@@ -83,9 +83,16 @@ def write(
                 writer.write_table(_arrow().table([_array(*each) for each in cells], schema=schema))
 
 
+def check_form(form: str) -> None:
+    """Raise for an unknown form of tables."""
+    if form not in FORMS:
+        raise UsageError(f"there is no form '{form}'", where="tables", fix=suggestion(form, FORMS))
+
+
 @contextmanager
 def created(folder: Path, name: str, form: str) -> Iterator[IO[bytes]]:
     """Open the file of a table for writing."""
+    check_form(form)
     with whole_file(folder / f"{name}.{form}") as file:
         yield file
     for other in FORMS:

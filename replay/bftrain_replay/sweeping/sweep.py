@@ -16,7 +16,7 @@ from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
-from bftrain_datasets.result_tables import ColumnType, TableColumn
+from bftrain_datasets.result_tables import ColumnType, TableColumn, check_form
 from bftrain_replay.forked_pass import usable_cpus
 from bftrain_replay.results.result import BOUND_FIGURES
 from bftrain_replay.rounds.round_settings import DRAWN
@@ -293,6 +293,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     >>> len(done.rows), done.complete
     (2, True)
     """
+    check_form(tables)
     ready = PreparedSweep.of(spec)
     folder = Path(folder)
     workers = jobs or usable_cpus()

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 import bftrain
-from bftrain import Settings
+from bftrain import Settings, UsageError
 from tests.unit.replay.cases import ReplayOutcome, log_of, replayed, rows, task
 
 LOG = log_of((0.0, "ab", ""), (100.0, "", "b"), (120.0, "cd", ""), end_s=300.0)
@@ -91,3 +91,11 @@ def test_parquet_files_have_the_same_bytes_again(tmp_path: Path) -> None:
     for name in TABLES:
         one, two = ((tmp_path / place / f"{name}.parquet").read_bytes() for place in ("one", "two"))
         assert one == two, name
+
+
+def test_an_unknown_form_is_rejected_before_a_file_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no form 'cvs'"):
+        made().write(tmp_path / "replay", tables="cvs")
+    assert not list(tmp_path.glob("replay/*.cvs"))
+    with pytest.raises(UsageError, match="there is no form 'cvs'"):
+        bftrain.sweep({"log": "none.npz", "tasks": "none.toml"}, tmp_path / "sweep", tables="cvs")
