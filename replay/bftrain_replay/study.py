@@ -120,9 +120,10 @@ class StudyPasses:
         *,
         gauges: Callable[[], QueueWatcher] | None = None,
         quick: bool = False,
+        bounded: bool = True,
     ) -> None:
         self.log = log
-        self._quick = quick
+        self._quick, self._bounded = quick, bounded
         self._gauges = gauges
         self.tasks = tuple(tasks)
         self._chosen = select(log, parts.settings)
@@ -243,6 +244,8 @@ class StudyPasses:
 
     def _bound(self) -> dict[str, float | None]:
         """Return the proven bound for the tasks that may compete."""
+        if not self._bounded:
+            return {}
         capped = self._settings.admission.partition(",")[0] in _CAPPED
         most = self._settings.max_tasks if capped else len(self.tasks)
         found = harvest_bound(self.part, self.tasks, most, mixed=not self._quick)
@@ -438,8 +441,11 @@ def cluster_study(
 def study_of(
     main: ReplayResult, log: EventLog, tasks: Sequence[TaskSpec], parts: ReplayParts, watch: Watch | None = None
 ) -> ReplayStudy:
-    """Build a study from a run of ``log`` and ``tasks`` that was not a replay."""
-    passes = StudyPasses(log, tasks, parts, watch)
+    """Build a study from a run of ``log`` and ``tasks`` that was not a replay.
+
+    It has no proven bound: its settings and the sizes of its tasks may have changed during the run.
+    """
+    passes = StudyPasses(log, tasks, parts, watch, bounded=False)
     passes.going = main.complete
     return _with_references(passes, main)
 

@@ -232,6 +232,26 @@ def test_how_often_a_task_may_fail_can_change(command: CommandLine, tmp_path: Pa
     assert [row["state"] for row in found.tasks.values()] == ["dropped", "running"]
 
 
+def test_a_run_whose_cap_was_lowered_has_no_proven_bound(command: CommandLine, tmp_path: Path) -> None:
+    wide, narrow = Settings(max_tasks=3), Settings(max_tasks=1)
+    nodes = ("n1", "n2", "n3")
+    tasks = [replace(TASK, name=name, max_nodes=1, submit_s=0.0) for name in "abc"]
+    with Journal.create(tmp_path / "journal", wide) as journal:
+        harvester = build_harvester(wide)
+        for events in (
+            [NodesJoined(time_s=0.0, nodes=nodes), *(TaskSubmitted(time_s=0.0, spec=spec) for spec in tasks)],
+            [NodesLeft(time_s=100.0, nodes=nodes)],
+        ):
+            journal.append_events(events)
+            harvester.absorb(*events)
+            journal.append_decision(harvester.decide(events[-1].time_s))
+        journal.keep(narrow, harvester.snapshot)
+    found = gone_through(command, tmp_path / "journal")
+    assert found.summary["settings"]["max_tasks"] == 1
+    assert found.summary["harvested"] == 3000.0
+    assert found.summary["bound_samples"] is None
+
+
 def test_what_was_decided_otherwise_is_found(command: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "journal"
     joined, submitted = NodesJoined(time_s=0.0, nodes=("n1", "n2")), TaskSubmitted(time_s=0.0, spec=TASK)
