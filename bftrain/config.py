@@ -87,7 +87,10 @@ def load(path: Path, kind: type[S]) -> S:
     data = toml_io.parse(text, str(path))
     if issubclass(kind, Settings):
         only_replays = data.pop(REPLAY, {})
-        if kind is not Settings and isinstance(only_replays, dict):
+        if not isinstance(only_replays, dict):
+            what = f"{REPLAY} must be a table, not {only_replays!r:.60}"
+            raise BadConfig(what, where=_line(str(path), text, REPLAY), fix=f"write [{REPLAY}]")
+        if kind is not Settings:
             data |= only_replays
     return from_mapping(data, kind, where=str(path), text=text)
 

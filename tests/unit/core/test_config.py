@@ -42,6 +42,13 @@ def test_an_unknown_key_is_named_with_its_line_and_the_nearest_key(tmp_path: Pat
     assert refused(tmp_path, text) == "F:4: unknown key 'horizon' (did you mean 'horizon_s'?)"
 
 
+def test_the_settings_of_replays_are_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('solver = "exact"\nreplay = 3\n', encoding="utf-8")
+    with pytest.raises(BadConfig, match=r"config.toml:2: replay must be a table, not 3"):
+        config.load(path, Settings)
+
+
 def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
     said = refused(tmp_path, 'solver = "exact"\n[xyz]\nx = 1\n')
     assert said.startswith("F:2: unknown key 'xyz' (known: admission, entities,")
