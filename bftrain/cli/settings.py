@@ -106,9 +106,9 @@ def decides(function: Callable[P, R], *, auto_cap: bool = False) -> Callable[P, 
     return heading("Decisions")(config_option(options))
 
 
-def config_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--config`` to a command."""
-    text = "TOML file with these settings, such as a replay's config.toml; options on the command line win."
+def config_option(function: Callable[P, R], made_by: str = "a replay") -> Callable[P, R]:
+    """Add ``--config`` to a command; ``made_by`` is a run that writes such a file."""
+    text = f"TOML file with these settings, such as {made_by}'s config.toml; options on the command line win."
     return click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)(function)
 
 

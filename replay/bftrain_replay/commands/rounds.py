@@ -67,7 +67,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @tables_option
 @overwrite_option
 @heading("Settings")
-@config_option
+@partial(config_option, made_by="an earlier run")
 @with_options(options_of(RoundSettings), policy=complete_parts("rounds", "sharing", own=True))
 @shares_option
 @topology_option

@@ -195,6 +195,12 @@ def test_the_former_spelling_runs_rounds_with_a_hint(bftrain: CommandLine) -> No
         assert again.out == now.out
 
 
+def test_rounds_do_not_offer_the_settings_of_a_replay(bftrain: CommandLine) -> None:
+    assert bftrain("replay", *CLUSTER[1:], "--tasks", "tasks.toml", "--quick", "-o", "replayed").code == 0
+    assert bftrain(*IN_ROUNDS[:-1], "--config", "replayed/config.toml").code != 0
+    assert "replay's config.toml" not in " ".join(bftrain("rounds", "--help").out.split())
+
+
 def test_completion_of_the_former_spelling_prints_no_hint_and_no_error(
     bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
