@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.goodput import by_progress
 from bftrain.errors import Fault
+from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import pool_sizes_by_kind
@@ -81,8 +82,18 @@ class _TaskClass(msgspec.Struct, frozen=True):
         for spec in self.shapes:
             curve, sizes = spec.curve_on(kind), slice(spec.min_nodes, min(largest, spec.max_nodes) + 1)
             if curve is not None and sizes.start < sizes.stop:
-                speeds[sizes] = np.maximum(speeds[sizes], curve.speeds(sizes.stop - 1)[sizes])
+                speeds[sizes] = np.maximum(speeds[sizes], _on_any_places(spec, curve, kind, sizes.stop - 1)[sizes])
         return speeds
+
+
+def _on_any_places(spec: TaskSpec, curve: SpeedCurve, kind: str, largest: int) -> Floats:
+    """Return the speeds up to a size, for several nodes the largest on any number of places."""
+    together = speeds = curve.speeds(largest)
+    for each in spec.spread.speeds if spec.spread is not None else ():
+        if each.kind in (kind, ANY_KIND):
+            apart = together * (each.share or 0.0) if each.curve is None else each.curve.speeds(largest)
+            speeds = np.concatenate((speeds[:2], np.maximum(speeds, apart)[2:]))
+    return speeds
 
 
 class _Pool(msgspec.Struct, frozen=True):
@@ -160,7 +171,7 @@ def enough_tasks(log: EventLog, tasks: Sequence[TaskSpec], least: int) -> int:
 def _classes(tasks: Sequence[TaskSpec]) -> list[_TaskClass]:
     alike: dict[object, list[TaskSpec]] = {}
     for spec in tasks:
-        key = (spec.curve, *spec.curves.items(), spec.min_nodes, spec.max_nodes)
+        key = (spec.curve, *spec.curves.items(), spec.min_nodes, spec.max_nodes, spec.spread)
         alike.setdefault(key, []).append(spec)
     if len(alike) <= _MOST_CLASSES:
         return [_TaskClass(tuple(specs), (specs[0],)) for specs in alike.values()]

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as changed
 from scipy.optimize import linprog
 
 import bftrain
-from bftrain import EventLog, TaskSpec
+from bftrain import EventLog, SpeedCurve, SpreadSpeed, SpreadSpeeds, TaskSpec
 from tests.unit.replay.cases import log_of, mix, task
 
 SPAN_S: Final = 8.0
@@ -145,6 +146,22 @@ def test_kinds_of_nodes_have_pools_of_their_own() -> None:
     ]
     found = summary_of(log, tasks, 4)
     assert 0.0 < found.harvested <= found.bound_samples
+
+
+@pytest.mark.parametrize(
+    "on_two_hosts", [SpreadSpeed(share=1.5), SpreadSpeed(curve=SpeedCurve(nodes=(1, 2), rate=(10.0, 27.0)))]
+)
+@pytest.mark.parametrize("rates", [((10.0, 18.0),), ((10.0, 18.0), (9.0, 16.0))])
+def test_tasks_that_are_faster_on_two_hosts_stay_below_the_bound(
+    on_two_hosts: SpreadSpeed, rates: Sequence[tuple[float, ...]]
+) -> None:
+    log = log_of((0.0, ("a/gpu0", "b/gpu0"), ""), end_s=100.0)
+    log = replace(log, provenance=changed(log.provenance, unit="gpu"))
+    spread = SpreadSpeeds(speeds=(on_two_hosts,), per_place=4)
+    tasks = [task(f"t{number}", rate=rate, min_nodes=2, spread=spread) for number, rate in enumerate(rates)]
+    found = summary_of(log, tasks, 1)
+    assert found.harvested == pytest.approx(2700.0)
+    assert found.harvested <= found.bound_samples * (1 + 1e-9)
 
 
 def test_a_cap_that_costs_more_than_all_overheads_is_named() -> None:
