@@ -131,7 +131,7 @@ def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed:
     >>> trials = SaturatingWorkload.of(log.idle_node_s, competing=35).tasks
     >>> found = harvest_bound(log, trials, most=35)
     >>> round(found.bound_samples / found.one_each_samples, 3)
-    0.972
+    0.949
     """
     if not tasks or not len(log) or log.idle_node_s <= 0.0:
         return None
@@ -156,7 +156,7 @@ def enough_tasks(log: EventLog, tasks: Sequence[TaskSpec], least: int) -> int:
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.task_generators import generate_trials
     >>> enough_tasks(sample_log(), generate_trials(1000), least=10)
-    40
+    160
     """
     count = min(least, max(len(tasks), 1))
     bound = harvest_bound(log, tasks, count)
