@@ -92,7 +92,6 @@ Watch = Callable[[str, float, int], bool]
 IDEAL: Final = "ideal"
 DEDICATED: Final = "dedicated pool"
 BASELINE: Final = "baseline"
-_CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
 MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
 
 
@@ -246,8 +245,7 @@ class StudyPasses:
         """Return the proven bound for the tasks that may compete."""
         if not self._bounded:
             return {}
-        capped = self._settings.admission.partition(",")[0] in _CAPPED
-        most = self._settings.max_tasks if capped else len(self.tasks)
+        most = headline.competing(len(self.tasks), self._settings.admission, self._settings.max_tasks)
         found = harvest_bound(self.part, self.tasks, most, mixed=not self._quick)
         return asdict(found) if found is not None else {}
 
@@ -320,8 +318,9 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
         if self.fixed is not None:
             return None
         assumed = progress_kept.in_short(ReplaySettings.progress_in(self.result.settings))
-        cap = self.result.settings.max_tasks
-        found = headline_of(self.result.summary(), self.doubts, assumed, capped=len(self.tasks) > cap)
+        settings, count = self.result.settings, len(self.tasks)
+        capped = headline.competing(count, settings.admission, settings.max_tasks) < count
+        found = headline_of(self.result.summary(), self.doubts, assumed, capped=capped)
         how_far = headline.note(self.result.simulated_s, self.part.span_s, complete=self.complete)
         return replace(found, sentence=f"{how_far}{found.sentence}")
 

@@ -21,6 +21,7 @@ from bftrain_replay.results.headline import (
     NO_BOUND,
     RAN_OUT,
     cap_caveats,
+    competing,
     harvest_node_h,
     idle_on_average,
     summary_ran_out,
@@ -139,7 +140,8 @@ def notices(material: ReportData) -> list[str]:
     found += summary["warnings"]
     if u_above_100(summary):
         found.append(f"{NO_BOUND}.")
-    if summary["tasks"] > summary["settings"]["max_tasks"]:
+    settings, count = summary["settings"], summary["tasks"]
+    if competing(count, settings["admission"], settings["max_tasks"]) < count:
         found += (f"{each}." for each in cap_caveats(summary))
     if summary["tasks"] and summary["tasks_finished"] == summary["tasks"]:
         found.append("Every task finished, so the harvest could not be larger; compare when they finished.")

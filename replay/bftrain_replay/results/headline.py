@@ -39,6 +39,7 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
 RAN_OUT: Final = "tasks ran out"
 _LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
 _SEEN_IN_U: Final = 0.05  # of the nodes that were idle on average: the sentence says what U compares with
+_CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
 _SEEN_CAP: Final = 0.01  # of the harvest with one task per node: a smaller cost of the cap is not mentioned
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
 ABOVE: Final = "no bound"
@@ -115,6 +116,15 @@ def headline_of(
     )
     sentence = _sentence(found, _rounded_pool(figures))
     return msgspec.structs.replace(found, sentence=words(sentence), assumed=words(assumed))
+
+
+def competing(tasks: int, admission: str, max_tasks: int) -> int:
+    """Return the most tasks that may compete; admissions other than the bundled ones with a cap may admit all.
+
+    >>> competing(40, "first-come", 35), competing(40, "all", 35)
+    (35, 40)
+    """
+    return min(tasks, max_tasks) if admission.partition(",")[0] in _CAPPED else tasks
 
 
 def cap_caveats(summary: object) -> Iterator[str]:
