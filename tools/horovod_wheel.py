@@ -1,13 +1,13 @@
 """Build Horovod's wheel once, keep it outside the checkout, and install it into this Python's virtual environment.
 
-Horovod 0.28.1, the last release, is published as source only. It is compiled here against the torch of this
-environment, for CPUs, with Gloo and nothing else (no MPI, NCCL, TensorFlow or MXNet), after the edits below. The wheel
-is kept in ``$XDG_CACHE_HOME/bftrain/horovod`` (else ``~/.cache/...``), under a name that says what it was built from,
-so that a later checkout or a new virtual environment installs it in seconds.
+Horovod 0.28.1, the latest release, is published as source only. This script compiles it against the torch of this
+environment, for CPUs and with Gloo only (no MPI, NCCL, TensorFlow or MXNet), after the edits below. It keeps the wheel
+in ``$XDG_CACHE_HOME/bftrain/horovod`` (default: ``~/.cache/...``) under a name derived from the build inputs. Later
+checkouts and new virtual environments then install it in seconds.
 
-``tools/horovod_wheel.py`` ends with an error if it cannot be built; with ``--if-possible`` a machine without a C++
-compiler is no error. With ``--build-only`` it leaves the virtual environment as it is; with ``--if-kept`` it builds
-nothing, and ends with 1 if there is no wheel to install. Needs the standard library only.
+The exit code is nonzero if the build fails. Options: ``--if-possible`` accepts a machine that has no C++ compiler,
+``--build-only`` does not install the wheel, and ``--if-kept`` only installs an existing wheel, or exits with 1. Needs
+the standard library only.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Edit(NamedTuple):
 
 
 EDITS: Final = (
-    # torch's headers have needed C++17 since 2.1; Horovod's main branch says so too, but was never released
+    # torch's headers need C++17 since 2.1; Horovod's main branch has this fix, but no release
     Edit("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
     Edit("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
-    # A torch with CUDA and a compiler for CUDA nearby would make it want all of CUDA
+    # With a CUDA build of torch and a CUDA compiler nearby, it would require all of CUDA
     Edit(
         "cmake/Modules/FindPytorch.cmake", 'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)', "set(Pytorch_CUDA FALSE)"
     ),
@@ -78,7 +78,7 @@ BUILD_TOOLS: Final = (
     "cffi",
 )
 MB: Final = 1 << 20
-JOB_MB: Final = 2500  # the largest of its compilations takes 2400 MB
+JOB_MB: Final = 2500  # MB for one compilation; the largest takes 2400 MB
 DISK_MB: Final = 1200
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OFFLINE: Final = re.compile(
@@ -88,15 +88,15 @@ OFFLINE: Final = re.compile(
 
 
 class CannotBuild(Exception):
-    """It cannot be built; the message says why, and what helps."""
+    """Raised if the build is impossible; the message has the reason and the fix."""
 
 
 class NoCompiler(CannotBuild):
-    """C++ cannot be compiled for this Python here, and we may not install what is missing."""
+    """Raised if this machine cannot compile C++ for this Python, and we may not install the missing packages."""
 
 
 def say(text: str) -> None:
-    """Print a line at once, for the user of make."""
+    """Print a line immediately, for the user of make."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -124,12 +124,12 @@ def cache() -> Path:
 
 
 def kept_wheel(place: Path) -> Path | None:
-    """The wheel in ``place``, if it was built. It appears there whole or not at all."""
+    """Return the built wheel in ``place``, or None. Wheels appear there atomically."""
     return next(place.glob("horovod-*.whl"), None)
 
 
 def is_installed(name: str) -> bool:
-    """Whether this environment holds the wheel of this name, with its library still there."""
+    """Return whether this environment has the wheel of this name, with its library in place."""
     try:
         found = distribution("horovod")
     except PackageNotFoundError:
@@ -149,7 +149,7 @@ def compiler() -> str | None:
 
 
 def lacking() -> str:
-    """What is missing for a build, in words; nothing if all is there."""
+    """Return the missing build requirement as text, or an empty string."""
     found = compiler()
     if found is None:
         return "there is no C++ compiler"
@@ -180,13 +180,13 @@ def need_compiler() -> None:
 
 
 def jobs() -> int:
-    """How many compilations at once: no more than there are cores for us, and than fit into the free memory."""
+    """Return the number of parallel compilations, limited by our cores and by the free memory."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, free_memory_mb() // JOB_MB))
 
 
 def free_memory_mb() -> int:
-    """Memory that is free for us, on this machine and within our control group."""
+    """Return the memory in MB available to us, on this machine and within our control group."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = min(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:"))
     group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
@@ -198,12 +198,12 @@ def free_memory_mb() -> int:
 
 
 def run(log: Path, *command: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-    """Run a command, what it says into the log. It ends with us, whatever ends us, and all that it started too."""
+    """Run a command with its output in the log. All its processes are killed when we exit, whatever the reason."""
     with log.open("ab") as file:
         file.write(f"$ {' '.join(map(str, command))}\n".encode())
         file.flush()
-        # What ends us must not do so between the start of the command and our knowing of it. The command itself
-        # keeps these signals blocked, which is nothing to it: it has a session of its own and is ended by SIGKILL.
+        # A signal that stops us must not arrive between the start of the command and our record of it. The command
+        # inherits the blocked signals; that is harmless, because it has its own session and is stopped by SIGKILL.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         running = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
@@ -220,7 +220,7 @@ def run(log: Path, *command: str | Path, cwd: Path | None = None, env: dict[str,
 
 
 def explain(log: Path) -> NoReturn:
-    """Say why the last step failed, as far as its log tells."""
+    """Raise an error with the cause of the failed step, as far as its log shows."""
     said = log.read_text(errors="replace").rpartition("\n$ ")[2]
     if re.search("No space left on device|Disk quota exceeded", said):
         raise CannotBuild(
@@ -235,7 +235,7 @@ def explain(log: Path) -> NoReturn:
         )
     if re.search("Killed (signal|process)|signal terminated program", said):
         raise CannotBuild(f"A compilation was killed, most likely for want of memory ({JOB_MB} MB). See {log}.")
-    # Compilers say what is wrong long before make and pip end
+    # Compilers report an error long before make and pip exit
     lines = said.splitlines()
     wrong = [line for line in lines if re.search(r"\berror:|CMake Error", line)][:4]
     words = "\n".join([*wrong, *(line for line in lines[-6:] if line not in wrong)])
@@ -243,10 +243,10 @@ def explain(log: Path) -> NoReturn:
 
 
 def pip_env(**more: str) -> dict[str, str]:
-    """Our environment, without what a user's settings or the make above us would do to a build."""
+    """Return our environment, minus user settings and variables of a parent make that would affect a build."""
     ours = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}}
     quiet = {"PIP_USER": "0", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
-    # pip asks five times, a minute in all, before it says that there is no network
+    # By default pip tries five times, for a minute, before it reports a missing network
     return ours | quiet | {"PIP_RETRIES": os.environ.get("PIP_RETRIES") or "2"} | more
 
 
@@ -269,7 +269,7 @@ def build(place: Path, log: Path) -> Path:
 
 
 def build_environment(work: Path, log: Path) -> Path:
-    """Make a virtual environment with the build tools, which sees the torch of ours; gives its Python."""
+    """Create a virtual environment with the build tools and access to our torch; return its Python."""
     run(log, sys.executable, "-m", "venv", work / "tools", env=pip_env())
     python = work / "tools" / "bin" / "python"
     run(log, python, "-m", "pip", "install", "-q", *BUILD_TOOLS, env=pip_env())
@@ -285,7 +285,7 @@ def edited_source(work: Path, python: Path, log: Path) -> Path:
     how = ("--require-hashes", "--no-deps", "--no-build-isolation", "--no-binary=horovod")
     run(log, python, "-m", "pip", "download", "-q", *how, "--dest", work, "-r", wanted, env=pip_env(**OPTIONS))
     with tarfile.open(work / f"horovod-{HOROVOD}.tar.gz") as file:
-        if hasattr(tarfile, "data_filter"):  # not in the first releases of Python 3.11
+        if hasattr(tarfile, "data_filter"):  # missing in the first releases of Python 3.11
             file.extraction_filter = tarfile.data_filter
         file.extractall(work)  # noqa: S202 - pip has compared its checksum with ours
     source = work / f"horovod-{HOROVOD}"
@@ -299,7 +299,7 @@ def edited_source(work: Path, python: Path, log: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: str = "") -> Iterator[None]:
-    """Hold a lock; where files cannot be locked (some network file systems), go on without."""
+    """Lock a file; continue unlocked where locks are unsupported (some network file systems)."""
     with contextlib.ExitStack() as stack:
         descriptor = os.open(path, os.O_RDONLY | (0 if path.is_dir() else os.O_CREAT), 0o600)
         stack.callback(os.close, descriptor)
@@ -334,7 +334,7 @@ def wheel(name: str) -> Path:
 
 
 def install(built: Path) -> None:
-    """Install the wheel here. Another build of the same version goes first: pip would take it for this one."""
+    """Install the wheel here. First removes another build of the same version, which pip would take for this one."""
     with locked(TOOLS):
         log = built.parent / "install.log"
         log.write_bytes(b"")
@@ -342,20 +342,20 @@ def install(built: Path) -> None:
         before = packages()
         run(log, python, "-m", "pip", "uninstall", "-q", "-y", "horovod", env=pip_env())
         run(log, python, "-m", "pip", "install", "-q", built, env=pip_env())
-        record = Path(sys.prefix, ".bftrain", "packages")  # of tools/venv.sh: what make installed
+        record = Path(sys.prefix, ".bftrain", "packages")  # written by tools/venv.sh: the packages that make installed
         if record.exists():
             ours = {*record.read_text().split(), *(packages() - before)}
             record.write_text("".join(f"{name}\n" for name in sorted(ours)))
 
 
 def packages() -> set[str]:
-    """Return the names of the packages in this environment, as their folders spell them."""
+    """Return the package names in this environment, as their folders spell them."""
     return {info.name.rpartition("-")[0] for info in Path(sysconfig.get_path("purelib")).glob("*.dist-info")}
 
 
 def main(arguments: list[str]) -> int:
-    """Bring Horovod into this environment; gives the exit code."""
-    # As Ctrl-C does, so that what was started ends and the work directory goes
+    """Install Horovod into this environment; return the exit code."""
+    # Exit as with Ctrl-C, so that child processes stop and the work directory is removed
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: sys.exit(128 + received))
     try:

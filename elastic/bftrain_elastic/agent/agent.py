@@ -35,10 +35,11 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
-_BEAT_S: Final = 1.0  # how often prefork servers are sent that the agent lives
-_OBEY_S: Final = 3.0  # how long a prefork server that was stopped may take to carry out an order
-_ONE_NOTICE_S: Final = 1.0  # in which a scheduler may send SIGTERM twice: itself, and by its own step (srun)
-_REAP_S: Final = 0.02  # how long the manager waits to hear how the last workers ended
+_BEAT_S: Final = 1.0  # interval of the heartbeat to prefork servers
+_OBEY_S: Final = 3.0  # time limit for a prefork server to carry out an order
+# time within which a scheduler may send SIGTERM twice: itself, and through its own step (srun)
+_ONE_NOTICE_S: Final = 1.0
+_REAP_S: Final = 0.02  # time that the manager waits to hear of the last exits
 
 
 class NodeAgent:
@@ -73,23 +74,23 @@ class NodeAgent:
             on_lost=self._on_prefork_lost,
         )
         self._commands = prefork(modules=())
-        # Without modules to import, one server starts commands and scripts
+        # If there are no modules to import, one server starts commands and scripts
         self._scripts = prefork(modules=settings.preload) if settings.preload else self._commands
-        self._preforks = [self._commands]  # those that are to run
-        self._signals: list[int] = []  # that arrived and were not looked at yet
-        self._terminated_at = math.inf  # on the monotonic clock: when the first SIGTERM came
-        self._workers_notified = False  # that the node goes: the scheduler has sent them SIGTERM, or we have
+        self._preforks = [self._commands]  # servers that should run
+        self._signals: list[int] = []  # signals received and not yet handled
+        self._terminated_at = math.inf  # on the monotonic clock: time of the first SIGTERM
+        self._workers_notified = False  # the scheduler or this agent has sent workers SIGTERM
         self._leaving = ""
-        self._leave_at = 0.0  # on the monotonic clock: the end of the grace; 0: no SIGTERM came
+        self._leave_at = 0.0  # on the monotonic clock: end of the grace period; 0: no SIGTERM received
         self._leave_why = ""
-        self._ask_at = 0.0  # on the monotonic clock: when workers are asked to save if no manager does it
+        self._ask_at = 0.0  # on the monotonic clock: time to ask workers to save if no manager does it
         self._beat_at = 0.0
         self._gave_up = False
         self._instance = secrets.token_hex(8)
-        self._keep_s = math.inf  # how long workers go on without a manager, if not for as long as we do
+        self._keep_s = math.inf  # time that workers continue with no manager; inf: until the agent gives up
 
     def run(self) -> int:
-        """Serve until ordered to end; return the exit code."""
+        """Serve until ordered to exit; return the exit code."""
         adopt_orphans()
         wake, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -137,7 +138,7 @@ class NodeAgent:
             self._note(f"{self._leaving}: {self._link.trouble}")
             self._gave_up = True
         if self._workers and self._link.alone_s > self._keep_s:
-            self._kill_all()  # the scheduler may start a job here, and no manager is left to notice it
+            self._kill_all()  # the scheduler may start a job here, and there is no manager to notice it
         if self._leave_at and now >= self._ask_at and not self._link.welcomed:
             self._ask_workers_to_save()
         if self._leave_at and (not self._workers or now >= self._leave_at):
@@ -165,7 +166,7 @@ class NodeAgent:
                 self._send_notice()
 
     def _ask_workers_to_save(self) -> None:
-        """Send SIGTERM to all workers, once: without a manager nothing else would make them save."""
+        """Send SIGTERM to all workers, once: with no manager, this is their only request to save."""
         if not self._workers_notified:
             self._workers_notified = True
             for worker in self._workers.values():
@@ -175,7 +176,7 @@ class NodeAgent:
         self._link.send(messages.PreemptionNotice(round(max(0.0, self._leave_at - time.monotonic()), 3)))
 
     def _close(self) -> None:
-        """Kill all workers, and report to the manager how those ended that were not killed."""
+        """Kill all workers, and report the exits of the rest to the manager."""
         began = time.monotonic()
         for prefork in self._preforks:
             prefork.read_pending()
@@ -240,7 +241,7 @@ class NodeAgent:
                 self._stop(worker, grace_s)
             case messages.InspectWorker(worker=name):
                 pid = worker.pid if worker is not None else 0
-                if worker is not None and worker.warm and pid:  # one that can write its stacks down
+                if worker is not None and worker.warm and pid:  # the worker can dump its stacks
                     self._scripts.send(messages.InspectProcess(pid))
                 self._link.send(messages.WorkerInspected(name, state_of(pid) if pid else ""))
 
@@ -251,7 +252,7 @@ class NodeAgent:
         try:
             found = read_message(FROM_WORKER, message)
         except BadMessage as error:
-            if not worker.sent_invalid:  # once is enough
+            if not worker.sent_invalid:  # report this once
                 worker.sent_invalid = True
                 self._link.send(messages.InvalidWorkerMessage(name, str(error)))
             return
@@ -261,7 +262,7 @@ class NodeAgent:
 
     def _spawn(self, order: messages.SpawnWorker) -> None:
         worker = WorkerRecord(order)
-        if worker.name in self._workers or worker.name in self._ended:  # it was ordered already
+        if worker.name in self._workers or worker.name in self._ended:  # repeated order
             return
         self._ended.forget(worker.task, slot=worker.slot)
         self._workers[worker.name] = worker
@@ -319,7 +320,7 @@ class NodeAgent:
     def _stop(self, worker: WorkerRecord, grace_s: float) -> None:
         if worker.order is not None:
             self._record_exit(worker, _KILLED)
-        elif grace_s > 0 and worker.pid:  # one that was not started yet has nothing to put in order
+        elif grace_s > 0 and worker.pid:  # a worker that has not started has no state to save
             if self._workers_notified:
                 worker.asked_to_end |= handles_sigterm(worker.pid)
             else:
@@ -335,7 +336,7 @@ class NodeAgent:
 
     def _kill(self, worker: WorkerRecord) -> None:
         worker.kill_ordered, worker.kill_at = True, 0.0
-        if worker.pid:  # or as soon as it has started
+        if worker.pid:  # otherwise as soon as it has started
             worker.ordered_at = worker.ordered_at or time.monotonic()
             self._signal(worker, signal.SIGKILL)
 
@@ -349,12 +350,13 @@ class NodeAgent:
             worker.forgotten |= worker.task == task and name in {"", worker.name}
 
     def _record_exit(self, worker: WorkerRecord, code: int, words: str = "") -> None:
-        """Report the end of a worker to the manager, and record it for the next manager."""
+        """Report the exit of a worker to the manager, and record it for the next manager."""
         self._worker_socket.drain(worker.name)
         if self._workers.pop(worker.name, None) is None:
             return
         exit_ = worker.ended(code, words)
-        limit_logs((worker, *self._workers.values()), self._settings.log_limit)  # it may have grown since the last beat
+        # the log may have grown since the last beat
+        limit_logs((worker, *self._workers.values()), self._settings.log_limit)
         if not worker.forgotten:
             self._ended.add(worker, exit_)
         self._link.send(messages.WorkerExited(worker.name, exit_.code, exit_.tail, exit_.finished, exit_.stopped))
@@ -384,7 +386,7 @@ class NodeAgent:
                 self._send_orders(prefork)
 
     def _on_prefork_lost(self, prefork: PreforkProcess) -> None:
-        """Record the ends of all its workers: they died with their parent, and orphans were adopted by this process."""
+        """Record the exits of all its workers: they died with their parent, and this process adopted the orphans."""
         exit_codes = prefork.kill_remaining(keep=[one.pid for one in self._preforks if one is not prefork])
         for worker in self._workers_of(prefork):
             if worker.order is None:
@@ -395,10 +397,10 @@ class NodeAgent:
                 self._note("its prefork server ended before it was ready; another one is started soon")
 
     def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
-        """Kill a prefork server that was stopped (SIGSTOP) or imports for too long while an order waits."""
+        """Kill a prefork server that was stopped (SIGSTOP), or imports longer than its limit while an order waits."""
         workers = self._workers_of(prefork)
         waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in workers)
-        if waits and prefork.kill_if_stopped():  # its workers end with it
+        if waits and prefork.kill_if_stopped():  # its workers die with it
             replaced = "it is killed, and another one takes its place"
             self._note(f"its prefork server was stopped and does not obey: {replaced}")
 

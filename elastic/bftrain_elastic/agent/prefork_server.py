@@ -1,12 +1,12 @@
-"""A prefork server: imports slow modules once, and forks workers, which therefore start immediately.
+"""A prefork server: imports slow modules once, then forks workers that start immediately.
 
-Each agent has one for commands, which imports nothing, and one for scripts. A prefork server is the parent of its
-workers. It takes orders from its agent, and ends with the agent, and its workers with both: it adopts orphans, and when
-its agent is gone it kills all remaining processes. It does the same when its agent is silent for so long that the
-manager gives the node up, and may start the workers elsewhere.
+Each agent has one server for commands, which imports no modules, and one for scripts. A prefork server is the parent of
+its workers and takes orders from its agent. It adopts orphans. When the agent exits, it kills all remaining processes
+and exits. It does the same when the agent is silent for so long that the manager gives the node up and may start the
+workers elsewhere.
 
-Schedulers send their signals to all processes of a node. A prefork server survives them, because the workers would
-die with it, and reports them to its agent.
+Schedulers signal all processes of a node. A prefork server survives these signals, because its workers would die with
+it, and reports them to its agent.
 """
 
 from __future__ import annotations
@@ -46,19 +46,21 @@ from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
 from bftrain_elastic.worker import step_records
 
-# What a training script will import sooner or later, and what takes long
+# Modules that most training scripts import and that load slowly
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
-# And what only the scripts of one launcher will: imported before the first of them is run
+# Modules that only one launcher's scripts import: loaded before the first of them runs
 LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic"), "torchrun": ("torch.distributed.run",)}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
-# Signals by which a scheduler announces that it takes the node
+# Signals that announce a preemption of the node
 NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
-STACKS: Final = signal.SIGRTMIN + 11  # has a warm worker write the stacks of all its threads into its log
-_BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})  # until a fork has its own handlers
+STACKS: Final = signal.SIGRTMIN + 11  # makes a warm worker write the stacks of all threads into its log
+# signals blocked until a fork has its own handlers
+_BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})
 _TICK_S: Final = 1.0
-_SILENCE_S: Final = 8.0  # the agent speaks each second; its manager gives the node up after 12 s of silence
-_ONE_NOTICE_S: Final = 1.0  # within which the signals of one notice reach all processes
-_EMPTY: Final = 127  # a shell's exit code for a missing command
+# Agent timeout. The agent sends a message each second; its manager gives the node up after 12 s of silence.
+_SILENCE_S: Final = 8.0
+_ONE_NOTICE_S: Final = 1.0  # time within which the signals of one notice reach all processes
+_EMPTY: Final = 127  # exit code of a shell for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
 _RUNPY: Final = "<frozen runpy>"
 
@@ -68,16 +70,16 @@ class PreforkServer:
 
     def __init__(self, agent: socket.socket, signals: int) -> None:
         self._agent = agent
-        self._signals = signals  # the signals that arrived can be read there
+        self._signals = signals  # file descriptor of the received signal numbers
         self._lines = MessageLines(LINE_LIMIT)
-        self._workers: dict[int, str] = {}  # pid -> name
-        self._asked_to_end: set[int] = set()  # of these, those that got SIGTERM and time to put things in order
-        self._signalled: set[int] = set()  # of these, those that ran when a scheduler sent SIGTERM to all processes
-        self._noticed_at = -math.inf  # when a scheduler signalled all processes of the node
-        self._outlived: dict[int, float] = {}  # workers that SIGTERM ended before their children -> when
+        self._workers: dict[int, str] = {}  # pid -> worker name
+        self._asked_to_end: set[int] = set()  # pids that got SIGTERM and a grace period
+        self._signalled: set[int] = set()  # pids that ran when a scheduler sent SIGTERM to all processes
+        self._noticed_at = -math.inf  # time when a scheduler signalled all processes of the node
+        self._outlived: dict[int, float] = {}  # pids that SIGTERM killed before their children -> time of death
 
     def run(self) -> None:
-        """Serve the agent until it is gone, or silent for too long."""
+        """Serve the agent until it exits or is silent for too long."""
         silent_s = 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(self._agent, selectors.EVENT_READ)
@@ -86,15 +88,16 @@ class PreforkServer:
             while silent_s < _SILENCE_S:
                 begun = time.monotonic()
                 ready = [key.fileobj for key, _ in selector.select(_TICK_S)]
-                # Not the whole time if we stood still ourselves: then the agent may have spoken, or stood still too
+                # Count a limited time: if this process was stopped, the agent may have sent messages, or was stopped
+                # itself
                 silent_s += min(time.monotonic() - begun, 2 * _TICK_S)
                 if self._signals in ready:
                     self._on_signals()
-                self._report_outlived()  # this is the time to give up waiting, too
+                self._report_outlived()  # also checks the time limit
                 if self._agent in ready:
                     silent_s = 0.0
                     data = b""
-                    with suppress(ConnectionResetError):  # it was killed before it had read all messages
+                    with suppress(ConnectionResetError):  # the agent was killed before it had read all messages
                         data = self._agent.recv(65536)
                     if not data:
                         return
@@ -105,19 +108,19 @@ class PreforkServer:
         match message:
             case messages.SpawnWorker():
                 self._spawn(message)
-            # One that is gone is left alone: perhaps another process has its number now
+            # Skip pids that have exited: another process may have the same number now
             case messages.InspectProcess(pid=pid) if pid in self._workers:
                 kill(pid, STACKS)
             case messages.SignalProcess(pid=pid, signal=number) if pid in self._workers:
                 self._signal(pid, number)
 
     def _signal(self, pid: int, number: int) -> None:
-        """Pass a signal on, unless it is a SIGTERM that the scheduler has sent already: two can interrupt a save."""
+        """Pass a signal on, except a SIGTERM that the scheduler has already sent: two can interrupt a save."""
         if number == signal.SIGTERM:
-            self._on_signals()  # the scheduler's may be here, and the agent not know of it yet
-            if pid not in self._workers:  # it ended since
+            self._on_signals()  # the scheduler's signal may be here before the agent's report of it
+            if pid not in self._workers:  # it has exited meanwhile
                 return
-            if handles_sigterm(pid):  # any other process that exits with 0 was about to finish
+            if handles_sigterm(pid):  # without a handler, an exit with 0 means that the program was about to finish
                 self._asked_to_end.add(pid)
             if pid in self._signalled:
                 return
@@ -125,15 +128,16 @@ class PreforkServer:
 
     def _spawn(self, order: messages.SpawnWorker) -> None:
         for module in LATER.get(order.env.get(LAUNCHER, ""), ()):
-            with suppress(ImportError):  # the worker will say so
+            with suppress(ImportError):  # the worker reports the error
                 import_module(module)
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)  # one that comes now would find our handlers in the child
+        # a signal during the fork would run our handlers in the child
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:
             pid = os.fork()
             if pid == 0:
                 _run_worker(order, parent)
-        except OSError as error:  # no process can be made now; those that run go on
+        except OSError as error:  # no process can be created now; running workers continue
             with suppress(OSError), open(_open_log(order.log), "w", encoding="utf-8") as file:
                 file.write(f"bftrain: cannot start: {error.strerror}\n")
             self._send(messages.ProcessEnded(order.worker, _EMPTY))
@@ -157,11 +161,11 @@ class PreforkServer:
                 self._send(messages.SignalNotice(signal.Signals(number).name))
 
     def _reap(self) -> None:
-        """Report ended workers to the agent. The agent reaps the others if this process is killed meanwhile."""
+        """Report exited workers to the agent. If this process is killed meanwhile, the agent reaps the rest."""
         with suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-                # As a shell that runs a program: SIGTERM ends it at once, while the program saves
+                # A shell that runs a program dies of SIGTERM immediately, while the program still saves
                 if ended.si_pid in self._workers and code == -signal.SIGTERM:
                     self._outlived[ended.si_pid] = time.monotonic()
                 elif ended.si_pid in self._workers:
@@ -171,14 +175,14 @@ class PreforkServer:
         self._kill_orphans()
 
     def _report_outlived(self) -> None:
-        """Report workers whose children have ended too, or that were not asked to end. The agent limits the time."""
+        """Report dead workers once their children have exited, or if no SIGTERM was sent. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
             asked = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
             if not session_alive(pid) or (not asked and time.monotonic() - ended_at > _ONE_NOTICE_S):
                 self._report_exit(pid, -signal.SIGTERM)
 
     def _report_exit(self, pid: int, code: int) -> None:
-        """Kill what a worker left behind, and report its exit."""
+        """Kill a worker's remaining processes, and report its exit code."""
         worker, asked = self._workers.pop(pid), pid in self._asked_to_end
         self._outlived.pop(pid, None)
         self._asked_to_end.discard(pid)
@@ -196,18 +200,18 @@ class PreforkServer:
                     kill(pid)
 
     def _send(self, message: WireMessage) -> None:
-        with suppress(OSError):  # the agent is gone: the loop will see it
+        with suppress(OSError):  # the agent has exited; the loop detects it
             self._agent.sendall(encode(message.to_dict()) + b"\n")
 
 
 def _signal(worker: int, number: int) -> None:
-    """Send a signal to a worker and its session; SIGKILL goes to all its descendants."""
+    """Send a signal to a worker and its session; SIGKILL reaches all its descendants."""
     if number == signal.SIGKILL:
         for pid in (worker, *descendants(worker)):
             kill(pid)
     try:
         os.killpg(worker, number)
-    except ProcessLookupError:  # it was forked just now, and has no session yet
+    except ProcessLookupError:  # a new fork has no session yet
         kill(worker, number)
     except PermissionError:
         pass
@@ -231,15 +235,15 @@ def _run_worker(order: messages.SpawnWorker, parent: int) -> NoReturn:
         os.environ.update(order.env)
         os.chdir(order.cwd)
         argv = list(order.argv)
-        # The agent's and the prefork server's own descriptors are none of the worker's business
+        # Close the descriptors of the agent and of the prefork server
         os.closerange(3, 4096)
         if order.warm:
             code = run_script(argv)
         else:
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # signals that Python ignores
                 signal.signal(number, signal.SIG_DFL)
             os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - a program and its arguments, no shell
-    except (OSError, ValueError) as error:  # the second: a word or a name that the kernel cannot take
+    except (OSError, ValueError) as error:  # ValueError: an argument or a name that the kernel rejects
         sys.stderr.write(f"bftrain: cannot start: {error}\n")
         code = _EMPTY
     finally:
@@ -284,7 +288,7 @@ def run_script(argv: list[str]) -> int:
 
 
 def begin_random_numbers() -> None:
-    """Begin random numbers of this worker's own, as in a fresh process: those of modules imported before the fork."""
+    """Reseed the generators of modules that were imported before the fork, as a fresh process would."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.default_generator.seed()
     if (numbers := sys.modules.get("numpy.random")) is not None:
@@ -301,8 +305,8 @@ def _without_us(shown: traceback.TracebackException, error: BaseException) -> tr
         if part is not None and cause is not None:
             _without_us(part, cause)
     ours = [frame.filename == _RUNPY or frame.filename.startswith(_OURS) for frame in shown.stack]
-    # What breaks inside of us is shown as it is, unless it is said in words. If it breaks in runpy the script
-    # did not begin: it has a syntax error, or cannot be read
+    # Show internal errors with their full traceback, unless they have a message for users. An error in runpy means that
+    # the script did not start: it has a syntax error, or cannot be read.
     if ours and (not ours[-1] or isinstance(error, ElasticError) or shown.stack[-1].filename == _RUNPY):
         kept = [frame for frame, hidden in zip(shown.stack, ours, strict=True) if not hidden]
         shown.stack = traceback.StackSummary.from_list(kept)
@@ -314,7 +318,7 @@ def import_modules(names: Iterable[str]) -> list[str]:
     # Checks for CUDA here must not start it: forks of a process that did cannot use it
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     missing = []
-    folder = sys.path.pop(0)  # the working directory: one of its folders may have the name of a library
+    folder = sys.path.pop(0)  # working directory: one of its folders may have the name of a library
     for name in names:
         try:
             import_module(name)
@@ -322,27 +326,27 @@ def import_modules(names: Iterable[str]) -> list[str]:
             missing.append(f"{name}: {error}")
     sys.path.insert(0, folder)
     gc.collect()
-    gc.freeze()  # forks share the pages of all this, as long as the collector leaves it alone
+    gc.freeze()  # forks share these pages until the collector touches them
     return missing
 
 
 def serve(descriptor: int, agent_pid: int, socket_folder: Path, modules: Sequence[str]) -> None:
-    """Run a prefork server on its end of the socket to the agent; import ``modules`` first.
+    """Run a prefork server on its side of the agent's socket; import ``modules`` first.
 
-    The folder of the socket for workers is removed here if the agent was killed.
+    Removes the folder of the workers' socket if the agent was killed.
     """
-    die_with(agent_pid)  # while we import there are no workers, and no one reads the socket
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to answer
-    signals, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # the numbers of all signals can be read there
+    die_with(agent_pid)  # during the imports there are no workers, and the socket is not read
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent handles Ctrl-C
+    signals, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # receives the numbers of all signals
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, *NOTICES):  # survive the signals of schedulers
-        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, lambda *_: None)
     adopt_orphans()
     agent = socket.socket(fileno=descriptor)
     missing = import_modules(modules)
-    die_with(agent_pid, signal.SIGCONT)  # so that its end is noticed even if this process was stopped
-    with suppress(ConnectionError):  # it has ended: the loop will notice
+    die_with(agent_pid, signal.SIGCONT)  # SIGCONT: a stopped process must notice the agent's exit
+    with suppress(ConnectionError):  # the agent has exited; the loop detects it
         agent.sendall(encode(messages.PreforkWarm(tuple(missing)).to_dict()) + b"\n")
     try:
         PreforkServer(agent, signals).run()

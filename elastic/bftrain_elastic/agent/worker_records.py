@@ -1,4 +1,4 @@
-"""An agent's records of its workers, running and ended, until a manager has acknowledged it."""
+"""An agent's records of its workers, kept until a manager has acknowledged their exits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bftrain_elastic.wire.worker_messages import (
 
 _TAIL_BYTES: Final = 4096
 _NO_STEP: Final = -1
-_KEPT: Final = 256  # ended workers that an agent remembers at most
-_ENDED_BYTES: Final = 512 * 1024  # of them in one message; the limit of a message is twice that
-_LEAST_BYTES: Final = 65_536  # left on a disk that is not full
+_KEPT: Final = 256  # maximum number of remembered exits
+_ENDED_BYTES: Final = 512 * 1024  # maximum bytes of exits in one message, half the message limit
+_LEAST_BYTES: Final = 65_536  # free bytes on a disk that is not full
 _KILLED_BY_KERNEL: Final = "bftrain: the kernel's out-of-memory killer was at work on this node"
 
 
@@ -50,20 +50,21 @@ class WorkerRecord:
         self.log, self.log_start = Path(order.log), log_start
         self.port = 0
         self.pid = 0
-        self.order: SpawnWorker | None = None  # to its prefork server; nothing once it was sent
-        # On the monotonic clock: when the prefork server was last asked to start or kill it; 0: it did so
+        self.order: SpawnWorker | None = None  # order to its prefork server; None once sent
+        # On the monotonic clock: time of the pending order to start or kill it; 0: no pending order
         self.ordered_at = 0.0
         self.kill_at = 0.0  # on the monotonic clock; 0: not to be killed
         self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it has started
-        self.forgotten = False  # its task was dropped: no manager will ask for its end
-        self.oom_kills = out_of_memory_kills()  # when it was started
+        self.forgotten = False  # its task was dropped: no manager will ask for its exit
+        self.oom_kills = out_of_memory_kills()  # count at the worker's start
         # Facts for a later manager
-        self.step = _NO_STEP  # the last one it spoke of
-        self.go = order.place  # in the last group that it was to form, or was started for
-        self.ready: WorkerReady | None = None  # its message "ready", unless it was ordered into a group since
-        self.report: StepReport | None = None  # the last step that it reported
-        self.said: set[str] = set()  # of its end: "done": its training is over, "finished" with its work, or "stopped"
-        self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the answer to it
+        self.step = _NO_STEP  # latest step that it mentioned
+        self.go = order.place  # place in the latest group that it was started for or ordered to form
+        self.ready: WorkerReady | None = None  # its latest message "ready", until it is ordered into a group
+        self.report: StepReport | None = None  # its latest step report
+        # its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
+        self.said: set[str] = set()
+        self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
         self.sent_invalid = False  # it sent invalid messages
 
     def record_order(self, message: Message) -> None:
@@ -97,7 +98,7 @@ class WorkerRecord:
         )
 
     def ended(self, code: int, tail: str = "") -> WorkerExit:
-        """Return how it ended: exit code, last output, and its own last message."""
+        """Return its exit: exit code, last output, and its own last message."""
         finished = "finished" in self.said or code == self.finish_code
         finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
         killed_by_us = self.kill_ordered and code == -signal.SIGKILL
@@ -119,7 +120,7 @@ class WorkerRecord:
             text = ""
         if code == -signal.SIGKILL and not self.kill_ordered and out_of_memory_kills() > self.oom_kills:
             text = f"{text.rstrip()}\n{_KILLED_BY_KERNEL}\n".lstrip()
-        elif code > 0 and self._disk_is_full():  # so its last words are not in the log
+        elif code > 0 and self._disk_is_full():  # its last output may be missing from the log
             text = f"{text.rstrip()}\nbftrain: no space is left in {self.log.parent}\n".lstrip()
         return text
 
@@ -132,22 +133,22 @@ class WorkerRecord:
 
 
 class EndedWorkers:
-    """Ends of workers, kept for the next manager until it acknowledges them."""
+    """Worker exits, kept for the next manager until it acknowledges them."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, tuple[WorkerRecord, WorkerExit, float]] = {}  # worker, how it ended, and when
+        self._ended: dict[str, tuple[WorkerRecord, WorkerExit, float]] = {}  # worker, exit and time
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._ended
 
     def add(self, worker: WorkerRecord, exit_: WorkerExit) -> None:
-        """Record the end of a worker."""
+        """Record the exit of a worker."""
         self._ended[worker.name] = worker, exit_, time.monotonic()
         while len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
 
     def forget(self, task: str, worker: str = "", slot: int | None = None) -> None:
-        """Drop the ends of all workers of a task, of one of them, or of those on a slot."""
+        """Drop the exits of all workers of a task, of one worker, or of the workers on a slot."""
         for name, (one, *_) in list(self._ended.items()):
             if one.task == task and worker in {"", name} and slot in {None, one.slot}:
                 del self._ended[name]
@@ -165,14 +166,14 @@ class EndedWorkers:
             yield worker.summary(found)
 
 
-_LAST: Final = 4 * 1024 * 1024  # bytes that are kept of the end
-_LINE: Final = 4096  # bytes in which the end of a line is looked for
+_LAST: Final = 4 * 1024 * 1024  # bytes kept of the file's tail
+_LINE: Final = 4096  # bytes searched for a line break
 
 
 def limit_logs(workers: Collection[WorkerRecord], limit: int) -> None:
     """Cut the logs that are longer than ``limit`` bytes."""
     for log in {worker.log for worker in workers}:
-        with suppress(OSError):  # a file system that is away for a moment; the log is looked at again
+        with suppress(OSError):  # file system temporarily unavailable; the next beat retries
             if removed := cut_middle(log, limit):
                 for worker in workers:
                     if worker.log == log:
@@ -180,9 +181,9 @@ def limit_logs(workers: Collection[WorkerRecord], limit: int) -> None:
 
 
 def cut_middle(path: Path, limit: int) -> int:
-    """Cut the middle out of a file that is longer than ``limit`` bytes; return how many bytes were removed.
+    """Cut the middle out of a file that is longer than ``limit`` bytes; return the number of removed bytes.
 
-    Lines appended meanwhile are kept too, except in the very last moment.
+    Lines appended meanwhile are kept, except in the very last moment.
     """
     if path.lstat().st_size <= limit:
         return 0

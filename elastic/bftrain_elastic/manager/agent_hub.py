@@ -27,11 +27,11 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 OnEvent = Callable[[Message], None]
 
 _TICK_S: Final = 0.1
-_HIDDEN: Final = "@"  # agents of such names are no nodes
-_KILLED: Final = WorkerExit(-9)  # of workers that were never started, or whose agent is gone
-_SILENCE_S: Final = 3.0  # without a sign of life, after which agents end workers that only the manager may keep
-_LIVES_S: Final = 5.0  # an agent heard this recently is alive: another one on its node is no successor
-_ENDS: Final = 10_000  # of workers that are remembered
+_HIDDEN: Final = "@"  # name prefix of agents that are not nodes
+_KILLED: Final = WorkerExit(-9)  # exit of a worker that never started, or that lost its agent
+_SILENCE_S: Final = 3.0  # manager silence after which agents stop the workers that depend on it
+_LIVES_S: Final = 5.0  # an agent heard this recently is alive, so a second agent on its node is not its successor
+_ENDS: Final = 10_000  # number of remembered worker exits
 
 
 class HubListener(Protocol):
@@ -44,7 +44,7 @@ class HubListener(Protocol):
         """Pass an event to the lifecycles of tasks that hold a node, or with ``leaves`` have workers there."""
 
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
-        """Return whether a worker of an earlier manager is taken over, or its end is of use."""
+        """Return whether a worker of an earlier manager is taken over, or its exit is useful."""
 
     def tick(self, now: float) -> None:
         """Do periodic work, ten times a second."""
@@ -62,10 +62,11 @@ class WorkerOwner:
 class AgentHub(ThreadCalls):
     """Connections to all agents. ``tell`` is called in the hub's thread; agents connect to ``address``.
 
-    With ``closed`` no agent is accepted before :meth:`open`: a restarted manager first assigns nodes to tasks, so that
-    running workers are known when their agents reconnect. ``epoch`` counts the starts of the manager: agents refuse an
-    older one than the last that they obeyed. ``settle_s`` is how long a preemption may take to reach all processes of a
-    node; ``keep_s`` is that of :class:`Welcome`: with it, :meth:`beat` has to be called each second.
+    With ``closed``, agents are rejected before :meth:`open`: a restarted manager first assigns nodes to tasks, so it
+    knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents reject an
+    older manager than the newest one that they obeyed. ``settle_s`` is the time in seconds that a preemption may need
+    to reach all processes of a node. ``keep_s`` is the field of :class:`Welcome`; with it, call :meth:`beat` each
+    second.
     """
 
     def __init__(
@@ -92,14 +93,14 @@ class AgentHub(ThreadCalls):
         self.address = self._agent_listener.address
         self._agents: dict[str, AgentConnection] = {}
         self._listeners: list[HubListener] = []
-        self._owners: dict[str, WorkerOwner] = {}  # of workers that have not ended
-        self._ends: dict[str, bool] = {}  # ended worker -> whether its agent reported the end
-        self._names = 0  # how many were given
+        self._owners: dict[str, WorkerOwner] = {}  # owners of running workers
+        self._ends: dict[str, bool] = {}  # exited worker -> whether its agent reported the exit
+        self._names = 0  # number of names in use
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
         self._ending = False
         self._abandoned = False
-        self._holding = False  # no worker is started
+        self._holding = False  # worker starts are suspended
         self._thread = threading.Thread(target=self._run, name="bftrain-hub", daemon=True)
         self._thread.start()
         if not closed:
@@ -112,15 +113,15 @@ class AgentHub(ThreadCalls):
         self.call(self._agent_listener.open)
 
     def hold_workers(self) -> None:
-        """Start no worker before :meth:`start_workers`: on nodes whose agents have not reconnected, workers may run."""
+        """Suspend worker starts until :meth:`start_workers`: nodes with unconnected agents may still run workers."""
         self.call(lambda: self._hold(holding=True))
 
     def start_workers(self) -> None:
-        """Start the workers that were held back, and later ones at once."""
+        """Start the suspended workers, and start later ones immediately."""
         self.call(lambda: self._hold(holding=False))
 
     def beat(self) -> None:
-        """Send agents a sign of life: called by the daemon, as this thread would run on beside a daemon that hangs."""
+        """Send agents a heartbeat. The daemon calls this, because this thread would outlive a daemon that hangs."""
         if self._silence_s is not None:
             self.call(self._beat)
 
@@ -133,14 +134,14 @@ class AgentHub(ThreadCalls):
         self._finish(self._end)
 
     def abandon(self) -> None:
-        """End without a message, as if this process had been killed."""
+        """Stop silently, as if this process had been killed."""
         self._finish(self._abandon)
 
     def _finish(self, end: Callable[[], None]) -> None:
         if self._thread.is_alive():
             self.call(end)
             self._thread.join(10.0)
-        if not self._thread.is_alive():  # not before: a call wakes the thread by writing to it
+        if not self._thread.is_alive():  # only now: a call wakes the thread by writing to it
             self.close_calls()
 
     # -- for launchers, in the hub's thread
@@ -186,14 +187,14 @@ class AgentHub(ThreadCalls):
         self._send_agent_of(worker, wire.InspectWorker(worker))
 
     def stop(self, worker: str, grace_s: float) -> None:
-        """Stop a worker; one that waits to be started is dropped."""
+        """Stop a worker; a waiting worker is dropped."""
         if self._waiting.pop(worker, None) is not None:
-            self.call(lambda: self._ended(worker, _KILLED))  # later: its lifecycle is in the midst of something
+            self.call(lambda: self._ended(worker, _KILLED))  # deferred: the caller is the worker's lifecycle
         else:
             self._send_agent_of(worker, wire.StopWorker(worker, grace_s))
 
     def clear(self, nodes: frozenset[str]) -> None:
-        """Kill all workers on these nodes now, also those of other managers."""
+        """Kill all workers on these nodes, including workers of other managers."""
         for worker in self._take_waiting(nodes):
             self._ended(worker, _KILLED)
         for node in nodes:
@@ -201,7 +202,7 @@ class AgentHub(ThreadCalls):
                 agent.send(wire.ClearNode())
 
     def drop_task(self, listener: HubListener, task: str) -> None:
-        """Kill all workers of a task, and let agents drop the records of their ends."""
+        """Kill all workers of a task, and let agents drop their exit records."""
         self._script_tasks.discard(task)
         for worker, owner in self._workers_of(listener):
             if owner.task == task:
@@ -215,13 +216,13 @@ class AgentHub(ThreadCalls):
         return any(True for _ in self._workers_of(listener))
 
     def nodes_with(self, listener: HubListener, task: str) -> frozenset[str]:
-        """Return the nodes on which workers of a task run or are being started."""
+        """Return the nodes where workers of a task run or are being started."""
         return frozenset(owner.node for _, owner in self._workers_of(listener) if owner.task == task)
 
     def emit(self, event: Message) -> None:
-        """Send an event to the manager; an error there must not end the hub, on which all tasks depend."""
+        """Send an event to the manager. Catches its errors: all tasks depend on the hub."""
         now = time.time()
-        if event.get("type") == "report":  # its time t is that of another machine's clock
+        if event.get("type") == "report":  # its time t comes from the clock of another machine
             event = {"received_at": now, **event}
         try:
             self._on_event({"t": now, **event})
@@ -288,9 +289,9 @@ class AgentHub(ThreadCalls):
                 self._tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
             case wire.AgentLeaving(reason=reason, after_s=after_s):
                 agent.noticed |= reason == signal.SIGTERM.name
-                agent.left_at = time.monotonic()  # the connection ends with its process
+                agent.left_at = time.monotonic()  # the connection closes with its process
                 self._lost(agent, f"it left: {reason}", after_s)
-            case _:  # alive, and what later versions may send
+            case _:  # Alive, and messages of later versions
                 pass
 
     def _forward(self, owner: WorkerOwner, message: WireMessage) -> None:
@@ -324,7 +325,7 @@ class AgentHub(ThreadCalls):
         if not node or slots < 1:
             raise BadMessage("an agent has a name and at least one slot")
         if message.epoch > self.epoch:
-            agent.send(wire.Welcome(self.epoch))  # so it knows why
+            agent.send(wire.Welcome(self.epoch))  # tells the agent the reason
             raise BadMessage("it obeys a newer manager")
         if message.version > wire.VERSION:
             self._refuse(agent, node, wire.of_later_version(node, message.version))
@@ -371,14 +372,14 @@ class AgentHub(ThreadCalls):
             if listener.adopt(task, agent.node, left):
                 return
             self._owners.pop(worker, None)
-        agent.workers[worker] = RunningWorker(None, slot)  # so that nothing else starts there before it has ended
+        agent.workers[worker] = RunningWorker(None, slot)  # keeps the slot blocked until this worker has exited
         agent.send(wire.ForgetWorkers(task, worker))
         agent.send(wire.StopWorker(worker))
 
     def _on_earlier_exit(self, agent: AgentConnection, left: LeftWorker) -> None:
-        """Report a worker that ended without a manager, once; its agent forgets it if no launcher needs that.
+        """Report, once, a worker that exited while there was no manager; unneeded exits are dropped by the agent.
 
-        An end that was reported already is kept by the agent, for the manager after this one.
+        The agent keeps an exit that was already reported, for the next manager.
         """
         worker, task = left.worker, left.task
         self._never_name_again(worker)
@@ -402,11 +403,11 @@ class AgentHub(ThreadCalls):
         self._tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
 
     def _workers_of(self, listener: HubListener) -> Iterator[tuple[str, WorkerOwner]]:
-        """Yield the workers of one launcher; they may end meanwhile."""
+        """Yield the workers of one launcher; they may exit meanwhile."""
         return ((worker, owner) for worker, owner in list(self._owners.items()) if owner.listener is listener)
 
     def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
-        """Report the end of a worker to its launcher: its agent ``said`` so, or is gone."""
+        """Report a worker's exit to its launcher: its agent reported it (``said``), or is gone."""
         self._remember_end(worker, said=said)
         if (owner := self._owners.pop(worker, None)) is not None:
             owner.listener.tell_task(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
@@ -428,7 +429,7 @@ class AgentHub(ThreadCalls):
         return taken
 
     def _start_waiting(self) -> None:
-        """Start waiting workers whose node and slot have become free."""
+        """Start waiting workers with a free node and slot."""
         for worker, order in () if self._holding else list(self._waiting.items()):
             agent = self._agents.get(self._owners[worker].node)
             if agent is not None and agent.has_room(order):

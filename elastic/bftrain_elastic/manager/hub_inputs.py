@@ -22,21 +22,21 @@ from bftrain_elastic.wire.authenticated_stream import ALIVE, AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-_SILENCE_S: Final = 12.0  # agents speak every three seconds, if their node lets them
-_LOOK_S: Final = 0.5  # between two times that silent connections are looked for
+_SILENCE_S: Final = 12.0  # agents send a message every three seconds unless their node stalls
+_LOOK_S: Final = 0.5  # interval between checks for silent connections
 _STRANGER_S: Final = 5.0  # time limit of authentication
-# That have not proven yet who they are, at once: after a restart all agents of a large site come within half a second.
-# More than a quarter of the descriptors they never take
+# Maximum number of unauthenticated connections: after a restart, all agents of a large site connect within half a
+# second. They never use more than a quarter of the file descriptors.
 _STRANGERS: Final = 8192
-_AT_ONCE: Final = 64  # connections accepted before what they send is read
-_PAUSE_S: Final = 1.0  # before connections are accepted again that could not be
+_AT_ONCE: Final = 64  # connections accepted before their data is read
+_PAUSE_S: Final = 1.0  # pause after a failed accept
 
 
 class AgentListener:
     """Accepts agents and passes on their messages.
 
-    ``on_message`` is called with each message of an authenticated connection, ``on_lost`` once when a connection has
-    ended, with the reason.
+    ``on_message`` is called with each message of an authenticated connection, ``on_lost`` once with the reason when a
+    connection has closed.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class AgentListener:
         self._socket = socket.create_server(address, backlog=1024)
         self._socket.settimeout(0)
         self._connections: dict[AgentConnection, None] = {}
-        self._strangers: dict[AgentConnection, None] = {}  # those of them without a node, in the order of their coming
+        self._strangers: dict[AgentConnection, None] = {}  # unregistered connections, oldest first
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._opened = False
         self._look_at = 0.0  # on the monotonic clock
-        self._paused_until = 0.0  # on the monotonic clock; 0: it accepts connections
+        self._paused_until = 0.0  # on the monotonic clock; 0: connections are accepted
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     def open(self) -> None:
@@ -69,7 +69,7 @@ class AgentListener:
             self._listen()
 
     def tick(self, now: float) -> None:
-        """Close connections that have been silent for too long, and resume accepting after a pause."""
+        """Close connections that have been silent longer than their limit, and resume accepting after a pause."""
         if self._paused_until and now >= self._paused_until:
             self._paused_until = 0.0
             self._listen()
@@ -79,7 +79,7 @@ class AgentListener:
         for connection in list(self._connections):
             patience_s = _SILENCE_S if connection.node else _STRANGER_S
             if now - connection.heard_or_since > patience_s and connection.wire is not None:
-                connection.wire.ready(selectors.EVENT_READ)  # perhaps it was we who stood still
+                connection.wire.ready(selectors.EVENT_READ)  # this process may have been stopped
                 if (silent_s := now - connection.heard_or_since) > patience_s:
                     connection.end(f"nothing heard for {silent_s:.0f} s")
 
@@ -96,7 +96,7 @@ class AgentListener:
         self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def _pause(self, error: OSError) -> None:
-        """Accept nothing for a moment: the selector would report waiting connections in an endless loop."""
+        """Stop accepting for a moment: the selector would report waiting connections in an endless loop."""
         sys.stderr.write(f"bftrain: no agent can connect: {error.strerror}; it is tried again in {_PAUSE_S:g} s\n")
         self._selector.unregister(self._socket)
         self._paused_until = time.monotonic() + _PAUSE_S
@@ -107,7 +107,7 @@ class AgentListener:
                 accepted, _ = self._socket.accept()
             except (BlockingIOError, ConnectionError):
                 return
-            except OSError as error:  # no descriptor is free, or no memory
+            except OSError as error:  # out of file descriptors or memory
                 self._pause(error)
                 return
             self._greet(accepted)
@@ -148,7 +148,7 @@ class AgentListener:
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker on an agent's node; one without a task belongs to no launcher, and is being stopped."""
+    """A worker on an agent's node. A worker with no task belongs to no launcher, and is being stopped."""
 
     task: str | None
     slot: int
@@ -162,21 +162,21 @@ class AgentConnection:
     since: float
     wire: NonblockingSocket | None = None
     node: str = ""
-    identity: tuple[int, str] = (0, "")  # of the agent's process
+    identity: tuple[int, str] = (0, "")  # pid and instance of the agent's process
     address: str = ""
     slots: int = 0
     heard_at: float = 0.0
-    noticed: bool = False  # its node will be taken soon
-    left_at: float = 0.0  # on the monotonic clock: when it said that it ends; 0: it has not
+    noticed: bool = False  # a preemption of its node was announced
+    left_at: float = 0.0  # on the monotonic clock: time of its farewell message; 0: none
     workers: dict[str, RunningWorker] = field(default_factory=dict)
 
     @property
     def heard_or_since(self) -> float:
-        """When it was heard last, or else when it came."""
+        """Time of the latest message, or of the connection."""
         return self.heard_at or self.since
 
     def has_room(self, order: SpawnWorker) -> bool:
-        """Return whether a worker can start now; nothing starts on a node that is about to be taken."""
+        """Return whether a worker can start now; nodes about to be taken start no workers."""
         here = self.workers.values()
         return not self.noticed and all(one.task == order.task and one.slot != order.slot for one in here)
 
@@ -186,7 +186,7 @@ class AgentConnection:
             self.wire.send(self.sealed.seal(message.to_dict()))
 
     def send_text(self, text: bytes) -> None:
-        """Send a message that is encoded already."""
+        """Send an encoded message."""
         if self.wire is not None:
             self.wire.send(self.sealed.seal_text(text))
 
@@ -239,7 +239,7 @@ class ThreadCalls:
                 traceback.print_exc()
 
     def close_calls(self) -> None:
-        """Reject further calls; the thread has ended."""
+        """Reject further calls; the thread has stopped."""
         if self._woken >= 0:
             os.close(self.descriptor)
             os.close(self._woken)

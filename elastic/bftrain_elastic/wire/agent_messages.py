@@ -25,11 +25,11 @@ class GroupPlace(WireMessage, name="place"):
 
 
 class WorkerExit(WireMessage, name="exit"):
-    """The end of a worker: its exit code (negative: the signal that killed it) and its last output.
+    """The exit of a worker: its exit code (negative: the signal that killed it) and its last output.
 
-    ``finished``: the program said that its work is done, by ``finish()``, by its exit code or by a file. ``stopped``:
-    the program said that it ended on request, or its agent killed it; its exit code then means nothing more. ``ago_s``:
-    how long ago it ended, if it ended while there was no manager.
+    ``finished``: the program reported that its work is done, by ``finish()``, its exit code or a file. ``stopped``: the
+    program reported an exit on request, or its agent killed it; ignore the exit code then. ``ago_s``: seconds since an
+    exit that happened while there was no manager.
     """
 
     code: int
@@ -40,11 +40,11 @@ class WorkerExit(WireMessage, name="exit"):
 
 
 class LeftWorker(WireMessage, name="left", kw_only=True):
-    """A worker that outlived its manager, as the agent on its node describes it.
+    """A worker that outlived its manager, as described by the agent on its node.
 
-    ``step`` is the last one that it mentioned, ``go`` the place in the group that it was ordered to form last,
-    ``ready`` its message when it left that group, or started. ``done``: it said so. ``report`` is the last step that
-    it reported. ``exit`` is set if the worker has ended.
+    ``step`` is the latest step that it mentioned, ``go`` its place in the latest group that it was ordered to form,
+    ``ready`` its message when it left that group or started. ``done``: it reported the end of its training. ``report``
+    is its latest step report. ``exit`` is set if the worker has exited.
     """
 
     worker: str
@@ -69,8 +69,8 @@ class LeftWorker(WireMessage, name="left", kw_only=True):
 class Welcome(WireMessage, name="welcome"):
     """The agent is registered; ``epoch`` counts the starts of the manager.
 
-    ``keep_s`` is how long workers run on without it; None: for as long as the agent has patience. With ``silence_s``
-    the manager sends ``Alive`` each second, and counts as lost after so long without one.
+    ``keep_s``: seconds that workers continue while the manager is gone; None: until the agent gives up. ``silence_s``:
+    the manager sends ``Alive`` each second, and counts as lost after this many seconds of silence.
     """
 
     epoch: int = 1
@@ -80,17 +80,17 @@ class Welcome(WireMessage, name="welcome"):
 
 
 def of_later_version(node: str, version: int) -> str:
-    """Return why an agent of a later version is refused."""
+    """Return the reason for rejecting an agent of a later version."""
     what = f"the agent on node '{node}' has messages of version {version}, and the manager knows {VERSION}"
     return f"{what}: let both have the same version of bftrain"
 
 
 class Goodbye(WireMessage, name="bye"):
-    """The manager ends, and the agent must end too."""
+    """The manager exits, and the agent must exit with it."""
 
 
 class AgentRefused(WireMessage, name="refused"):
-    """Another agent is on the node: this one must end."""
+    """Another agent is on the node: this one must exit."""
 
     reason: str
 
@@ -130,7 +130,7 @@ class MessageToWorker(WireMessage, name="message"):
 
 
 class StopWorker(WireMessage, name="stop"):
-    """Send a worker SIGTERM, and SIGKILL after ``grace_s`` seconds; 0: SIGKILL at once."""
+    """Send a worker SIGTERM, and SIGKILL after ``grace_s`` seconds; 0: SIGKILL immediately."""
 
     worker: str
     grace_s: float = 0.0
@@ -143,7 +143,7 @@ class InspectWorker(WireMessage, name="inspect"):
 
 
 class ForgetWorkers(WireMessage, name="forget"):
-    """Forget how one worker of a task ended, or all of them."""
+    """Forget the exit of one worker of a task, or of all its workers."""
 
     task: str
     worker: str = ""
@@ -157,7 +157,7 @@ class ClearNode(WireMessage, name="clear"):
 
 
 class RegisterAgent(WireMessage, name="register", kw_only=True):
-    """The first message of an agent, with the workers that run or ended without a manager.
+    """The first message of an agent: its running workers, and the workers that exited while there was no manager.
 
     ``instance`` is unique, so that a manager can distinguish two agents on one node.
     """
@@ -174,7 +174,7 @@ class RegisterAgent(WireMessage, name="register", kw_only=True):
 
 
 class Alive(WireMessage, name="alive"):
-    """A sign of life: from the manager each second, from an agent that sent nothing else for three."""
+    """A heartbeat: from the manager each second, from an agent after three seconds of silence."""
 
 
 class AgentWarm(WireMessage, name="warm"):
@@ -188,7 +188,7 @@ class PreemptionNotice(WireMessage, name="notice"):
 
 
 class AgentLeaving(WireMessage, name="leaving"):
-    """The agent ends; killing its workers took ``after_s`` seconds."""
+    """The agent exits; killing its workers took ``after_s`` seconds."""
 
     reason: str
     after_s: float = 0.0
@@ -202,7 +202,7 @@ class MessageFromWorker(WireMessage, name="worker_message"):
 
 
 class InvalidWorkerMessage(WireMessage, name="invalid_message"):
-    """A worker sent a malformed message; ``text`` says what is wrong."""
+    """A worker sent a malformed message; ``text`` describes the error."""
 
     worker: str
     text: str
@@ -217,14 +217,14 @@ class WorkerSpawned(WireMessage, name="spawned"):
 
 
 class WorkerInspected(WireMessage, name="inspected"):
-    """The state of a worker's process as Linux names it; "" if there is none."""
+    """The state of a worker's process in Linux's notation; "" for a missing process."""
 
     worker: str
     state: str
 
 
 class WorkerExited(WireMessage, name="exited"):
-    """A worker ended: its exit code, its last output, and its own last message."""
+    """A worker exited: its exit code, its last output, and its own last message."""
 
     worker: str
     code: int
@@ -253,7 +253,7 @@ class InspectProcess(WireMessage, name="inspect"):
 
 
 class PreforkWarm(WireMessage, name="warm"):
-    """All modules are imported except those that are ``missing``; workers can be started."""
+    """All modules are imported except the ``missing`` ones; workers can be started."""
 
     missing: Texts = ()
 
@@ -266,7 +266,7 @@ class ProcessStarted(WireMessage, name="started"):
 
 
 class ProcessEnded(WireMessage, name="ended"):
-    """A worker ended; ``asked_to_end``: it ran when it received SIGTERM."""
+    """A worker exited; ``asked_to_end``: it was running when it received SIGTERM."""
 
     worker: str
     code: int

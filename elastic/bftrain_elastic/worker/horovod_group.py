@@ -1,4 +1,4 @@
-"""A Horovod group that comes and goes while its process stays, with the rendezvous that the agent names."""
+"""A Horovod group that forms and dissolves while its process stays, with the rendezvous that the agent names."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
 
 _VALUE_LIMIT: Final = 65536  # bytes
-_REQUEST_S: Final = 3.0  # within which a request must have arrived
-_STUCK_S: Final = 3.0  # how long Horovod may take to notice that connections were cut
+_REQUEST_S: Final = 3.0  # time limit for a complete request
+_STUCK_S: Final = 3.0  # time for Horovod to notice cut connections
 _PLACES: Final = "rank_and_size"  # the request of a member that forms its second or a later group
-_ARRIVED: Final = "arrived"  # where members say that they are there
-_POLL_S: Final = 0.0025  # times the number of members: rank 0 answers as often, however many ask
+_ARRIVED: Final = "arrived"  # key under which members announce their arrival
+_POLL_S: Final = 0.0025  # poll interval per member: the load of rank 0 is independent of their number
 _LONGEST_POLL_S: Final = 0.25
 
 
 class HorovodGroup:
-    """The group of this process, and the rendezvous at which it would lead the next one."""
+    """The group of this process, and the rendezvous where it would lead the next one."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self.meeting = HorovodRendezvous(address)
         self._workers = 1
-        self._grouped = False  # it is in a group, or one forms
-        self._before: set[OpenSocket] = set()  # those that were there before the group formed
-        self._aborted = False  # a member of the group that is forming is dead
-        self._rescue: Callable[[], object] | None = None  # while Horovod connects the members
+        self._grouped = False  # it is in a group, or a group forms
+        self._before: set[OpenSocket] = set()  # sockets open before the group formed
+        self._aborted = False  # a member of the forming group is dead
+        self._rescue: Callable[[], object] | None = None  # set while Horovod connects the members
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
-        """Join a new group; ``rescue`` is called if Horovod ends the process meanwhile."""
+        """Join a new group; ``rescue`` is called if Horovod aborts the process meanwhile."""
         import horovod.torch as hvd
         from horovod.common.exceptions import HorovodInternalError
 
@@ -58,7 +58,7 @@ class HorovodGroup:
             self._rescue = rescue
             with instead_of_abort(rescue):
                 hvd.init()
-        except (ValueError, NotAllCame) as error:  # Horovod raises the first when others do not come
+        except (ValueError, NotAllCame) as error:  # Horovod raises ValueError when members are missing
             raise HorovodInternalError(str(error)) from error
         finally:
             self._rescue = None
@@ -98,8 +98,8 @@ class HorovodGroup:
         return found
 
     def abort(self) -> None:
-        """Cut the connections to all members, as one is dead, so that none waits for it. From any thread."""
-        if self._grouped:  # else it is late, and would end the next group before it formed
+        """Cut the connections to all members, because one is dead. Callable from any thread."""
+        if self._grouped:  # a late call would break the next group before it forms
             self._aborted = True
             self.meeting.refusing = True
             self.cut()
@@ -147,18 +147,18 @@ def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
     }
 
 
-# Where the members of a Horovod group tell each other their addresses.
+# Rendezvous where the members of a Horovod group exchange their addresses.
 #
-# Horovod looks for a small HTTP service: ``PUT``, ``GET`` and ``DELETE`` of ``/scope/key``, 404 for what is not there
-# yet. Its own one listens on all interfaces; this one listens on the given address, and serves one group only.
+# Horovod expects a small HTTP service: ``PUT``, ``GET`` and ``DELETE`` of ``/scope/key``, with 404 for missing keys.
+# Horovod's own service listens on all interfaces; this one listens on the given address, and serves one group only.
 
 
 class NotAllCame(ElasticError):
-    """A group cannot form: some of its members did not come to the rendezvous."""
+    """A group cannot form: some of its members did not reach the rendezvous."""
 
 
 def host_name(rank: int, workers: int) -> str:
-    """Return a member's host name, which holds all that the rendezvous has to know."""
+    """Return a member's host name, which encodes its rank and the world size for the rendezvous."""
     return f"rank{rank}of{workers}"
 
 
@@ -174,12 +174,12 @@ class HorovodRendezvous(ThreadingHTTPServer):
         self.host, self.port = host, int(self.server_address[1])
         self.values: dict[str, bytes] = {}
         self.open = True
-        self.refusing = False  # it answers nothing any more, so that no member waits here for a dead one
+        self.refusing = False  # requests stay unanswered, so that no member waits here for a dead one
         self._thread = threading.Thread(target=self._serve, name="bftrain-meeting", daemon=True)
         self._thread.start()
 
     def server_bind(self) -> None:
-        """Bind without a reverse lookup of the host name."""
+        """Bind and skip the reverse lookup of the host name."""
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
@@ -203,7 +203,7 @@ def wait_for_members(
 ) -> None:
     """Announce this member at the rendezvous, and wait until all members are there.
 
-    Horovod ends the process of a member that waited in vain for another, so it is not called before all are there.
+    Horovod aborts a process that waited in vain for another member, so call this before Horovod.
     """
     deadline = time.monotonic() + timeout_s
     said = False
@@ -251,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK)
 
     def do_DELETE(self) -> None:
-        """Accept that a member is done; the group has no second rendezvous here, so nothing is deleted."""
+        """Accept that a member is done. The group has no second rendezvous here, so no key is deleted."""
         self._answer(HTTPStatus.OK)
 
     def _answer(self, status: HTTPStatus, value: bytes = b"") -> None:
@@ -263,11 +263,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(value)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Suppress the request log."""
 
 
 def _place(key: str) -> bytes | None:
-    """Return rank and size among all, on its host, and across hosts; every worker counts as a host."""
+    """Return global, local and cross-host rank and size; every worker counts as a host."""
     try:
         rank, workers = (int(text) for text in key.partition(":")[0].removeprefix("rank").split("of"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""torch.distributed process groups that come and go while the processes stay."""
+"""torch.distributed process groups that form and dissolve while the processes stay."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class GroupStore:
 
 
 def listen_on(address: str) -> None:
-    """Make Gloo and NCCL use the interface with ``address``, unless the environment says otherwise."""
+    """Make Gloo and NCCL use the interface with ``address``, unless the environment sets another one."""
     for name, value in networking(address).items():
         os.environ.setdefault(name, value)
 
@@ -92,7 +92,7 @@ def use_own_device() -> None:
 
 
 def own_gpu() -> int:
-    """Return the number of the worker's GPU: the only visible one, or under torchrun that of its local rank."""
+    """Return the number of the worker's GPU: the only visible one, or under torchrun the local rank."""
     import torch
 
     return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
@@ -152,7 +152,7 @@ class ProcessGroup:
         if self._joined:
             import torch.distributed as dist
 
-            with suppress(AttributeError):  # not every version of torch can change it
+            with suppress(AttributeError):  # some versions of torch cannot change it
                 dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
     def leave(self, *, broken: bool = False) -> None:
@@ -168,12 +168,12 @@ class ProcessGroup:
                 destroy_groups()
             if (
                 getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK
-            ):  # else every group would add one around the others
+            ):  # otherwise each group would wrap the previous hook
                 sys.excepthook = self._hook
-        self._joined = False  # what was there before the group stays known: another thread may be in abort()
+        self._joined = False  # keep the earlier sockets: another thread may be in abort()
 
     def abort(self) -> None:
-        """Cut the connections to all members, so that none waits for a dead one. From any thread."""
+        """Cut the connections to all members, so that no member waits for a dead one. Callable from any thread."""
         if not self._joined:
             return
         cut(sockets() - self._before)
@@ -182,8 +182,8 @@ class ProcessGroup:
 
         group = dist.group.WORLD
         if group is not None and torch.cuda.is_available():
-            with suppress(RuntimeError):  # it was aborted already
-                # Not torch's own function for that: it also makes torch forget the group, which is in use
+            with suppress(RuntimeError):  # already aborted
+                # torch's own function also makes torch forget the group, which is in use
                 group.abort()
 
     def largest(self, number: int) -> int:
@@ -216,7 +216,7 @@ class ProcessGroup:
         return found
 
     def same_as_first(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ranks whose numbers equal those of rank 0; all must pass equally many."""
+        """Return the ranks with the same numbers as rank 0; all must pass equally many."""
         count, place = len(numbers), self.place
         found = [LEAST] * (count * place.workers)
         found[place.rank * count : (place.rank + 1) * count] = numbers
@@ -232,7 +232,7 @@ def lost(error: RuntimeError) -> bool:
 
 
 def warm_up() -> None:
-    """Do once what is slow the first time: connections, gradients, a wrapped model."""
+    """Do the operations that are slow the first time: connections, gradients, a wrapped model."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -265,18 +265,18 @@ def cut(opened: Iterable[OpenSocket]) -> None:
     """Shut down the network sockets among these; a thread that waits for them gets an error. From any thread."""
     for number, inode in opened:
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-            connection.getpeername()  # only what is connected: Gloo does not survive it when its doors are shut
+            connection.getpeername()  # only connected sockets: Gloo does not survive a shutdown of its listeners
             inet = connection.family in {socket.AF_INET, socket.AF_INET6}
             if inet and os.fstat(connection.fileno()).st_ino == inode:
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-# A group's destructor holds Python's lock while it waits for Gloo's threads, and these may just be waiting for that
-# lock to let go of a tensor. So groups that were left are kept until their threads have long been idle.
+# A group's destructor waits for Gloo's threads with Python's lock, and these may be waiting for the lock to release a
+# tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
 _threads: Final[deque[threading.Thread]] = deque()
-_AT_ONCE: Final = 2  # groups that may be taken down beside the present one: each holds memory of the GPU
-_PATIENCE_S: Final = 30.0  # how long a new group waits for that; a group in a CUDA graph may never end
+_AT_ONCE: Final = 2  # groups being shut down alongside the present one; each has GPU memory
+_PATIENCE_S: Final = 30.0  # time that a new group waits for the shutdown; a group in a CUDA graph may never finish
 
 
 def destroy_groups() -> None:
@@ -294,7 +294,7 @@ def destroy_groups() -> None:
 
 
 def destroy_in_background() -> None:
-    """Make torch forget all of its groups, and let a thread shut them down in the order in which torch does it."""
+    """Make torch forget all of its groups, and let a thread shut them down in torch's usual sequence."""
     import torch.distributed as dist
 
     names = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - there is no public way to subgroups
@@ -314,15 +314,15 @@ def destroy_in_background() -> None:
 
 def _shut_down(groups: Sequence[Any]) -> None:
     for one in groups:
-        with suppress(RuntimeError):  # the others have left already
+        with suppress(RuntimeError):  # the other members have already left
             one.shutdown()
 
 
 def restart_group_count() -> None:
-    """Reset torch's count of groups, so that the next group is numbered as in a fresh process.
+    """Reset torch's count of groups, so that the next group has the same number as in a fresh process.
 
-    Members of a group look for each other in the store under the number of the group, which every process counts by
-    itself. torch resets the count when a group is destroyed, but not after one that did not form.
+    Members of a group find each other in the store under the number of the group, and every process counts groups
+    independently. torch resets the count when a group is destroyed, but not after a group that did not form.
     """
     import torch.distributed as dist
 
@@ -331,7 +331,7 @@ def restart_group_count() -> None:
 
 
 def _forget() -> None:
-    """Clear torch's lists of groups, as destroy_process_group does when nothing goes wrong."""
+    """Clear torch's lists of groups, as destroy_process_group does when it succeeds."""
     import torch.distributed as dist
 
     c10d = dist.distributed_c10d

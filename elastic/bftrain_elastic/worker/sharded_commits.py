@@ -1,7 +1,7 @@
-"""Commits of sharded trainings: each worker copies its share, and holds the copy of another worker's besides.
+"""Commits of sharded trainings: each worker copies its own share, and stores a copy of another worker's.
 
-Copies are sent to the other worker while the training goes on, and count from the commit at which all have arrived. So
-a worker holds up to two versions, and a commit does not wait for the network.
+Copies travel to the other worker while training continues, and count from the commit at which all have arrived. So a
+worker stores up to two versions, and a commit does not wait for the network.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from bftrain_elastic.worker.state_transfer import broadcast_bytes, share_state
 from bftrain_elastic.worker.state_tree import copied
 from bftrain_elastic.worker.state_values import COPYING_SHARE, StateBase, capture, inner, restore
 
-_ROOMS: Final = 3  # memory that is kept for copies to come
-_WAIT_S: Final = 60.0  # for the end of an exchange in a former group
+_ROOMS: Final = 3  # number of memory blocks kept for future copies
+_WAIT_S: Final = 60.0  # timeout for an exchange in a previous group
 
 
 class ShardedCommits:
-    """The copies of all sharded trainings in a state, and where the present group begins."""
+    """The copies of all sharded trainings in a state, and the starting point of the present group."""
 
     def __init__(self, state: StateBase, parts: Mapping[str, Any]) -> None:
         self._own = inner(state)
         self._parts = parts
         self._initial = copied(capture(state), None)
-        self._versions: list[ShardVersion] = []  # the last one that is safe, and a newer one while the group changes
+        self._versions: list[ShardVersion] = []  # the latest safe version, and a newer one while the group changes
         self._pending: ShardVersion | None = None
         self._arriving: list[PackedShards] = []
         self._exchange = BackgroundJob()
-        self._group: Any = None  # of its own, so that the training does not wait for copies that are on their way
+        self._group: Any = None  # a separate process group: training must not wait for copies in flight
         self._layout: object = None
         self._tables: GroupTables | None = None
         self._rooms: list[Any] = []
         self._due_at = 0.0
         self._files = ShardFiles(self._own)
-        self.named = ""  # the files of the state that was read last
-        self.source: Sequence[PackedShards] = ()  # where the present group begins; what this worker holds of it
-        self.begun: dict[str, ShardPiece] = {}  # a piece of each tensor that it has there
+        self.named = ""  # files of the state that was read last
+        self.source: Sequence[PackedShards] = ()  # starting point of the present group: the pieces that this worker has
+        self.begun: dict[str, ShardPiece] = {}  # one piece of each tensor that it has there
         for part in parts.values():
             part.commits = self
 
@@ -65,7 +65,7 @@ class ShardedCommits:
         return next(name for name, one in self._parts.items() if one is part)
 
     def commit(self, state: StateBase, *, planned: bool) -> None:
-        """Copy this worker's share if that is due, or the group is about to change; called by all members."""
+        """Copy this worker's share if that is due or the group is about to change; called by all members."""
         live, first, files = self._live(), self.place.rank == 0, self._files
         layout = [(one.name, one.shape, one.box) for one in live]
         flags = [layout != self._layout, self._exchange.busy, first and time.monotonic() >= self._due_at]
@@ -148,7 +148,7 @@ class ShardedCommits:
         self._own.copies.last, self._own.copies.step = current.tree, current.step
 
     def _prepare_change(self, state: StateBase, live: Sequence[LiveShard]) -> None:
-        """Copy the share as it is now, and hand over those of leaving members; to disk if all leave."""
+        """Copy the present share, and hand over the shares of leaving members; write to disk if all leave."""
         version = self._copy(state, live, None)
         known = self._own.group.leaving()
         flags = self._own.group.largest_each([int(rank in known) for rank in range(self.place.workers)])
@@ -201,7 +201,7 @@ class ShardedCommits:
             )
 
     def save(self, state: StateBase) -> None:
-        """Write the state, by one worker: what others held it cannot write."""
+        """Write the state from one worker, which cannot include the other workers' shares."""
         folder = self._own.saver.folder
         if folder is None or checkpoint_file.step_of(folder) == self._own.progress.step:
             return
@@ -212,9 +212,9 @@ class ShardedCommits:
         self.save_together(state)
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
-        """Agree on the version from which this group goes on, and restore it; called by all its members.
+        """Agree on the version that this group continues from, and restore it; called by all members.
 
-        It is the last one of which all pieces are left, in memory or else on disk.
+        The group picks the newest version with all pieces in memory, or the one on disk.
         """
         mine = self._own_versions()
         offers = [[one.key, one.tables.whole, [piece for pack in one.packs for piece in pack.pieces]] for one in mine]
@@ -240,7 +240,7 @@ class ShardedCommits:
             self.begun = {one.name: one for each in found if key in each for one in each[key][1]}
 
     def _own_versions(self) -> list[ShardVersion]:
-        """Return what this worker holds from former groups."""
+        """Return this worker's versions from previous groups."""
         self._files.stop()
         self._exchange.wait(_WAIT_S)
         mine = list(self._versions)
@@ -255,7 +255,7 @@ class ShardedCommits:
         return mine
 
     def _restore_from_disk(self, state: StateBase, *, holds: bool) -> None:
-        """Restore the last state on disk, or the one with which the script began."""
+        """Restore the state on disk, or the script's initial state."""
         self.named = ""
         if self.place.rank == 0 and not load(state) and holds:
             restore(state, self._initial)
@@ -268,7 +268,7 @@ class ShardedCommits:
 
 
 def _last_covered(found: Sequence[Mapping[Any, Any]]) -> Any:  # noqa: ANN401 - the key of a version
-    """Return the last version of which the members hold all pieces; the first member has its other values."""
+    """Return the newest version that the members have completely; the first member has its other values."""
     for key in sorted(found[0], reverse=True):
         held = [each[key] for each in found if key in each]
         if covers([table for _, table in held], {name: size for whole, _ in held for name, size in whole.items()}):

@@ -43,15 +43,16 @@ class RegroupSignal(BaseException):
 class State(StateBase):
     """Model, optimizer, and other values that survive: ``State(model=..., optimizer=..., position=0, best=1e9)``.
 
-    Everything given is an attribute. Objects with ``state_dict`` and ``load_state_dict`` keep their identity; other
+    Each argument becomes an attribute. Objects with ``state_dict`` and ``load_state_dict`` keep their identity; other
     values (numbers, strings, lists, dicts, tensors) are replaced when the state is restored.
 
-    The values of rank 0 count: at each commit all workers get them if theirs differ. So a best loss or a count that
-    only rank 0 keeps is not lost when its node leaves. What other ranks alone know has to be merged by the script with
-    ``torch.distributed`` before it commits, and values meant to differ between workers do not belong into the state.
-    Models, optimizers and other objects with a ``state_dict`` are not compared: every worker must change these alike.
-    Of values that contain a tensor of more than 64 KiB or on a GPU those of rank 0 are sent when not all workers have
-    changed the same of them since the last commit, and before each planned change of the group.
+    The values of rank 0 count: each commit sends them to all workers with different ones. A best loss or a count that
+    only rank 0 keeps therefore survives the loss of its node. Merge knowledge of other ranks with ``torch.distributed``
+    before you commit. Keep values that should differ between workers out of the state.
+
+    Models, optimizers and other objects with a ``state_dict`` are not compared: every worker must change them alike.
+    Values that contain a tensor above 64 KiB or on a GPU are sent from rank 0 before each planned change of the group,
+    and at commits where the workers have changed different ones.
     """
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - any values that the script wants to keep
@@ -124,10 +125,10 @@ class State(StateBase):
         return BatchShare.of(samples, self.rank, self.workers)
 
     def random_numbers(self, samples: int, seed: int = 0) -> AbstractContextManager[None]:
-        """Draw the random numbers of a step, such as those of dropout, so that they are the same at any size.
+        """Draw the random numbers of a step, such as those of dropout, identically at any number of workers.
 
-        They depend on ``seed``, the step, and the place of a sample in the batch of ``samples``: each worker draws for
-        all of them, and takes those of its share.
+        They depend on ``seed``, the step, and a sample's position in the batch of ``samples``: each worker draws for
+        the whole batch, and uses the numbers of its share.
 
         Example::
 
@@ -137,23 +138,22 @@ class State(StateBase):
         return random_numbers_by_sample(mixed_seed(seed, inner(self).progress.step), samples, self.share(samples))
 
     def commit(self) -> None:
-        """Mark a point where it is safe to stop, and to return to if a worker dies.
+        """Mark a safe point: a place to stop, and to return to if a worker dies.
 
-        All workers must call it. When it returns all of them have a copy in memory, unless the state is large: then at
-        most a twentieth of the time goes into copies. One of them writes it to the task's folder if that was not done
-        lately.
+        All workers must call it. On return each worker has an in-memory copy; copies of large states are limited to 5 %
+        of run time. One worker also writes the state to the task's folder, unless that happened recently.
         """
         own = inner(self)
         own.group.activity = "commit"
         own.group.commits += 1
         now = time.monotonic()
-        if own.group.committed_at:  # what took long once is soon forgotten
+        if own.group.committed_at:  # a single long commit is soon forgotten
             own.group.pace_s = max(now - own.group.committed_at, own.group.pace_s / 2)
         own.group.committed_at = now
-        if own.progress.step == own.progress.commit_step:  # a script that does not report still gets further
+        if own.progress.step == own.progress.commit_step:  # scripts without reports still make progress
             own.progress.step += 1
         own.progress.commit_step = own.progress.step
-        if own.group.commits == 1:  # of this group: it may have been sharded since the state was made
+        if own.group.commits == 1:  # first commit of this group: the state may have been sharded since it was made
             refuse_sharded(vars(self).values())
         if own.group.place.workers > 1:
             progress_report.average(own.group.sums)
@@ -194,9 +194,9 @@ class CommitAgreement(NamedTuple):
     asked: int
     reports: bool  # rank 0 has to report that this commit is in memory
     compared: NamedValues
-    differ: bool  # the compared values
+    differ: bool  # the compared values differ
     copy_due: bool
-    large_due: bool  # rank 0 has to send its large values: others have not changed the same, or the group dissolves
+    large_due: bool  # rank 0 sends its large values: workers changed different ones, or the group dissolves
 
 
 def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], Sequence[int]]) -> CommitAgreement:
@@ -227,19 +227,19 @@ def commit_together(state: StateBase) -> int:
     elif found.copy_due and not goes_on_without_copy(own, found.asked):
         keep(state, compared)
     if found.reports and found.asked <= own.group.place.generation:
-        own.group.largest(0)  # all have their copy
+        own.group.largest(0)  # all members have their copy
         if first:
             report_in_memory(own)
     return found.asked
 
 
 def goes_on_without_copy(own: StateInternals, asked: int) -> bool:
-    """Return whether a commit ends the group and needs no copy: members wait, and the next group makes one."""
+    """Return whether a commit dissolves the group and needs no copy: members wait, and the next group makes it."""
     return asked > own.group.place.generation and own.copies.recent
 
 
 def save_and_report(state: StateBase, asked: int) -> None:
-    """Save the state at a commit if that is due, and report now and then what is on disk: on rank 0."""
+    """Save the state at a commit if that is due, and report saves from time to time; on rank 0."""
     own = inner(state)
     if own.group.place.rank:
         return
@@ -250,7 +250,7 @@ def save_and_report(state: StateBase, asked: int) -> None:
 
 
 def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
-    """Find which large values changed; return numbers whose maximum over all members is needed."""
+    """Find the large values that changed; return numbers to reduce by maximum over all members."""
     own = inner(state)
     there = {OWN, *compared.names}
     held = vars(state).items()
@@ -295,7 +295,7 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
     own.saver.lineage = int(values.pop(LINEAGE))
     own.progress.samples, own.progress.samples_since = values.pop(SAMPLES)
     for name, value in values.items():
-        if after[name] != before.get(name) or tree.tensors:  # what is the same already may be in use
+        if after[name] != before.get(name) or tree.tensors:  # unchanged values may be in use
             setattr(state, name, value)
 
 
@@ -317,7 +317,7 @@ def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
     import torch
 
     class SingleWorkerModel(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
-        """A wrapper with the interface of ``DistributedDataParallel`` that exchanges nothing."""
+        """A wrapper with the interface of ``DistributedDataParallel`` that exchanges no gradients."""
 
         def __init__(self, module: Any) -> None:  # noqa: ANN401 - torch.nn.Module
             super().__init__()
@@ -329,7 +329,7 @@ def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
             return self.module(*inputs, **named)
 
         def no_sync(self) -> AbstractContextManager[None]:
-            """Accumulate gradients: nothing is exchanged anyway."""
+            """Accumulate gradients; a single worker exchanges none anyway."""
             return nullcontext()
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the model

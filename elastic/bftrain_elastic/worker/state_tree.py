@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadScript
 
-_COPY_SHARE: Final = 0.25  # of the GPU's free memory may hold a copy; the rest is for what training needs besides
-_DIGEST_BYTES: Final = 7  # so that the number and its negative fit into 64 bits
+_COPY_SHARE: Final = 0.25  # maximum share of the GPU's free memory for a copy; training needs the rest
+_DIGEST_BYTES: Final = 7  # the number and its negative must fit into 64 bits
 _SCALARS: Final = (int, float, str, bool, type(None))
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make a new encoder each time
 Tensor = Any  # torch is imported only where a script uses it
@@ -25,7 +25,7 @@ Tensor = Any  # torch is imported only where a script uses it
 
 @dataclass(frozen=True, slots=True)
 class StateTree:
-    """``plain`` is the JSON of everything but the tensors, which are listed in the order of their placeholders."""
+    """``plain`` is the JSON of everything except the tensors, which are in the order of their placeholders."""
 
     plain: str
     tensors: Sequence[Tensor]
@@ -43,7 +43,7 @@ def fold(value: object) -> StateTree:
 
 @dataclass(slots=True)
 class NamedValues:
-    """Values folded one by one, each with its name in a dict: the first part of a tree, or all of it."""
+    """Values folded one by one, each with its name in a dict: the first part of a tree, or the whole tree."""
 
     names: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class NamedValues:
         self.texts.append(_json([name, _fold(value, self.tensors, f"state[{name!r}]")]))
 
     def add_small(self, name: str, value: object, largest_bytes: int) -> bool:
-        """Fold one more value if it holds no tensor that is large or on a GPU; return whether it was added."""
+        """Fold one more value unless it contains a large tensor or a GPU tensor; return whether it was added."""
         before = len(self.tensors)
         self.add(name, value)
         if all(one.device.type == "cpu" and one.nbytes <= largest_bytes for one in self.tensors[before:]):
@@ -84,7 +84,7 @@ class NamedValues:
 def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
     if isinstance(value, _SCALARS):
         return ["is", value]
-    torch = sys.modules.get("torch")  # without an import there are no tensors
+    torch = sys.modules.get("torch")  # if torch is not imported, there are no tensors
     if torch is not None and isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
@@ -157,9 +157,9 @@ def size_of(tree: StateTree) -> int:
 
 
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:
-    """Copy a tree; ``into`` is an older copy whose memory may be reused.
+    """Copy a tree; ``into`` is an older copy with reusable memory.
 
-    GPU tensors are copied on the GPU if that leaves room for the training, or else to main memory.
+    GPU tensors are copied on the GPU if that leaves room for training, otherwise to main memory.
     """
     if not tree.tensors:
         return tree
@@ -177,7 +177,7 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
 def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
     """Copy ``tree`` into the tensors of ``current``, if both have the same structure; return the result.
 
-    This needs no extra memory, of which a GPU may have none left.
+    This needs no extra GPU memory, which may be full.
     """
     if not (alike(tree, current) and places_of(tree.plain) == places_of(current.plain)):
         return None
@@ -197,7 +197,7 @@ def alike(one: StateTree, other: StateTree) -> bool:
 
 
 def places_of(plain: str) -> list[tuple[object, ...]]:
-    """Return where in a tree its tensors are, in the order of their placeholders."""
+    """Return the paths of the tensors in a tree, in the sequence of their placeholders."""
     return _places(json.loads(plain))
 
 
@@ -217,7 +217,7 @@ def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
 
     if not (on_host and tensor.device.type == "cuda"):
         return tensor.clone()
-    # Pinned, so that the GPU can write there by itself
+    # Pinned memory lets the GPU write there asynchronously
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 
@@ -232,9 +232,9 @@ def too_large(tensors: Sequence[Tensor]) -> bool:
     return bool(needed > _COPY_SHARE * free)
 
 
-# Large values: those of a state that hold so much that a commit cannot compare them between workers.
+# Large values: values of a state that are too large to compare between workers in a commit.
 #
-# Each worker looks only at which of its own values changed since its last commit, or since its group formed: a new
+# Each worker only checks which of its own values changed since its previous commit, or since its group formed: a new
 # tensor, or a write. If workers changed different values, rank 0 sends all of these.
 
 
@@ -251,18 +251,18 @@ class LargeValues:
         trees = {name: fold(value) for name, value in values.items()}
         marks = {name: _mark(tree) for name, tree in trees.items()}
         self.changed = tuple(name for name in sorted(marks) if marks[name] != self._marks.get(name))
-        # A mark holds an address, so its tensor must live until the next call: a new tensor could get its memory
+        # A mark contains an address, so its tensor must live until the next call: a new tensor could get its memory
         self._marks, self._trees = marks, trees
 
     @property
     def digest(self) -> int:
-        """A hash of the names of the changed values."""
+        """A hash of the changed values' names."""
         text = json.dumps(self.changed).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest(), "little")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all large values."""
+        """The names of the large values."""
         return tuple(self._marks)
 
     def tree(self, names: Iterable[str]) -> StateTree:
@@ -285,7 +285,7 @@ def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
 
 
 def _mark(tree: StateTree) -> object:
-    """Return an identity and version of a value, without a look at its numbers."""
+    """Return an identity and version of a value; does not read its numbers."""
     return tree.plain, [(one.data_ptr(), version_of(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
 
 
@@ -293,5 +293,5 @@ def version_of(tensor: Tensor) -> int:
     """Return how often a tensor was written to."""
     try:
         return int(tensor._version)  # noqa: SLF001 - there is no public way
-    except RuntimeError:  # tensors of an inference mode count nothing
+    except RuntimeError:  # inference-mode tensors have no version
         return 0

@@ -24,18 +24,18 @@ from bftrain_elastic.worker.state_tree import (
     size_of,
 )
 
-_LARGEST_VALUE_BYTES: Final = 65536  # of a tensor that is looked at in each commit
+_LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
 NO_STEP: Final = -1
-OWN: Final = "_bftrain"  # the attribute of a state in which its Inner stands
+OWN: Final = "_bftrain"  # attribute of a state that contains its Inner
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
-FROZEN: Final = "bftrain.frozen"  # of each model: its parameters that are not trained
-SHARDS: Final = "bftrain.shards"  # on disk: the files of the workers' shares
-COPYING_SHARE: Final = 0.05  # and into copying those that are large
-REPORTS_S: Final = 0.2  # between two remarks on where the state is: at most five a second
-SPARES: Final = 1  # copies beside the last one: while it is written, others are made
-_RECENT_S: Final = 60.0  # a copy made since then will do until the next commit, if the state is large
+FROZEN: Final = "bftrain.frozen"  # per model: names of its frozen parameters
+SHARDS: Final = "bftrain.shards"  # on disk: files of the workers' shares
+COPYING_SHARE: Final = 0.05  # maximum share of run time spent on copies of large states
+REPORTS_S: Final = 0.2  # minimum interval between reports on the state's location
+SPARES: Final = 1  # copies in addition to the latest one: commits continue while it is written
+_RECENT_S: Final = 60.0  # age below which a copy of a large state is recent enough until the next commit
 
 
 class StateBase:
@@ -43,64 +43,66 @@ class StateBase:
 
 
 class ShardKeeper(Protocol):
-    """Commits, saves and restores what is divided among the workers, together with the rest of a state."""
+    """Commits, saves and restores the sharded part of a state, together with the rest."""
 
-    named: str  # the files of the state that was read last
+    named: str  # files of the state that was read last
 
     def commit(self, state: StateBase, *, planned: bool) -> None:
-        """Copy this worker's share if that is due, or the group is about to change; called by all members."""
+        """Copy this worker's share if that is due or the group is about to change; called by all members."""
 
     def save(self, state: StateBase) -> None:
-        """Write the state, by one worker."""
+        """Write the state from one worker."""
 
     def save_together(self, state: StateBase) -> None:
         """Write the state; called by all members."""
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
-        """Restore the last version that the members of a new group hold together; called by all of them."""
+        """Restore the newest version that the members of a new group have together; called by all members."""
 
 
 class StateGroup(ProcessGroup):
-    """The present group, the models that were wrapped for it, and what this worker does in it."""
+    """The present group, its wrapped models, and this worker's activity."""
 
     def __init__(self) -> None:
         super().__init__()
         self.parallel: Any = None
-        self.wrapped_trains: list[tuple[int, bool]] = []  # the parameters, and whether trained, as that was made
+        # parameters of each wrapped model, with their trained flag at wrapping time
+        self.wrapped_trains: list[tuple[int, bool]] = []
         self.wrapped: list[Any] = []  # models in DistributedDataParallel
-        self.asked: Callable[[], int] = lambda: 0  # the largest generation that we are asked to gather for
-        self.leaving: Callable[[], Collection[int]] = lambda: ()  # the ranks that will not be in that group
-        self.activity = "script"  # what the worker is doing, in a word
-        self.commits = 0  # how often commit() was entered in this group
+        self.asked: Callable[[], int] = lambda: 0  # largest generation that we are asked to gather for
+        self.leaving: Callable[[], Collection[int]] = lambda: ()  # ranks that leave before that group forms
+        self.activity = "script"  # current activity of the worker, as one word
+        self.commits = 0  # number of commit() calls in this group
         self.committed_at = 0.0
-        self.pace_s = 0.0  # how long it may be from one commit to the next
+        self.pace_s = 0.0  # longest plausible time between commits
 
 
 class StateCopies:
     """Copies of the state in memory, and room for more."""
 
     def __init__(self) -> None:
-        self.last: StateTree | None = None  # of the last commit
-        self.step = NO_STEP  # its step
+        self.last: StateTree | None = None  # latest copy
+        self.step = NO_STEP  # step of the latest copy
         self.made_at = float("-inf")
-        self.due_at = 0.0  # when the next one may be made
-        self.alone = False  # copies are kept even where there is no other worker
-        self.spares: list[StateTree] = []  # memory for other copies, while one is being written
-        self.no_room = False  # there is no such memory
-        self.prepared: StateTree | None = None  # tensors for a state that will arrive
-        self.mixed = False  # a state arrived in part: the tensors are neither the script's first ones nor any others
+        self.due_at = 0.0  # earliest time of the next copy
+        self.alone = False  # copies are kept even if there is no other worker
+        self.spares: list[StateTree] = []  # memory for further copies while one is being written
+        self.no_room = False  # allocating that memory failed
+        self.prepared: StateTree | None = None  # preallocated tensors for a state to receive
+        # a state arrived in part: the tensors contain neither the script's initial values nor another complete state
+        self.mixed = False
         self.large = LargeValues()
-        self.lock = threading.RLock()  # of the copy, and of writing: another thread may have to rescue them
+        self.lock = threading.RLock()  # guards the copy and its writing: another thread may have to rescue them
 
     @property
     def recent(self) -> bool:
-        """Whether a large state was copied not long ago, so that a change of the group need not wait for a copy."""
+        """Whether a large state was copied recently, so that a change of the group need not wait for a copy."""
         if self.last is None or self.step == NO_STEP or time.monotonic() - self.made_at > _RECENT_S:
             return False
         return size_of(self.last) > AT_ONCE_BYTES
 
     def room(self, saving: BackgroundJob) -> StateTree | None:
-        """Return an older copy that is not being written: its memory may be used for the next one."""
+        """Return an older copy that is not being written, to reuse its memory for the next one."""
         free = (one for one in (self.last, *self.spares) if not saving.holds(one))
         return next((one for one in free if one is not None), None)
 
@@ -117,13 +119,14 @@ class StateSaver:
 
     def __init__(self) -> None:
         self.folder: Path | None = None
-        self.lineage = 0  # how often a run went on from the folder
+        self.lineage = 0  # number of resumes from the folder
         self.job = BackgroundJob()
         self.due_at = 0.0
-        self.soon = False  # before due_at too
-        self.unreported: StateOnDisk | None = None  # the last write, until it is reported
+        self.soon = False  # save again before due_at
+        self.unreported: StateOnDisk | None = None  # latest write that is not yet reported
         self.reported_at = 0.0
-        self.describe: Callable[[StateTree], None] = lambda _tree: None  # for those that will need memory for it
+        # announces the tree to workers that will need memory for it
+        self.describe: Callable[[StateTree], None] = lambda _tree: None
 
     @property
     def due(self) -> bool:
@@ -136,23 +139,23 @@ class StateProgress:
 
     def __init__(self) -> None:
         self.step = 0
-        self.samples = 0  # of all steps since the one ``samples_since``
+        self.samples = 0  # samples of all steps since ``samples_since``
         self.samples_since = 0
-        self.counted = 0  # the last step that the script counted itself
-        self.commit_step = 0  # the step of the last commit
+        self.counted = 0  # latest step that the script counted itself
+        self.commit_step = 0  # step of the latest commit
         self.report: Callable[[WireMessage], None] = lambda _message: None
         self.reported_at = 0.0
 
 
 class StateInternals:
-    """The internal part of a :class:`bftrain_elastic.State`, beside the script's values."""
+    """The internal part of a :class:`bftrain_elastic.State`, alongside the script's values."""
 
     def __init__(self) -> None:
         self.group = StateGroup()
         self.copies = StateCopies()
         self.saver = StateSaver()
         self.progress = StateProgress()
-        self.shards: ShardKeeper | None = None  # of what is divided among the workers
+        self.shards: ShardKeeper | None = None  # keeper of the sharded part
 
     @property
     def keeps(self) -> bool:
@@ -172,7 +175,7 @@ def has_state_dict(value: object) -> bool:
 
 
 def compared_values(state: StateBase) -> NamedValues:
-    """Return what is compared between workers in each commit: plain values, and small tensors in them."""
+    """Return the values that workers compare in each commit: plain values, and small tensors in them."""
     own = inner(state)
     found = NamedValues()
     found.add(STEP, own.progress.step)
@@ -198,7 +201,7 @@ def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
 
 
 def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
-    """Set the state to ``tree``; if that is ``ours``, its tensors may become the state's own."""
+    """Set the state to ``tree``; with ``ours``, its tensors may become the state's own."""
     values = (put_back(tree, capture(state)) or (tree if ours else copied(tree, None))).unfolded()
     own = inner(state)
     own.progress.step = own.progress.commit_step = int(values.pop(STEP))
@@ -214,7 +217,7 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
             _load(name, present, value)
             if name in frozen and hasattr(present, "named_parameters"):
                 _freeze(present, frozen[name])
-            if hasattr(present, "zero_grad"):  # what a broken step left behind
+            if hasattr(present, "zero_grad"):  # drop the gradients of a broken step
                 present.zero_grad()
         else:
             setattr(state, name, value)
@@ -231,7 +234,8 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
     if hasattr(present, "param_groups"):
         import torch
 
-        if type(present).load_state_dict is torch.optim.Optimizer.load_state_dict:  # others may read another form
+        # other optimizers may read another form
+        if type(present).load_state_dict is torch.optim.Optimizer.load_state_dict:
             _undo_casts(present, value)
 
 
@@ -250,7 +254,7 @@ def _undo_casts(optimizer: Any, saved: Any) -> None:  # noqa: ANN401 - torch.opt
 
 
 def _frozen(model: Any) -> list[str]:  # noqa: ANN401 - torch.nn.Module
-    """Return the names of the parameters that are not trained."""
+    """Return the names of the frozen parameters."""
     return [name for name, one in model.named_parameters() if not one.requires_grad]
 
 
@@ -273,7 +277,7 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     with own.copies.lock:
         tree, room = capture(state, compared), own.copies.room(own.saver.job)
         if room is own.copies.last:
-            own.copies.step = NO_STEP  # while the copy is neither the old one nor the new one
+            own.copies.step = NO_STEP  # the copy is incomplete
         fresh = copied(tree, room)
         own.copies.take(fresh, room, own.progress.step)
     if sum(one.nbytes for one in fresh.tensors) > AT_ONCE_BYTES:
@@ -282,7 +286,7 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
 
 
 def keep_unless_recent(state: StateBase) -> None:
-    """Copy the state of a group that has formed; where there is a recent copy, at the first commit of the group."""
+    """Copy the state of a new group now, or at the group's first commit if there is a recent copy."""
     own = inner(state)
     if own.copies.step == own.progress.step:
         return
@@ -299,7 +303,7 @@ class CopyInPieces:
         import torch
 
         self._own, self._tensors = own, tree.tensors
-        own.copies.step = NO_STEP  # the memory of the old copy is used
+        own.copies.step = NO_STEP  # the old copy's memory is reused
         self._room = room = own.copies.room(own.saver.job)
         before = room if room is not None and alike(room, tree) else None
         self._copy = StateTree(

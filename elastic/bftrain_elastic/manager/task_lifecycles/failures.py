@@ -1,8 +1,8 @@
-"""Failures: decides which ends of workers count against their program.
+"""Failures: decides which worker exits count against their program.
 
-Whether a worker died by itself or because its node was taken is known only a moment later: a scheduler signals every
-process of a node at once, and workers may end before their agent reports anything. So each death is judged after
-``settle_s`` seconds. If a node of its group leaves meanwhile it was a preemption and is ignored.
+A death may be a failure or a preemption, and only the following moment shows which: a scheduler signals every process
+of a node at the same time, and workers may exit before their agent reports anything. So each death is judged after
+``settle_s`` seconds. If a node of its group leaves meanwhile, it was a preemption and is ignored.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from bftrain_elastic.errors import OWN_ERROR
 from bftrain_elastic.wire.agent_messages import WorkerExit
 
-ALLOWED: Final = 3  # deaths by the program's own fault without a step between
-ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers that were killed from outside
+ALLOWED: Final = 3  # failures of the program with no step between them
+ALLOWED_FROM_OUTSIDE: Final = 10  # workers killed from outside with no step between them
 _LETTERS: Final = 200
-_OWN_LETTERS: Final = 2000  # of errors of this package, which end with what to do
-_SHELL: Final = 128  # what shells add to the number of a signal
+_OWN_LETTERS: Final = 2000  # limit for errors of this package, which finish with a fix
+_SHELL: Final = 128  # offset that shells add to a signal number
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
-# What errors say when a connection or a member is lost; any other end of a group is the program's own fault
+# Words in errors about lost connections or members; any other exit of a group is the program's own fault
 _CONNECTION: Final = (
     "connection",
     "timed out",
@@ -42,21 +42,21 @@ _CONNECTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerDeath:
-    """The end of a worker, or of a whole group, that was not ordered."""
+    """An unexpected exit of a worker, or of a whole group."""
 
-    text: str  # who ended, and how
+    text: str  # worker and kind of exit
     node: str
-    nodes: frozenset[str]  # of its group, its own included
+    nodes: frozenset[str]  # nodes of its group, including its own
     exit: WorkerExit
-    began_s: float  # when it was started, or when its group was formed
-    started: bool = True  # it had got through its start-up
-    fatal: bool = False  # it will do no better the next time
+    began_s: float  # start time of the worker, or of its group
+    started: bool = True  # its start-up had finished
+    fatal: bool = False  # a retry would have the same result
     noted: bool = False  # another note has reported it
     join_failed: Callable[[], str] | None = None  # called unless it was a preemption; returns a note, or ""
 
     @property
     def from_outside(self) -> bool:
-        """Whether a signal ended it that programs do not send themselves."""
+        """Whether it was killed by a signal that programs do not send themselves."""
         code = self.exit.code
         number = -code if code < 0 else code - _SHELL
         return number in _FROM_OUTSIDE
@@ -74,23 +74,23 @@ class FailureVerdict:
 class _Pending:
     death: WorkerDeath
     at_s: float
-    step: int  # how far the task was
-    counts: bool  # it is not the consequence of another death
+    step: int  # step of the task at that time
+    counts: bool  # not a consequence of another death
 
 
 @dataclass(eq=False)
 class FailurePolicy:
-    """Counts the deaths of one task; progress by a step resets the count."""
+    """Counts the deaths of one task; a completed step resets the count."""
 
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
-    _left: dict[str, float] = field(default_factory=dict)  # node -> when it left or announced that; oldest first
-    _last_s: float = -math.inf  # time of the last death
-    _last_counted_s: float = -math.inf  # time of the last death that did not follow from another death
+    _left: dict[str, float] = field(default_factory=dict)  # node -> time when it left or announced that; oldest first
+    _last_s: float = -math.inf  # time of the latest death
+    _last_counted_s: float = -math.inf  # time of the latest death that was not a consequence of another one
     _step: int = -1
     _own: int = 0
     _outside: int = 0
-    start_up_s: float = 0.0  # how long the program took to start, as learned
+    start_up_s: float = 0.0  # learned start-up time of the program
 
     def started(self, took_s: float) -> None:
         """Record how long the program takes to start."""
@@ -109,14 +109,14 @@ class FailurePolicy:
         return any(now - self._left.get(node, -math.inf) <= self._settle_s for node in nodes)
 
     def left_since(self, nodes: Iterable[str], at_s: float) -> bool:
-        """Return whether any of these nodes left since then, as far as that is remembered."""
+        """Return whether any of these nodes left since then, as far as remembered."""
         return any(self._left.get(node, -math.inf) >= at_s for node in nodes)
 
     def node_leaves(self, node: str, now: float) -> None:
         """Record that a node leaves: workers that died on it, or with it, were preempted."""
         self._left.pop(node, None)
         self._left[node] = now
-        while now - self._left[oldest := next(iter(self._left))] > self._settle_s:  # thousands may leave at once
+        while now - self._left[oldest := next(iter(self._left))] > self._settle_s:  # thousands may leave together
             del self._left[oldest]
         if self._pending:
             self._pending = [one for one in self._pending if node not in one.death.nodes]
@@ -128,12 +128,12 @@ class FailurePolicy:
 
     @property
     def undecided(self) -> bool:
-        """Whether unjudged deaths could fail the task, so that another try should wait."""
+        """Whether unjudged deaths could fail the task, so that a retry should wait."""
         waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
         return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
 
     def may_set_aside(self, node: str) -> bool:
-        """Return whether a worker was killed there as it joined others, and it is not known yet if by a preemption."""
+        """Return whether a worker died there while joining, and a preemption is not yet ruled out."""
         return any(one.death.join_failed is not None and one.death.node == node for one in self._pending)
 
     def lost_lately(self, now: float) -> bool:
@@ -150,7 +150,7 @@ class FailurePolicy:
         notes: list[str] = []
         for one in due:
             if one.counts and (reason := self._count(one.death, one.step)):
-                # Those that followed may say why, also if they were heard of first
+                # A consequence may contain the reason, even if it was reported first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
                 return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
             note = "" if one.death.join_failed is None else one.death.join_failed()
@@ -159,7 +159,7 @@ class FailurePolicy:
         return FailureVerdict(tuple(notes))
 
     def _count(self, death: WorkerDeath, step: int) -> str:
-        """Count a death; return how it ended if the limit is exceeded."""
+        """Count a death; return its description if the limit is exceeded."""
         if death.fatal:
             return death.text
         if step > self._step:
@@ -168,13 +168,13 @@ class FailurePolicy:
             self._own += 1
             return death.text if self._own >= ALLOWED else ""
         if not death.started:
-            return ""  # a program that is killed while it loads has not had its chance
+            return ""  # a program killed while it loads has not had its chance
         self._outside += 1
         return f"{death.text}, as others before it" if self._outside >= ALLOWED_FROM_OUTSIDE else ""
 
 
 def exit_text(worker: str, code: int) -> str:
-    """Return how a worker ended, as text."""
+    """Return a description of a worker's exit."""
     signals = {int(one): one.name for one in signal.Signals}
     return (
         f"{worker} ended with {code}"
@@ -184,7 +184,7 @@ def exit_text(worker: str, code: int) -> str:
 
 
 def last_word(tail: str) -> str:
-    """Return the last line of a worker's output, to be appended to how it ended."""
+    """Return the last line of a worker's output, formatted to follow the description of its exit."""
     last = tail.strip().rpartition("\n")[2].strip()
     return f" ({last[: _OWN_LETTERS if last.startswith(OWN_ERROR) else _LETTERS]})" if last else ""
 
@@ -196,7 +196,7 @@ def is_connection_trouble(reason: str) -> bool:
 
 
 def _with_last_words(reason: str, death: WorkerDeath, wave: list[WorkerDeath]) -> str:
-    """Append the output of the death that caused the others: one that reports no lost connection."""
+    """Append the output of the original death: the first one that reports no lost connection."""
     found = [death, *(other for other in wave if other is not death)]
     words = [one.exit.tail.strip() for one in found if one.exit.tail.strip()]
     own = [text for text in words if not is_connection_trouble(text.rpartition("\n")[2])]

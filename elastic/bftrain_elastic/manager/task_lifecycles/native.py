@@ -1,8 +1,8 @@
 """The native lifecycle: workers stay, and form a new torch.distributed group for each generation.
 
-A worker is *coming* until it reports ready, *ready* while it is in no group, *in* a group, or *going*. A group is
-formed when no worker is in one any more, of the ready workers on wanted nodes, the most advanced first. It is dissolved
-by asking its members to gather at their next commit, or by the death of one of them.
+A worker is *coming* until it reports ready, *ready* while it is in no group, *in* a group, or *going*. Once no worker
+is in a group, the ready workers on wanted nodes form the next one, the most advanced first. A group dissolves when its
+members are asked to gather at their next commit, or when a member dies.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from bftrain_elastic.wire.worker_messages import (
     WorkFinished,
 )
 
-REPEAT_S: Final = 2.0  # how soon a notice that was not followed is repeated
-ASTRAY: Final = 3  # steps in no group that show that a script does not know of groups
-RETRY_S: Final = 0.25  # before the second try to form a group that did not form; twice as long each time
+REPEAT_S: Final = 2.0  # interval at which an ignored notice is repeated
+ASTRAY: Final = 3  # steps outside a group that show that a script does not use groups
+RETRY_S: Final = 0.25  # delay before the second try to form a group; doubles each time
 LONGEST_RETRY_S: Final = 8.0
-# What Gloo says in its own words when ranks call different operations
+# Hint for Gloo's error when ranks call different operations
 _MISMATCH: Final = " (its ranks called different operations: does each of them call state.commit() and reduce alike?)"
 
 
-FAREWELL_S: Final = 5.0  # how long others may take to end their training after the first worker has ended
+FAREWELL_S: Final = 5.0  # time for the other workers to finish training after the first one
 
 
 @dataclass(eq=False)
 class TrainingEnd:
-    """Tracks the end of a task's training, stops its workers, and reports when all have left."""
+    """Tracks the final phase of a task's training, stops its workers, and reports when all have left."""
 
     _job: LauncherJob
     _context: TaskContext
     _members: GroupMembers
     _supervision: TaskSupervision
     done: bool = False
-    failure: str = ""  # why it failed
+    failure: str = ""  # reason of the failure
     finished: bool = False  # the program reported that its work is done
-    _left_at: float = 0.0  # since when workers are to follow the first one that has ended; 0: none has
-    _reported: bool = True  # the end, or the pause, was reported to the manager
+    _left_at: float = 0.0  # time since which workers must follow the first one; 0 before its exit
+    _reported: bool = True  # the outcome or the pause was reported to the manager
 
     @property
     def over(self) -> bool:
-        """Whether no worker is started any more."""
+        """Whether no new workers are started."""
         return self.done or bool(self.failure)
 
     def begin_again(self) -> None:
-        """Continue: the task has nodes again, or its first worker did not get through the end."""
+        """Continue: the task has nodes again, or its first worker failed during its final phase."""
         self.done, self.failure, self._reported = False, "", False
 
     def finish(self, step: int) -> None:
@@ -81,7 +81,7 @@ class TrainingEnd:
                     self._members.dismiss(member, grace_s=0.0)
 
     def record_finished(self) -> None:
-        """Record that the program reported its work as done, which holds even if its processes fail later."""
+        """Record that the program reported its work as done, which stays valid if its processes fail later."""
         if not self.over:
             self.finished = True
             self.finish(self._supervision.step)
@@ -93,12 +93,12 @@ class TrainingEnd:
             self._members.dismiss(member, grace_s=0.0)
 
     def first_worker_left(self, *, again: bool = False) -> None:
-        """Record that the first worker has ended, and that the others must follow; ``again`` restarts the time."""
+        """Record that the first worker has exited, and that the rest must follow; ``again`` restarts the time limit."""
         if again or not self._left_at:
             self._left_at = self._context.now()
 
     def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
-        """Handle the end of a worker: after the first one the others follow, or the end is tried again."""
+        """Handle an exit. After the first worker the rest follow, or its final phase is retried."""
         if self.done and (leads or member.finished):
             if end.code == 0 or self.finished:
                 self.first_worker_left()
@@ -106,7 +106,7 @@ class TrainingEnd:
                 self.begin_again()
 
     def tick(self, now: float) -> None:
-        """End workers that do not follow the first one. Those whose training is over may take their time."""
+        """Stop workers that do not follow the first one. Workers that finished training may take their time."""
         if not (self.over and self._left_at and self._members) or now - self._left_at <= FAREWELL_S:
             return
         if self.failure:
@@ -123,7 +123,7 @@ class TrainingEnd:
                 self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 
     def stop_unwanted(self, wanted: tuple[str, ...]) -> None:
-        """Stop workers that evaluate on nodes which the task has to leave."""
+        """Stop workers that evaluate on nodes that the task must leave."""
         for member in self._members:
             if member.node not in wanted and member.stays:
                 self._context.stop(member.name, grace_s=self._job.stop_grace_s)
@@ -144,14 +144,14 @@ class TrainingEnd:
 class NativeLifecycle(SupervisedLifecycle):
     """One task under the native launcher."""
 
-    launcher: ClassVar = "native"  # its name for workers
-    entrance: ClassVar = "bftrain_elastic.run"  # what their script calls
+    launcher: ClassVar = "native"  # launcher name for workers
+    entrance: ClassVar = "bftrain_elastic.run"  # function that their script calls
 
     def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
         super().__init__(task, job, context)
         self._members = GroupMembers(job, context, self._nodes, self._supervision, self.launcher)
         self._group = self._members.present
-        self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)  # of groups that were lost
+        self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
         self._end = TrainingEnd(job, context, self._members, self._supervision)
 
@@ -164,14 +164,14 @@ class NativeLifecycle(SupervisedLifecycle):
             if member.node in at_once:
                 self._members.dismiss(member, grace_s=0.0)
         if nodes and not self._end.done:
-            if self._end.failure:  # it gets another try
+            if self._end.failure:  # the task gets another try
                 self._supervision.reset()
                 self._forming.reset()
             self._end.begin_again()
         self._advance()
 
     def notice(self, node: str, grace_s: float) -> None:  # noqa: ARG002 - the agent ends what stays longer
-        """Leave a node at the next commit: the state goes to other nodes, or to the folder if there are none."""
+        """Leave a node at the next commit: the state moves to other nodes, or to the folder if there are none."""
         self._nodes.noticed.add(node)
         self._supervision.node_leaves(node)
         for member in self._members.of(MemberPhase.COMING):
@@ -180,10 +180,10 @@ class NativeLifecycle(SupervisedLifecycle):
         self._advance()
 
     def spawned(self, worker: str, port: int) -> None:
-        """Do nothing: a worker reports itself when it is ready."""
+        """Do nothing here: a worker reports itself when it is ready."""
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
-        """Remove a worker; after an unexpected end the group breaks, and another worker is started."""
+        """Remove a worker; after an unexpected exit the group breaks, and a new worker starts."""
         member = self._members.by_name.pop(worker, None)
         if member is None:
             return
@@ -198,7 +198,7 @@ class NativeLifecycle(SupervisedLifecycle):
             self._supervision.note(f"{how}{last_word(exit.tail)}; the task goes on from {since}")
         if member.phase is MemberPhase.IN and (not self._end.done or self._end.finished):
             self._group.lost_member(self._context.now())
-        stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost the others, and ended itself
+        stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost its group and exited
         ordered = member.ended or member.phase is MemberPhase.GOING or self._end.over
         if not (ordered or stuck) and member.node in self._nodes.all and self._context.slots(member.node):
             self._record_death(member, exit)
@@ -207,10 +207,10 @@ class NativeLifecycle(SupervisedLifecycle):
         self._advance()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
-        """Take over a worker that outlived its manager, unless others hold the state.
+        """Take over a worker that outlived its manager, unless other workers have the state.
 
-        A complete group runs on as it is. If some members do not turn up, or have left it, the others are asked to
-        gather; so no completed step is repeated.
+        A complete group runs on unchanged. If some members are missing or have left it, the rest are asked to gather,
+        and no completed step is repeated.
         """
         if left.exit is not None:
             return self._adopt_ended(node, left, left.exit)
@@ -221,7 +221,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._members.adopted_at = self._members.adopted_at or member.since
         self._members.add(member)
         self._supervision.further(left.step)
-        if left.report is not None:  # of what it did without a manager
+        if left.report is not None:  # latest step while there was no manager
             self._supervision.reported(left.report)
         if left.ready is not None:
             self._group.generation = max(self._group.generation, left.place.generation)
@@ -261,7 +261,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._advance()
 
     def tick(self, now: float) -> None:
-        """Repeat orders that were not followed, and end what takes too long."""
+        """Repeat orders that were not followed, and stop workers that exceed a time limit."""
         self._supervise(now)
         members = self._members.group
         for member in self._members.of(MemberPhase.GOING):
@@ -271,7 +271,7 @@ class NativeLifecycle(SupervisedLifecycle):
         if members and self._group.gather_at and now - self._group.gather_at > REPEAT_S:
             self._members.gather()
         if members and not self._group.confirmed and not self._group.broken_at and self._forming.overdue(now):
-            self._group.break_up(now)  # members that wait are cut off, one that is alone is ended
+            self._group.break_up(now)  # cuts off waiting members; a lone member is killed
             if len(members) == 1:
                 self._members.kill(members[0])
         if members and self._group.broken_at and now - self._group.broken_at > ABORT_S:
@@ -331,7 +331,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
     def _record_death(self, member: GroupMember, end: WorkerExit) -> None:
         text, fatal = exit_text(member.name, end.code), False
-        if end.code == 0 and member.phase is MemberPhase.COMING:  # it will do no better the next time
+        if end.code == 0 and member.phase is MemberPhase.COMING:  # a retry would have the same result
             text, fatal = f"{member.name} ended, and its script never called {self.entrance}", True
         grouped = member.phase is MemberPhase.IN
         nodes = frozenset({member.node, *(self._group.nodes if grouped else ())})
@@ -342,7 +342,7 @@ class NativeLifecycle(SupervisedLifecycle):
             self._members.joins(member)
         ):
             join_failed = partial(self._members.join_failed, member, f"{text}{last_word(end.tail)}")
-            if death.from_outside:  # perhaps by a preemption of its node
+            if death.from_outside:  # its node may have been preempted
                 death = replace(death, join_failed=join_failed)
             elif note := join_failed():
                 self._supervision.note(note)
@@ -350,7 +350,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._supervision.died(death)
 
     def _adopt_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
-        """Handle a worker that ended while there was no manager; return whether the task ended with it."""
+        """Handle a worker that exited while there was no manager; return whether this finished the task."""
         if left.report is not None:
             self._supervision.reported(left.report)
         if end.code > 0:
@@ -405,9 +405,7 @@ class NativeLifecycle(SupervisedLifecycle):
         furthest = max((member.step for member in ready), default=NOTHING)
         holders = [member for member in ready if member.step == furthest]
         if furthest > 0 and self._members.are_noticed(holders):
-            self._members.disband(
-                holders
-            )  # the state goes to the folder before the nodes of all that hold it are taken
+            self._members.disband(holders)  # save the state before all nodes that have it are taken
             return
         stay, now = self._members.next_members(), self._context.now()
         if not stay or self._retry.waits(now) or any(member.saves for member in self._members):
@@ -421,9 +419,9 @@ class NativeLifecycle(SupervisedLifecycle):
         self._members.form(stay)
 
     def _delay_next_group(self, lost: str, stay: list[GroupMember]) -> bool:
-        """Record why members lost each other, if no death explains it; return whether to delay the next group.
+        """Record an unexplained loss of connections between members; return whether to delay the next group.
 
-        Lost connections and time-outs are never the program's fault. Any other error would come again.
+        Lost connections and timeouts are never the program's fault. Any other error would repeat.
         """
         if not lost:
             return False
@@ -444,7 +442,7 @@ class NativeLifecycle(SupervisedLifecycle):
         return True
 
     def _growth_failed(self, tried: list[GroupMember], why: str) -> None:
-        """Set the new members of a group that did not form aside, if others can train without them."""
+        """Exclude the new members of a group that did not form, if the rest can train."""
         furthest = max(one.step for one in tried)
         new = [one for one in tried if one.step < furthest]
         if new and self._members.on_wanted(one for one in tried if one.step == furthest):

@@ -13,28 +13,29 @@ from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, T
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.worker_messages import AbortGroup, FormGroup, GatherMembers, LeaveTask
 
-NOTHING: Final = -1  # the step of a worker without a state
-ABORT_S: Final = 0.5  # how long members may go on after another's death before their connections are cut
-STALLED_S: Final = 5.0  # how long members of a group without a step may take to leave it
-HANG_S: Final = 60.0  # a member that has not left a broken group by then never will,
-HANG_STEPS: Final = 5.0  # or after so many steps, if these are long
-UNHEEDED: Final = 20  # steps without a commit after which a note says why nothing changes
-SURVIVED: Final = 3  # steps of a new worker in its group after which its death is not a failure to join
-COMPANY_S: Final = 5.0  # how long those who are ready wait for others that are still coming
+NOTHING: Final = -1  # step of a worker that has no state yet
+ABORT_S: Final = 0.5  # grace period between a member's death and cutting the other members' connections
+STALLED_S: Final = 5.0  # grace period to leave a stalled group
+# A member that has not left a broken group after HANG_S, or HANG_STEPS steps if that is longer, never will.
+HANG_S: Final = 60.0
+HANG_STEPS: Final = 5.0
+UNHEEDED: Final = 20  # number of steps without a commit before a note explains why no change happens
+SURVIVED: Final = 3  # steps after which a new worker's death no longer counts as a failure to join
+COMPANY_S: Final = 5.0  # time that ready workers wait for starting ones
 
 
-FIRST_S: Final = 10.0  # before a growth that failed is tried again; twice as long each time
+FIRST_S: Final = 10.0  # first delay before a failed growth is retried; doubles each time
 LONGEST_S: Final = 600.0
-_REMARKED: Final = 2  # failures in a row before they are reported
+_REMARKED: Final = 2  # consecutive failures before they are reported
 
 
 class GrowthRetry:
-    """Which workers, and slots of workers, failed to join a group, and until when it trains without them."""
+    """Tracks workers and slots that failed to join a group, and the time until the group retries them."""
 
     def __init__(self) -> None:
         self._delay = RetryDelay(FIRST_S, LONGEST_S)
         self._aside: set[str] = set()
-        self._failed = 0  # in a row
+        self._failed = 0  # consecutive failures
 
     @property
     def failing(self) -> bool:
@@ -42,7 +43,7 @@ class GrowthRetry:
         return self._failed > 0
 
     def failed(self, workers: Iterable[str], nodes: Iterable[str], now: float, why: str) -> str:
-        """Set new workers aside; return a note from the second failure on. What fails together is one failure."""
+        """Exclude new workers for a while. Simultaneous failures count once; return a note from the second one."""
         self._aside.update(workers)
         if self._delay.waits(now):
             return ""
@@ -55,13 +56,13 @@ class GrowthRetry:
         return f"{which}: {why}; the training goes on without, and it is tried again in {again_s:.0f} s"
 
     def confirmed(self, workers: Iterable[str]) -> None:
-        """Record that these train: if one of them had been set aside, growth works again."""
+        """Record that these workers train. If one of them was excluded, growth works again."""
         if not self._aside.isdisjoint(workers):
             self._delay.succeeded()
             self._aside, self._failed = set(), 0
 
     def waits(self, worker: str, now: float) -> bool:
-        """Return whether a worker is set aside now."""
+        """Return whether a worker is excluded now."""
         return worker in self._aside and self._delay.waits(now)
 
 
@@ -82,27 +83,28 @@ class GroupMember:
     node: str
     slot: int
     since: float
-    number: int = 0  # counts up: the smaller, the older
+    number: int = 0  # increasing: older workers have smaller numbers
     phase: MemberPhase = MemberPhase.COMING
     step: int = NOTHING
-    joined: int | None = None  # the furthest step when it joined others; 0 if it began with them; None: not yet
+    # The task's furthest step when the worker joined a running group; 0 for a first member, None before it joins.
+    joined: int | None = None
     store: tuple[str, int] = ("", 0)
-    astray: int = 0  # steps that it reported in no group
-    rank: int = 0  # in its group
-    ended: bool = False  # we had it killed
-    coming_since: float | None = None  # when it was started, until it is ready
-    leaves_by: float | None = None  # when it is killed if it has not left by itself
-    done: bool = False  # its training is over: what the script does then may take its time
-    finished: bool = False  # the program said that its work is done
-    saves: bool = False  # it writes the state to the folder before it leaves
+    astray: int = 0  # steps reported while in no group
+    rank: int = 0  # rank in its group
+    ended: bool = False  # killed on our order
+    coming_since: float | None = None  # start time; None once the worker is ready
+    leaves_by: float | None = None  # deadline after which the worker is killed
+    done: bool = False  # training has finished; the rest of the script may take its time
+    finished: bool = False  # the program reported that its work is done
+    saves: bool = False  # the worker saves the state before it leaves
 
     @property
     def place(self) -> str:
-        """Its node and slot, which the worker that replaces it gets too."""
+        """Node and slot, which a replacement worker inherits."""
         return f"{self.node}:{self.slot}"
 
     def has_joined(self, step: int) -> bool:
-        """Return whether it trains for some steps, now that the task is at ``step``."""
+        """Return whether the worker has trained for some steps, now that the task is at ``step``."""
         return self.joined is not None and (not self.joined or step - self.joined >= SURVIVED)
 
     @property
@@ -113,22 +115,22 @@ class GroupMember:
 
 @dataclass(eq=False)
 class PresentGroup:
-    """The group in which the workers of a task train now, or the last one while there is none."""
+    """The group in which the workers of a task train, or the previous one while no group exists."""
 
     generation: int = 0
-    leader: str = ""  # the worker that is rank 0
+    leader: str = ""  # worker with rank 0
     nodes: frozenset[str] = frozenset()
-    confirmed: bool = True  # it trains
+    confirmed: bool = True  # the group trains
     formed_at: float = 0.0
-    gather_at: float = 0.0  # when its members were asked last to gather; 0: they were not
-    broken_at: float = 0.0  # when it lost a member; 0: it has not
-    stalled: bool = False  # it was broken because it made no step
-    batch: int | None = 0  # samples of a step for its members; 0: none, None: unknown
-    _lost: str = ""  # why a member lost the others
-    explained: bool = False  # one of them died, or was ordered to end: that the others lose it follows from that
+    gather_at: float = 0.0  # time of the latest gather order; 0 without one
+    broken_at: float = 0.0  # time of the first lost member; 0 without one
+    stalled: bool = False  # broken up because it made no steps
+    batch: int | None = 0  # samples per step of these members; 0: the script decides, None: unknown
+    _lost: str = ""  # reason why a member lost the connection
+    explained: bool = False  # a death or an order to leave explains the lost connections
     _reported_at: float = 0.0
-    _pace_s: float = 0.0  # how long a step may take
-    _unheeded: int = 0  # steps that were reported since a change was asked for
+    _pace_s: float = 0.0  # longest plausible step time
+    _unheeded: int = 0  # steps reported since the gather order
 
     def form(self, leader: str, nodes: Iterable[str], now: float, batch: int) -> None:
         """Start the next group."""
@@ -143,16 +145,16 @@ class PresentGroup:
         self.confirmed, self.formed_at, self.batch = False, now, None
 
     def lost_member(self, now: float, reason: str = "") -> None:
-        """Record a dead or leaving member, or the ``reason`` why one lost the others; the first one counts."""
+        """Record a dead or leaving member, or the ``reason`` of a lost connection; the first one counts."""
         self.broken_at = self.broken_at or now
         self._lost, self.explained = self._lost or reason, self.explained or not reason
 
     def break_up(self, now: float) -> None:
-        """Make all members leave at once, some time after one of them has died."""
+        """Make all members leave immediately, a while after one of them died."""
         self.broken_at = now - ABORT_S
 
     def end(self) -> None:
-        """Record that no member is left."""
+        """Record that all members have left."""
         self.gather_at = self.broken_at = 0.0
 
     def reported(self, t: float) -> str:
@@ -178,7 +180,7 @@ class PresentGroup:
 
 
 class GroupMembers:
-    """All workers of one task: sends their orders, and chooses the members of groups."""
+    """All workers of one task: sends their orders, and selects the group members."""
 
     def __init__(
         self, job: LauncherJob, context: TaskContext, nodes: AssignedNodes, supervision: TaskSupervision, launcher: str
@@ -192,7 +194,7 @@ class GroupMembers:
         self._number = 0
         self.present = PresentGroup()
         self.growth = GrowthRetry()
-        self.adopted_at = 0.0  # since when workers of a former manager are being taken over; 0: none are
+        self.adopted_at = 0.0  # time when the takeover of a previous manager's workers started; 0 outside a takeover
 
     def __iter__(self) -> Iterator[GroupMember]:
         return iter(list(self.by_name.values()))
@@ -216,7 +218,7 @@ class GroupMembers:
         return self.of(MemberPhase.IN)
 
     def spawn_missing(self) -> None:
-        """Start a worker on each free slot of a wanted node, unless it is set aside, or may be, and others train."""
+        """Start a worker on each free slot of a wanted node; skip slots excluded from growth while the rest trains."""
         others = self._hold_state()
         for node in self._nodes.here:
             there = [member for member in self if member.node == node]
@@ -241,16 +243,16 @@ class GroupMembers:
         self.growth.confirmed(one.name for one in members)
 
     def reported(self, step: int) -> None:
-        """Record a step: growth works again if a worker on a slot that had been set aside has joined for good."""
+        """Record a step. Growth works again if a worker on a previously excluded slot has joined for good."""
         if self.growth.failing:
             self.growth.confirmed(one.place for one in self.group if one.has_joined(step))
 
     def joins(self, member: GroupMember) -> bool:
-        """Return whether a worker is about to join others."""
+        """Return whether a worker is about to join a running group."""
         return not member.has_joined(self._supervision.step) and self._hold_state()
 
     def join_failed(self, member: GroupMember, why: str) -> str:
-        """Set the slot of a worker aside that died as it joined others; return a note if that goes on."""
+        """Exclude the slot of a worker that died while joining; return a note if this repeats."""
         return self.growth.failed({member.place}, {member.node}, self._context.now(), why)
 
     def _spawn(self, node: str, slot: int) -> None:
@@ -261,7 +263,7 @@ class GroupMembers:
         self._context.spawn(node, name, argv=job.argv, env=env, slot=slot, finish_code=ends, finish_file=file)
 
     def _peer(self) -> dict[str, str]:
-        """Return the address of a worker with the state, from which a new worker reads its shape, if there is one."""
+        """Return the address where a new worker reads the state's shape; empty if no worker has the state."""
         found = [one.store for one in self.group if one.name == self.present.leader and one.store[1]]
         return {"BFTRAIN_PEER": "{}:{}".format(*found[0])} if found else {}
 
@@ -269,12 +271,13 @@ class GroupMembers:
         """Ask the members of the group to leave it at their next commit."""
         self.present.gather_at = self._context.now()
         leaving = [member.rank for member in self.group if member.node not in self._nodes.wanted]
-        order = GatherMembers(self.present.generation + 1, tuple(leaving))  # they hand over what only they hold
+        # leaving members hand over state that only they have
+        order = GatherMembers(self.present.generation + 1, tuple(leaving))
         for member in self.group:
             self._context.send(member.name, order)
 
     def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
-        """Stop a worker: gracefully if it is ready and there is time, or at once."""
+        """Stop a worker: gracefully if it is ready and there is time, otherwise immediately."""
         if member.phase is MemberPhase.READY and grace_s > 0:
             self._context.send(member.name, LeaveTask(save, grace_s if save else 0.0))
             member.saves = save
@@ -305,7 +308,7 @@ class GroupMembers:
         self._context.stop(member.name, grace_s=0.0)
 
     def leave_broken_group(self, now: float) -> None:
-        """Cut the connections of members that wait for a dead one; kill those that never come back."""
+        """Cut the connections of members that wait for a dead one; kill members that never return."""
         group = self.present
         hangs = now - group.broken_at > group.hang_s and (
             self.of(MemberPhase.READY) or not group.confirmed or group.stalled
@@ -331,7 +334,7 @@ class GroupMembers:
             self._context.send(member.name, order)
 
     def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
-        """Return the nodes of these workers, in the order in which the task received them."""
+        """Return the nodes of these workers, in the sequence in which the task received them."""
         there = {member.node for member in members}
         first = [node for node in self._nodes.wanted if node in there]
         return [*first, *sorted(there.difference(first))]
@@ -352,17 +355,17 @@ class GroupMembers:
         return bool(ready) and self._is_complete(ready)
 
     def next_members(self) -> list[GroupMember]:
-        """Return the ready workers for the next group: one of them has the state, if any worker has."""
+        """Return the ready workers for the next group. If any worker has the state, a member has it."""
         ready = self.of(MemberPhase.READY)
         furthest = max((member.step for member in ready), default=NOTHING)
         stay = self._usable(self.on_wanted(ready))
         if stay and furthest > max(member.step for member in stay):
-            # One that has the state comes along once more, and leaves in the next change
+            # A worker with the state joins once more, and leaves in the next change
             stay.append(min((one for one in ready if one.step == furthest), key=lambda one: one.number))
         return sorted(stay, key=lambda member: (-member.step, member.number))
 
     def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
-        """Return the ready workers that are not set aside; all if training needs them."""
+        """Return the ready workers that are not excluded; all if training needs them."""
         now = self._context.now()
         found = [one for one in ready if not self.growth.waits(one.name, now)]
         return found if found or self.on_wanted(group) else ready
@@ -372,8 +375,8 @@ class GroupMembers:
         return [one for one in members if one.node in self._nodes.wanted]
 
     def wait_for_others(self, stay: list[GroupMember]) -> bool:
-        """Return whether forming a group waits for others: workers that start, or agents that may bring some."""
-        if stay[0].step == NOTHING:  # workers on nodes whose agents have not come yet may have the state
+        """Return whether forming a group waits for starting workers, or for agents that may bring some."""
+        if stay[0].step == NOTHING:  # workers on nodes with unconnected agents may have the state
             return not self._is_complete(stay) or self._nodes.waiting
         taking_over = self.adopted_at > 0 and self._context.now() - self.adopted_at < COMPANY_S
         return taking_over and not all(map(self._context.slots, self._nodes.wanted))
@@ -383,6 +386,6 @@ class GroupMembers:
         return all(member.node in self._nodes.noticed for member in members)
 
     def _is_complete(self, ready: list[GroupMember]) -> bool:
-        """Return whether ready workers need not wait for others: none is starting, or it takes too long."""
+        """Return whether ready workers should wait no longer: no worker is starting, or starts take too long."""
         coming = self.on_wanted(self.of(MemberPhase.COMING))
         return not coming or self._context.now() - max(one.since for one in ready) > COMPANY_S

@@ -1,12 +1,12 @@
-"""The process lifecycle: any command, restarted from its own checkpoint at each change of size.
+"""The process lifecycle: runs any command, and restarts it from its own checkpoint at each change of size.
 
-For programs that cannot change their group. A command runs on every node (and every slot), with torchrun's names in the
-environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; and as under torchrun it sees all
-GPUs of the node, of which the one numbered LOCAL_RANK is its own. It gets SIGTERM and ``stop_grace_s`` seconds to write
-its checkpoint, into the folder BFTRAIN_FOLDER or elsewhere.
+For programs that cannot change their group. A command runs on every node (and every slot), with torchrun's environment
+variables: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. As under torchrun, it sees all GPUs
+of the node; its own GPU has the number LOCAL_RANK. On SIGTERM it has ``stop_grace_s`` seconds to write its checkpoint,
+into the folder BFTRAIN_FOLDER or elsewhere.
 
-An exit code of 0 alone is ambiguous: a preempted program ends so too. It counts as done once the nodes have stayed for
-``settle_s`` seconds after it, or at once if the program reports that it is finished.
+An exit code of 0 alone is ambiguous, because preempted programs also return it. It counts as done once the nodes have
+stayed for another ``settle_s`` seconds, or immediately if the program reports that it is finished.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerEx
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StepReport, TrainingDone, WorkFinished
 
-SILENT_S: Final = 10.0  # a command that says nothing and lives that long runs
-START_UPS: Final = 1.5  # times the longest start-up so far: a program that has not reported by then may have stalled
-BROKEN_GRACE_S: Final = 2.0  # for those whose group lost a member: there is nothing left to agree on
-COMPANY_S: Final = 5.0  # how long processes that were taken over wait for the rest of their group
-FAREWELL_S: Final = 5.0  # how long ranks that did not say that they are done may take to end after those that did
-EPILOGUE_S: Final = 300.0  # how long a rank may take to end after it said that it is done: to evaluate, or to save
-RETRY_S: Final = 0.25  # before a group is started again after a death; twice as long each time without a step
+SILENT_S: Final = 10.0  # age at which a silent command counts as running
+# multiple of the longest start-up so far after which a program that has not reported may have stalled
+START_UPS: Final = 1.5
+BROKEN_GRACE_S: Final = 2.0  # grace period for processes of a broken group: their shutdown needs no agreement
+COMPANY_S: Final = 5.0  # time that adopted processes wait for the rest of their group
+FAREWELL_S: Final = 5.0  # exit time for the remaining ranks after the first ranks reported that they are done
+EPILOGUE_S: Final = 300.0  # exit time of a rank after it reported that it is done: it may evaluate or save
+RETRY_S: Final = 0.25  # first delay before a restart after a death; doubles each time until a step succeeds
 LONGEST_RETRY_S: Final = 8.0
 
 
@@ -51,25 +52,25 @@ class GroupProcess:
 class ProcessLifecycle(SupervisedLifecycle):
     """One task under the process launcher."""
 
-    launcher: ClassVar = "process"  # its name for workers
+    launcher: ClassVar = "process"  # launcher name for workers
 
     def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
         super().__init__(task, job, context)
         self._running: dict[str, GroupProcess] = {}
-        self._used: tuple[str, ...] = ()  # the nodes of the present generation
-        self._to_start: list[GroupProcess] = []  # those that wait for rank 0's port
+        self._used: tuple[str, ...] = ()  # nodes of the present generation
+        self._to_start: list[GroupProcess] = []  # processes waiting for rank 0's port
         self._generation = 0
-        self._age = (0, 0)  # of the present generation: the manager that started it, and its number
-        self._taking_over = False  # its processes were started for another manager, and are not all known yet
+        self._age = (0, 0)  # present generation: epoch of the manager that started it, and its number
+        self._taking_over = False  # another manager started the processes, and some are still unknown
         self._size_of_group = 0
         self._confirmed = True
-        self._began_at = 0.0  # when the present generation was started
-        self._since = inf  # since when the youngest process lives
-        self._ended: dict[int, tuple[float, str]] = {}  # ranks that ended well -> when, and on which node
-        self._trained = False  # rank 0 reported the end of its training
-        self._done_at: dict[str, float] = {}  # workers that reported "done" -> the time
+        self._began_at = 0.0  # start time of the present generation
+        self._since = inf  # start time of the youngest process
+        self._ended: dict[int, tuple[float, str]] = {}  # ranks that exited with success -> time and node
+        self._trained = False  # rank 0 reported that its training is done
+        self._done_at: dict[str, float] = {}  # workers that reported "done" -> time of the report
         self._reported = False  # the present generation has reported a step
-        self._finished_at: float | None = None  # when the program said that its work is done
+        self._finished_at: float | None = None  # time when the program reported that its work is done
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
         self._broken = False  # the present group lost a member
         self._over = ""
@@ -96,29 +97,30 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._advance()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
-        """Take over a process of another manager, or the end of one.
+        """Take over a process of another manager, or its exit.
 
-        Once all ranks of its group are known they run on untouched. Those of an incomplete group are stopped, and
-        restarted from their checkpoint.
+        A group runs on untouched once all its ranks are known. Processes of an incomplete group are stopped, and
+        restart from their checkpoint.
         """
         place = left.place
         age = (epoch_of(left.worker), place.generation)
         if self._over or not place.workers or age < self._age:
             return False
-        if left.exit is not None and left.exit.finished:  # also on a node that was given up: the work is done
+        # accepted also from a node that was given up: the work is done
+        if left.exit is not None and left.exit.finished:
             self._finished_at, self._paused = self._finished_at or self._context.now(), False
         elif node not in self._nodes.all:
             if left.exit is None or left.exit.code or left.exit.stopped:
                 return False
-            self._paused = False  # it ended by itself before its node was given up, and may have been done
+            self._paused = False  # it exited before its node was given up, and may have finished
         if age > self._age:
-            self._stop_all(0.0)  # those of an older group
+            self._stop_all(0.0)  # stop the processes of an older group
             self._age, self._generation, self._size_of_group = age, place.generation, place.workers
             self._ended, self._trained = {}, False
         process = GroupProcess(left.worker, node, place.rank, left.slot)
         self._supervision.further(left.step)
         self._trained |= left.done and place.rank == 0
-        if left.report is not None:  # of what it did without a manager
+        if left.report is not None:  # latest step while there was no manager
             self._supervision.reported(left.report)
         self._began_at = self._since = self._context.now()
         self._taking_over = True
@@ -127,7 +129,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._confirmed = False
         else:
             self._ended_by_itself(process, left.exit)
-        if self._whole():  # it goes on as it is
+        if self._whole():  # the complete group continues unchanged
             there = {process.node for process in self._running.values()} | {node for _, node in self._ended.values()}
             self._used = tuple(node for node in self._nodes.all if node in there)
             self._taking_over = False
@@ -136,7 +138,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         return True
 
     def spawned(self, worker: str, port: int) -> None:
-        """Start the others once rank 0 has its port."""
+        """Start the other ranks once rank 0 has its port."""
         self._since = self._context.now()
         first = self._running.get(worker)
         if first is None or first.rank or not self._to_start:
@@ -170,15 +172,15 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._advance()
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
-        """Handle the end of a process."""
+        """Handle the exit of a process."""
         process = self._running.pop(worker, None)
         if process is None:
             return
-        # It may have ended by itself while the order to stop was on its way
+        # It may have exited while the order to stop was on its way
         by_itself = not process.stopping or (exit.code == 0 and not exit.stopped)
         if by_itself or exit.finished or self._finished_at is not None:
             self._ended_by_itself(process, exit)
-        elif self._broken and exit.code > 0:  # it may have died first, although others were reported first
+        elif self._broken and exit.code > 0:  # it may have died first, even if another death was reported earlier
             self._record_death(process, exit)
         if not any(one.node == process.node for one in self._running.values()):
             self._context.emit({"type": "vacated", "nodes": [process.node]})
@@ -191,12 +193,12 @@ class ProcessLifecycle(SupervisedLifecycle):
         if self._finished_at is not None:
             self._end_rest(now, self._finished_at)
         elif self._taking_over and not self._may_reconnect(now):
-            self._stop_all(self._job.stop_grace_s)  # the rest of their group does not come
+            self._stop_all(self._job.stop_grace_s)  # the rest of their group is missing
         self._supervise(now)
         self._advance()
 
     def _end_rest(self, now: float, finished_at: float) -> None:
-        """End the processes whose time is over after the program reported that its work is done."""
+        """Stop the processes that exceed their time limit after the program reported that its work is done."""
         for process in self._running.values():
             done_at = self._done_at.get(process.name)
             if done_at is None and self._ended and now - finished_at > FAREWELL_S:
@@ -210,7 +212,7 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _node_leaves(self, node: str) -> None:
         super()._node_leaves(node)
         if node in self._used and self._finished_at is None:
-            self._ended = {}  # what ended well a moment ago was preempted
+            self._ended = {}  # the exits with 0 of a moment ago were preemptions
             self._retry.succeeded()
 
     def _supervise(self, now: float) -> None:
@@ -220,7 +222,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         stalls = self._supervision.stalls
         if not (self._running and started) or stops or self._over or self._finished_at is not None:
             stalls.rests(now)
-        elif stalls.pace_s > 0:  # else it has not made two steps yet, if it tells of steps at all
+        elif stalls.pace_s > 0:  # a pace is known after two steps, for programs that report steps
             stalls.trains(now)
         ranks = {process.name: (process.rank, process.node) for process in self._running.values()}
         verdict = self._supervision.tick(ranks)
@@ -280,15 +282,15 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._stop_all(min(BROKEN_GRACE_S, self._job.stop_grace_s))
 
     def _decide_end(self) -> bool:
-        """Decide what it means that no process is left and some ended with 0; return whether that is decided."""
+        """Decide the outcome when all processes have exited and some returned 0; return whether that is decided."""
         now, ended = self._context.now(), self._ended
         if not self._whole() and self._may_reconnect(now):
-            return False  # others of its group may still turn up, with what they reported last
+            return False  # ranks of its group may still reconnect, with their latest reports
         if self._finished_at is None:
             if self._nodes.waiting:
-                return False  # a younger group may still turn up
+                return False  # a younger group may still reconnect
             if len(ended) < self._size_of_group:
-                self._ended = {}  # others did not end well
+                self._ended = {}  # other ranks failed
                 return True
             if now - max(at_s for at_s, _ in ended.values()) <= self._context.settle_s:
                 return False
@@ -299,8 +301,8 @@ class ProcessLifecycle(SupervisedLifecycle):
         return True
 
     def _record_death(self, process: GroupProcess, end: WorkerExit) -> None:
-        """Record a failed end. A process that reports lost members only noticed another death."""
-        if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # else there is no member to lose
+        """Record a failed exit. A process that reports lost members only noticed another death."""
+        if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # a single process has no member to lose
             self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")
         else:
             text, nodes = exit_text(process.name, end.code), frozenset({process.node, *self._used})
@@ -333,7 +335,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         return self._job.argv
 
     def _launch(self, process: GroupProcess, address: str, port: int) -> None:
-        """Start a process with torchrun's names in its environment; rank 0, whose agent finds a port, is given 0."""
+        """Start a process with torchrun's environment variables. The port of rank 0 is 0: its agent picks one."""
         argv, job = self._argv(process, address, port), self._job
         env = {
             **job.env,
@@ -390,6 +392,6 @@ class TorchrunLifecycle(ProcessLifecycle):
 
     def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:
         workers = self._job.workers_per_node or self._context.slots(process.node)
-        endpoint = f"{address}:{port or '$MASTER_PORT'}"  # rank 0's agent finds a port, and puts it there
+        endpoint = f"{address}:{port or '$MASTER_PORT'}"  # rank 0's agent picks a port and inserts it here
         words = map(str, (torchrun.__file__, self._size_of_group, process.rank, workers, endpoint))
         return (*words, *self._job.argv)

@@ -10,42 +10,44 @@ from typing import Final
 
 from bftrain_elastic.wire.worker_messages import WorkerPosition
 
-LEAST_S = 30.0  # without a step before that is reported
-PACES: Final = 10.0  # or so many steps' time, if steps are long
-ANSWER_S = 3.0  # within which ranks say where they are
-RESTARTS: Final = 3  # after which another one is of no use,
-WITHIN_LIMITS: Final = 6.0  # if they come within so many times the limit
-MEETING_S: Final = 20.0  # how long the members of a group may take to meet
-LOADING_S: Final = 300.0  # how long the first state may take to be loaded and spread, before that is learned
+# Time with no step before a report: the larger of LEAST_S and PACES times the step time.
+LEAST_S = 30.0
+PACES: Final = 10.0
+ANSWER_S = 3.0  # time limit for ranks to report their position
+# Give up after RESTARTS restarts within WITHIN_LIMITS times the stall limit.
+RESTARTS: Final = 3
+WITHIN_LIMITS: Final = 6.0
+MEETING_S: Final = 20.0  # time limit for the members of a group to meet
+LOADING_S: Final = 300.0  # time limit for loading and spreading the first state, until the real time is known
 LEAST_LOADING_S: Final = 60.0
-LOADS: Final = 10.0  # times as long as it took before
-LEAST_TOTAL_S: Final = 120.0  # for all groups in a row that do not form, even if the limit is smaller
-REMARKED: Final = 2  # groups in a row that did not form before that is reported
+LOADS: Final = 10.0  # time limit as a multiple of the previous loading time
+LEAST_TOTAL_S: Final = 120.0  # minimum total limit for consecutive groups that do not form
+REMARKED: Final = 2  # consecutive failed groups before a report
 _DOUBLINGS: Final = 10
-_LONGEST_SHARE: Final = 1.5  # of the longest pause that ended well
+_LONGEST_SHARE: Final = 1.5  # time limit as a multiple of the longest pause that was not a stall
 _STOPPED: Final = frozenset({"T", "t"})
 _WAITS_FOR_DISK: Final = "D"
 
 
 class StallAction(StrEnum):
-    """The action that is due for a task without steps."""
+    """The next action for a task that makes no steps."""
 
-    LOOK = "look"  # inspect and report where its ranks are
-    RESTART = "restart"  # end its workers and start them again
+    LOOK = "look"  # inspect and report the positions of its ranks
+    RESTART = "restart"  # stop its workers and start them again
     GIVE_UP = "give up"  # give its nodes back
 
 
 @dataclass(eq=False)
 class StallWatch:
-    """Measures the time without a step while the task trains, not while it starts or has no nodes."""
+    """Measures the time since the last step while the task trains; starting and waiting for nodes do not count."""
 
     _limit_s: float
     _trains_since: float | None = None
-    _without_s: float = 0.0  # without a step, before that
+    _without_s: float = 0.0  # time with no step in earlier training periods
     _stepped_at: float | None = None
     _longest_s: float = 0.0
     _furthest: int = -1  # step
-    _stalled_at: int = -1  # the step at which its workers were started again: only one further ends the stall
+    _stalled_at: int = -1  # step at which its workers were restarted; only a later step clears the stall
     _restarts: list[float] = field(default_factory=list)
     _due: list[StallAction] = field(default_factory=lambda: list(StallAction))
     pace_s: float = 0.0
@@ -60,7 +62,7 @@ class StallWatch:
         if self._trains_since is not None:
             self._without_s += now - self._trains_since
             self._trains_since = None
-        self._stepped_at = None  # time for a change is not time of a step
+        self._stepped_at = None  # the time of a change is not step time
 
     def step(self, now: float, number: int) -> None:
         """Record a step. Repeated steps after a stall do not end it, but are no standstill either."""
@@ -79,11 +81,11 @@ class StallWatch:
         self._due = list(StallAction)
 
     def without_s(self, now: float) -> float:
-        """Return how long it has trained without a step."""
+        """Return the training time in seconds since the last step."""
         return self._without_s + (0.0 if self._trains_since is None else now - self._trains_since)
 
     def check(self, now: float) -> StallAction | None:
-        """Return the action that is due, each once for every stall."""
+        """Return the next action if it is due; each action occurs once per stall."""
         if self._trains_since is None or not self._due:
             return None
         if self.without_s(now) <= self._after_s(self._due[0]):
@@ -113,7 +115,7 @@ class StallWatch:
 class _Rank:
     rank: int
     node: str
-    state: str = ""  # of its process, as Linux names it
+    state: str = ""  # state of its process, in Linux's notation
     place: str = ""
     line: str = ""
     commits: int = -1  # -1: it has not answered
@@ -153,7 +155,7 @@ class StallInspection:
         ]
         waiting = [rank for rank in ranks if rank.place == "commit"]
         others = [rank for rank in ranks if rank.place != "commit" and rank.commits >= 0]
-        if waiting and others:  # in commit() for those that did not call it
+        if waiting and others:  # waiting in commit() for ranks that did not call it
             names = " and ".join(f"rank {rank.rank}" for rank in waiting)
             wait = "waits" if len(waiting) == 1 else "wait"
             where = "; ".join(map(_where, others))
@@ -175,19 +177,19 @@ def _where(rank: _Rank) -> str:
 class FormationWatch:
     """Follows the groups of one task from their start until they train. ``limit_s`` is for consecutive failures.
 
-    The members of a group first meet, which takes moments. Then the state is loaded and sent, which takes time in
-    proportion to its size: only time in which nothing arrives counts.
+    The members of a group first meet, which takes moments. Then the state is loaded and sent, in time proportional to
+    its size; there, only idle time counts.
     """
 
     _limit_s: float
     _began_at: float | None = None
     _met_at: float | None = None
-    _moved_at: float | None = None  # when a part of the state arrived
-    _why: str = ""  # the present group did not form, if no death explains it
-    _last_why: str = ""  # the one before it did not
-    _loading_s: float = 0.0  # as learned; 0: not yet
-    _failed: int = 0  # in a row
-    _spent_s: float = 0.0  # with them
+    _moved_at: float | None = None  # time when the latest part of the state arrived
+    _why: str = ""  # reason why the present group did not form, if no death explains it
+    _last_why: str = ""  # the same for the previous group
+    _loading_s: float = 0.0  # learned loading time; 0: unknown
+    _failed: int = 0  # consecutive failures
+    _spent_s: float = 0.0  # time spent on these failures
 
     def began(self, now: float) -> str:
         """Record that a group starts to form; return a note on earlier failures, if due."""
@@ -225,7 +227,7 @@ class FormationWatch:
         self._why = self._why or why
 
     def overdue(self, now: float) -> bool:
-        """Return whether the group has taken too long."""
+        """Return whether the group exceeds its time limit."""
         if self._began_at is None:
             return False
         since, limit_s = self._began_at, MEETING_S
@@ -238,7 +240,7 @@ class FormationWatch:
         return True
 
     def given_up(self, now: float) -> str:
-        """Return why the task has failed if groups have not formed for too long, otherwise ""."""
+        """Return the reason for failing the task if groups exceed the total time limit, otherwise ""."""
         if self._began_at is None or not (self._failed or self._why):
             return ""
         spent_s = self._spent_s + now - self._began_at

@@ -21,49 +21,52 @@ from bftrain_elastic.wire.worker_messages import (
     WorkerPosition,
 )
 
-_LEAST_WRITE_S: Final = 60.0  # longer than others may a worker take to leave that writes the state first,
-_WRITES: Final = 5.0  # or so many times as long as the last write took
-ABSENCE_S: Final = 45.0  # longer than agents keep their workers without a manager
-_BAD_LOSSES: Final = 3  # in a row before that is reported
-_STARTS: Final = 10.0  # times its usual start-up that a program may take to start,
-_LEAST_START_S: Final = 120.0  # and at least so long, even if the limit is smaller
-DRIFT: Final = "the models of its workers differ"  # how a note on replicas begins
+# Extra exit time of a worker that writes the state first: the larger of _LEAST_WRITE_S and _WRITES times the duration
+# of the previous write.
+_LEAST_WRITE_S: Final = 60.0
+_WRITES: Final = 5.0
+ABSENCE_S: Final = 45.0  # longer than agents keep workers that have no manager
+_BAD_LOSSES: Final = 3  # consecutive bad losses before a report
+# Limit of a program's start-up time: _STARTS times its usual one, and never below _LEAST_START_S.
+_STARTS: Final = 10.0
+_LEAST_START_S: Final = 120.0
+DRIFT: Final = "the models of its workers differ"  # start of each note on replicas
 DRIFT_FIX: Final = (
     "exchange all gradients, for example with model = state.parallel(), step on every rank, and keep model, optimizer "
     "and schedule in the State"
 )
-_DONE_SHARE: Final = 0.9  # of its work that a task must have done to be believed that it is done
+_DONE_SHARE: Final = 0.9  # share of its work after which a task's report of completion is believed
 
 
 @dataclass(eq=False)
 class AssignedNodes:
-    """The nodes that a task holds: those to run on, and those whose agents have not connected yet.
+    """The nodes of a task: nodes to run on, and nodes with agents that have not connected yet.
 
-    An agent that lost its manager keeps its workers for a while. After a restart of the manager nothing is started for
-    a task before all its remaining processes are known, or two processes would have the same rank.
+    An agent that lost its manager keeps its workers for a while. After a restart of the manager, a task starts no
+    process before all its remaining ones are known: two processes could have the same rank.
     """
 
     _context: TaskContext
     all: tuple[str, ...] = ()  # oldest first
-    batch: int = 0  # samples of one step over all of them, as was decided; 0: the script knows
-    noticed: set[str] = field(default_factory=set)  # they will be taken in a moment
-    _absent: dict[str, float] = field(default_factory=dict)  # nodes without a connected agent -> since when
-    _gone: set[str] = field(default_factory=set)  # nodes whose agents left, with all their workers
+    batch: int = 0  # samples per step over all nodes, as decided; 0: the script decides
+    noticed: set[str] = field(default_factory=set)  # nodes that will be taken in a moment
+    _absent: dict[str, float] = field(default_factory=dict)  # nodes that have no connected agent -> since when
+    _gone: set[str] = field(default_factory=set)  # nodes that lost their agent and all workers
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The nodes to run on: all but those that will be taken."""
+        """The nodes to run on: all except nodes about to be taken."""
         return tuple([node for node in self.all if node not in self.noticed]) if self.noticed else self.all
 
     @property
     def here(self) -> tuple[str, ...]:
         """The nodes to run on that have an agent."""
         slots = self._context.slots
-        return tuple([node for node in self.wanted if slots(node)])  # looked at by each task ten times a second
+        return tuple([node for node in self.wanted if slots(node)])  # each task calls this ten times a second
 
     def assign(self, nodes: tuple[str, ...]) -> None:
-        """Set all nodes that the task is to hold."""
-        self.noticed -= set(nodes) - set(self.all)  # one that is given again has another agent by now
+        """Set all nodes of the task."""
+        self.noticed -= set(nodes) - set(self.all)  # a node that returns has a new agent
         self.all = nodes
         here = {node for node in nodes if self._context.slots(node)}
         self._gone = self._gone.intersection(nodes) - here
@@ -99,29 +102,29 @@ class TaskSupervision:
         self._context = context
         self.failures = FailurePolicy(context.settle_s)
         self.stalls = StallWatch(job.stall_limit_s)
-        self.step = 0  # the furthest heard of
-        self.saved_step = -1  # on disk; -1: none that is known
-        self._write_s = 0.0  # how long the last write took
-        self._unwritten_step = -1  # the last one whose state could not be written
-        self._samples: float | None = None  # done so far, if it reports
-        self._counts_from_zero = False  # its steps and samples begin at 0 whenever it is started
+        self.step = 0  # furthest reported step
+        self.saved_step = -1  # latest step on disk; -1: unknown
+        self._write_s = 0.0  # duration of the previous write
+        self._unwritten_step = -1  # latest step that could not be written
+        self._samples: float | None = None  # samples done so far, if reported
+        self._counts_from_zero = False  # its step and sample counts restart at 0 with each process
         self._inspection: StallInspection | None = None
-        self._where = ""  # where the ranks were when the task stalled
-        self._lost: list[tuple[float, str]] = []  # time and reason of each loss of other members
-        self._good_loss = False  # it had a loss that is a number
+        self._where = ""  # positions of the ranks when the task stalled
+        self._lost: list[tuple[float, str]] = []  # time and reason of each lost connection
+        self._good_loss = False  # at least one finite loss was reported
         self._bad_losses = 0
         self._bad_since: tuple[float, int] = (0.0, 0)
         self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
-        self._drift_step = 0  # of the last note on replicas that differ
-        self._early_ends = 0  # in a row, without a step between: ends with 0 that came before the work was done
-        self._early_step = -1  # at the last of them
+        self._drift_step = 0  # step of the latest note on diverging replicas
+        self._early_ends = 0  # consecutive exits with 0 before the work was done, with no step since the previous one
+        self._early_step = -1  # step of the latest early exit
 
     def reported(self, message: StepReport) -> None:
         """Record and report a step."""
         now, step, total, since = self._context.now(), message.step, message.total, message.since
         self.stalls.step(now, step)
         self._inspection, self._where = None, ""
-        # A program that counts its steps from 0 again may have gone on from a checkpoint, or not: that is unknown
+        # A program that counts from 0 again may have restored a checkpoint or not: its progress is unknown
         self._counts_from_zero |= since <= 0 and step < self.step
         self.further(step)
         if total is not None:
@@ -129,7 +132,7 @@ class TaskSupervision:
             self._samples = max(done, self._samples or 0.0)
         self._judge_loss(message, now)
         event = message.to_dict()
-        if message.noise is None:  # few scripts give one
+        if message.noise is None:  # few scripts report it
             del event["noise"]
         self._context.emit(event)
 
@@ -138,19 +141,19 @@ class TaskSupervision:
         self.step = max(self.step, step)
 
     def died(self, death: WorkerDeath) -> None:
-        """Record the unexpected end of a worker."""
+        """Record a worker's unexpected exit."""
         self.failures.died(death, self._context.now(), self.step)
 
     def node_leaves(self, node: str) -> None:
-        """Record that a node leaves, or will in a moment."""
+        """Record that a node leaves now or in a moment."""
         self.failures.node_leaves(node, self._context.now())
 
     def lost(self, text: str) -> None:
-        """Record that a member lost the others; it is reported if no death explains it."""
+        """Record a member's lost connection; it is reported if no death explains it."""
         self._lost.append((self._context.now(), text))
 
     def on_worker_message(self, worker: str, message: WireMessage) -> None:
-        """Handle the messages that workers of all launchers send."""
+        """Handle the worker messages common to all launchers."""
         match message:
             case StateNotOnDisk(step=step, reason=reason):
                 if self._unwritten_step < 0:
@@ -169,7 +172,7 @@ class TaskSupervision:
                 if self._inspection is not None:
                     self._inspection.position(worker, message)
             case ReplicasDiffer(step=step, rank=rank):
-                if not 0 < step < 2 * self._drift_step:  # again only when the task has doubled its steps
+                if not 0 < step < 2 * self._drift_step:  # repeat the note only when the step has doubled
                     self._drift_step = step
                     which = f": rank {rank} is not as rank 0" if rank else ""
                     self.note(f"{DRIFT} at step {step}{which} ({DRIFT_FIX})")
@@ -216,7 +219,7 @@ class TaskSupervision:
         return ""
 
     def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> StallVerdict:
-        """Do periodic work. ``ranks`` are the workers that train, ``starting_since`` when others were started."""
+        """Do periodic work. ``ranks`` are the training workers, ``starting_since`` the start time of the rest."""
         now = self._context.now()
         judgement = self.failures.judge(now)
         for text in judgement.notes:
@@ -230,7 +233,7 @@ class TaskSupervision:
             return StallVerdict(failure=failure)
         match self.stalls.check(now):
             case StallAction.LOOK:
-                # All ranks say where they are, and write their stacks into their logs
+                # All ranks report their position, and write their stacks into their logs
                 self._inspection = StallInspection(ranks, now)
                 for worker in ranks:
                     self._context.send(worker, AskPosition())
@@ -308,7 +311,7 @@ class SupervisedLifecycle:
         self._supervision = TaskSupervision(job, context)
 
     def set_batch(self, batch: int) -> None:
-        """Set the samples of a step of all workers together: at once where they may form a new group."""
+        """Set the samples per step of all workers together; applied as soon as they may form a new group."""
         if batch != self._nodes.batch:
             self._nodes.batch = batch
             self._advance()
@@ -319,7 +322,7 @@ class SupervisedLifecycle:
         self._advance()
 
     def node_gone(self, node: str) -> None:
-        """Go on with the rest; the ends of the workers there were reported before."""
+        """Continue on the remaining nodes; the exits of this node's workers were reported before."""
         self._nodes.agent_changed(node, there=False)
         self._node_leaves(node)
         self._advance()
@@ -332,5 +335,5 @@ class SupervisedLifecycle:
         self._supervision.node_leaves(node)
 
     def _advance(self) -> None:
-        """Do everything that is due."""
+        """Do all pending work."""
         raise NotImplementedError
