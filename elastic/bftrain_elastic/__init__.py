@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Import public names on first use: an agent needs none of them, and must start at once."""
+    """Import public names on first use: an agent needs no public names, and must start immediately."""
     if name not in _HOMES:
         raise AttributeError(f"module 'bftrain_elastic' has no attribute '{name}'")
     from importlib import import_module

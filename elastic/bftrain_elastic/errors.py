@@ -1,11 +1,11 @@
-"""Errors of the training side: each says what is wrong, where, and how to fix it."""
+"""Errors of the training side; each has a problem, a place and a fix."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Final
 
-OWN_ERROR: Final = f"{__name__}."  # how the last line of a traceback begins for the errors of this file
+OWN_ERROR: Final = f"{__name__}."  # start of a traceback's last line for the errors of this file
 
 
 def install_hint(extra: str) -> str:
@@ -14,7 +14,7 @@ def install_hint(extra: str) -> str:
 
 
 class ElasticError(Exception):
-    """Base class. ``what`` is wrong, ``where`` it was found, and ``fix`` is what the reader can do."""
+    """Base class. ``what`` is the problem, ``where`` its place, and ``fix`` the remedy for the reader."""
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
         super().__init__(what, where, fix)
@@ -28,16 +28,16 @@ class ElasticError(Exception):
         return f"{place}{self.what}{advice}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the keyword-only arguments too; the default passes all of them by position."""
+        """Pickle the keyword-only arguments; the default passes all arguments by position."""
         return (partial(type(self), self.what, where=self.where, fix=self.fix), ())
 
 
 class BadMessage(ElasticError):
-    """A message is too long, has a wrong MAC, or is malformed."""
+    """A message exceeds the size limit, has a wrong MAC, or is malformed."""
 
 
 class BadSecret(ElasticError):
-    """The file with the secret of a run is missing, damaged, or readable by others."""
+    """The file with the secret of a run is missing, damaged, or readable by other users."""
 
 
 class NoInterface(ElasticError):
@@ -53,8 +53,8 @@ class BadCommit(ElasticError):
 
 
 class Superseded(ElasticError):
-    """A worker that its manager has given up tries to write after others have gone on without it."""
+    """A worker that its manager gave up tries to write after the rest continued."""
 
 
 class BadScript(ElasticError):
-    """The training script does not do what elastic training needs."""
+    """The training script does not meet the requirements of elastic training."""

@@ -17,7 +17,7 @@ from bftrain_elastic.trainers import StopRequest, per_worker
 from bftrain_elastic.worker import progress_report
 
 __all__ = ["ElasticCallback", "last_checkpoint", "per_worker"]
-Untyped = Any  # what Trainer passes to its callbacks
+Untyped = Any  # objects that Trainer passes to its callbacks
 
 
 def last_checkpoint(folder: str) -> str | None:
@@ -32,7 +32,7 @@ def last_checkpoint(folder: str) -> str | None:
 
 
 class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers may not be installed
-    """Reports each step, and has Trainer save a checkpoint when the task has to stop.
+    """Reports each step, and makes Trainer save a checkpoint when the task must stop.
 
     Example::
 
@@ -45,7 +45,8 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
 
     def __init__(self) -> None:
         self._request: StopRequest | None = None
-        self._unreported: tuple[int, int] | None = None  # samples and number of a step whose loss may be logged yet
+        # samples and number of a step with a loss that may still be logged
+        self._unreported: tuple[int, int] | None = None
         self._stops = False
 
     def on_train_begin(self, *_: Untyped, **__: Untyped) -> None:
@@ -53,7 +54,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
         self._request = StopRequest()
 
     def on_step_end(self, args: Untyped, state: Untyped, control: Untyped, **_: Untyped) -> Untyped:
-        """Have Trainer save after this step if the task has to stop."""
+        """Make Trainer save after this step if the task must stop."""
         samples = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
         self._unreported = (samples, state.global_step)
         self._stops = self._request is not None and self._request.agreed()
@@ -66,7 +67,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
             self._report(float(logs["loss"]))
 
     def on_save(self, _args: Untyped, state: Untyped, *_: Untyped, **__: Untyped) -> None:
-        """Exit if the task has to stop."""
+        """Exit if the task must stop."""
         if self._stops and self._request is not None:
             self._report(None)
             self._request.stop(state.global_step)

@@ -19,21 +19,21 @@ from bftrain_elastic.worker.random_numbers import mixed_seed
 
 __all__ = ["ElasticCallback"]
 _NAME: Final = "elastic.ckpt"
-Untyped = Any  # what Lightning passes to its callbacks
+Untyped = Any  # objects that Lightning passes to its callbacks
 
 
 class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be installed
-    """Reports each step, saves a checkpoint when the task has to stop, and divides the training data.
+    """Reports each step, saves a checkpoint when the task must stop, and divides the training data.
 
-    It is a batch sampler: each worker gets its share of batches of ``batch_size`` samples of all workers together, in
-    an order that depends on the seed and the epoch alone, and an epoch goes on where it was stopped.
+    It is a batch sampler: each worker gets its share of batches of ``batch_size`` samples of all workers together. The
+    sample sequence depends on the seed and the epoch alone, and an interrupted epoch continues.
 
     Args:
-        folder: where the checkpoint is kept.
-        samples: of the data set.
-        batch_size: of all workers together.
-        seed: of the order of samples; ``None``: as they are.
-        every: steps between two checkpoints, from which a training goes on after a death.
+        folder: folder of the checkpoint.
+        samples: samples of the data set.
+        batch_size: samples of all workers together.
+        seed: seed of the sample sequence; ``None``: unshuffled.
+        every: steps between checkpoints, the restart points after a death.
 
     Example::
 
@@ -46,13 +46,13 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
     def __init__(self, folder: str, *, samples: int, batch_size: int, seed: int | None = 0, every: int = 500) -> None:
         self._path = Path(folder, _NAME)
         self._samples, self.batch_size, self._seed, self._every = samples, batch_size, seed, every
-        self._epoch, self._start = 0, 0  # of the next batch
-        self._step, self._done = 0, 0  # the last step, and the samples since then
+        self._epoch, self._start = 0, 0  # position of the next batch
+        self._step, self._done = 0, 0  # latest step, and the samples since then
         self._request: StopRequest | None = None
 
     @property
     def checkpoint(self) -> str | None:
-        """The checkpoint to go on from, if there is one."""
+        """The path of the checkpoint to continue from, or None."""
         return str(self._path) if self._path.exists() else None
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
     def on_train_batch_end(
         self, trainer: Untyped, _module: Untyped, outputs: Untyped, _batch: Untyped, batch_idx: int
     ) -> None:
-        """Report a step; save a checkpoint and exit if the task has to stop."""
+        """Report a step; save a checkpoint and exit if the task must stop."""
         self._done += min(self.batch_size, self._samples - batch_idx * self.batch_size)
         if trainer.global_step == self._step:  # gradients are accumulated
             return
@@ -107,7 +107,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
             StopRequest.stop(self._step)
 
     def on_train_epoch_end(self, trainer: Untyped, _module: Untyped) -> None:
-        """Begin the next epoch."""
+        """Start the next epoch."""
         self._epoch, self._start = trainer.current_epoch + 1, 0
 
     def on_train_end(self, _trainer: Untyped, _module: Untyped) -> None:

@@ -26,5 +26,5 @@ class RetryDelay:
         return max(0.0, self._until - now)
 
     def waits(self, now: float) -> bool:
-        """Return whether it is too early for another try."""
+        """Return whether the next try must wait."""
         return now < self._until

@@ -22,7 +22,7 @@ def per_worker(batch: int) -> int:
 
 
 class StopRequest:
-    """Whether any worker received SIGTERM since this was made; all workers learn of it in the same step."""
+    """Whether any worker received SIGTERM since this was created; all workers learn of it in the same step."""
 
     def __init__(self) -> None:
         self._received = False

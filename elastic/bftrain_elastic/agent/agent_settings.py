@@ -21,9 +21,10 @@ AUTO: Final = "auto"  # instead of an address
 class AgentSettings(argparse.Namespace):
     """Settings of an agent.
 
-    ``patience_s`` is how long it goes on without its manager, ``grace_s`` how long after SIGTERM, if there are
-    workers. When the process ``parent`` ends, it removes the folder ``remove`` and leaves. A worker's log is kept
-    within ``log_limit`` bytes. What the agent starts yields to other processes by ``nice``, the agent itself does not.
+    ``patience_s``: seconds that it continues after it lost its manager. ``grace_s``: seconds that it continues after
+    SIGTERM, if there are workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and
+    leaves. A worker's log is limited to ``log_limit`` bytes. ``nice`` is the nice value of its child processes, but not
+    of the agent itself.
     """
 
     manager: tuple[str, int]
@@ -101,9 +102,9 @@ def _modules(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AgentGpus:
-    """``names`` are those of the GPUs as in CUDA_VISIBLE_DEVICES, ``first`` is the place there of the first slot's.
+    """``names`` are the GPU names as in CUDA_VISIBLE_DEVICES, ``first`` is the first slot's index there.
 
-    Agents that share a machine have different first places. Where there are more slots than GPUs, slots share a GPU.
+    Agents that share a machine have different first indices. If there are more slots than GPUs, slots share a GPU.
     """
 
     names: tuple[str, ...]
@@ -119,12 +120,12 @@ class AgentGpus:
             found["CUDA_VISIBLE_DEVICES"] = self.names[own]
         elif first := self.first % len(self.names):
             found["CUDA_VISIBLE_DEVICES"] = ",".join(self.names[first:] + self.names[:first])
-        if turn:  # NCCL refuses two workers of a host on one GPU, but not if they seem to be on different hosts
+        if turn:  # NCCL rejects two workers of a host on one GPU, unless they seem to be on different hosts
             found["NCCL_HOSTID"] = f"{socket.gethostname()}-{turn}"
         return found
 
 
-# Counted without asking CUDA: a process that did could not be forked any more
+# Counted from device files: a process that has used CUDA can no longer be forked
 def visible_gpus(devices: Path = Path("/dev")) -> list[str]:
     """Return the names for CUDA_VISIBLE_DEVICES of the GPUs of this machine that may be used; empty without GPUs."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")

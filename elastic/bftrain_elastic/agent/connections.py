@@ -1,7 +1,7 @@
-"""Connections of an agent: to its manager, renewed as long as the agent has patience, and to its workers.
+"""Connections of an agent: to its manager, with reconnects until the agent gives up, and to its workers.
 
 A manager welcomes the agent with its epoch, which rises with each start of the manager. An agent that has obeyed a
-manager refuses all that were started before it, and follows no order that comes before a welcome.
+manager rejects all older ones, and ignores orders before a welcome.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, de
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 from bftrain_elastic.worker.agent_channel import reachable
 
-_HEARTBEAT_S: Final = 3.0  # of silence, before a sign of life is sent
+_HEARTBEAT_S: Final = 3.0  # seconds of silence before a heartbeat
 _CONNECT_AGAIN_S: Final = 0.5
-_CONNECT_S: Final = 0.15  # nothing else happens meanwhile, and a SIGTERM has to be answered within 0.2 s
+_CONNECT_S: Final = 0.15  # blocks the agent, which must answer a SIGTERM within 0.2 s
 _PREFIX: Final = "bftrain-agent-"
 _NAME: Final = "agent"
 
@@ -56,12 +56,12 @@ class ManagerLink:
         self._sealed = AuthenticatedStream(secret, "agent")
         self._connect_at = 0.0
         self._beat_at = 0.0
-        self._welcome = False  # it knows the secret, we do too, and it is not older than the one before
-        self._refused = 0  # the epoch of the manager that was refused last
-        self.epoch = 0  # of the newest manager that was obeyed
+        self._welcome = False  # both sides have proven the secret, and the manager is not older than the previous one
+        self._refused = 0  # epoch of the latest rejected manager
+        self.epoch = 0  # epoch of the newest obeyed manager
         self._lost_at = self._alive_at = time.monotonic()
-        self._silence_s = math.inf  # without a sign of life, after which the manager counts as lost
-        self.trouble = ""  # why there is no manager
+        self._silence_s = math.inf  # seconds of silence after which the manager counts as lost
+        self.trouble = ""  # reason for the missing manager
 
     @property
     def next_at(self) -> float:
@@ -83,13 +83,13 @@ class ManagerLink:
         return self._alive_at + self._silence_s if self._welcome else math.inf
 
     def on_time(self) -> None:
-        """Connect if there is no connection, or send a sign of life; drop a manager that is silent."""
+        """Connect if there is no connection, or send a heartbeat; drop a silent manager."""
         now = time.monotonic()
         if now < self.next_at:
             return
         wire = self._wire
         if wire is not None and now >= self._silent_at:
-            wire.ready(selectors.EVENT_READ)  # perhaps it was we who stood still
+            wire.ready(selectors.EVENT_READ)  # this process may have been stopped
             if now >= self._silent_at:
                 wire.end(f"no sign of life for {self._silence_s:g} s")
         if self._wire is None:
@@ -100,7 +100,7 @@ class ManagerLink:
 
     def send(self, message: WireMessage) -> None:
         """Send to the manager, if there is one: a later manager asks for the state."""
-        self._beat_at = time.monotonic() + _HEARTBEAT_S  # any message is a sign of life
+        self._beat_at = time.monotonic() + _HEARTBEAT_S  # any message counts as a heartbeat
         if self._wire is not None and self._sealed.greeted:
             self._wire.send(self._sealed.seal(message.to_dict()))
 
@@ -119,7 +119,7 @@ class ManagerLink:
         try:
             for message in self._sealed.feed(data):
                 self._on_manager_message(message)
-                if self._wire is None:  # it is refused
+                if self._wire is None:  # the manager was rejected
                     return
         except BadMessage as error:
             self._note(f"manager: {error}")
@@ -133,7 +133,7 @@ class ManagerLink:
         message = read_message(FROM_MANAGER, plain)
         if isinstance(message, Welcome):
             if message.epoch < self.epoch:  # a later manager has replaced this one
-                if self._refused != message.epoch:  # once is enough
+                if self._refused != message.epoch:  # report this once
                     self._refused = message.epoch
                     which = f"it is number {message.epoch}, and number {self.epoch} was obeyed"
                     self._note(f"manager: {which}: it is refused")
@@ -193,15 +193,15 @@ class WorkerSocket:
         self._note = note
         self._connections: dict[socket.socket, str] = {}  # a connection has no name before its first message
         remove_stale_sockets()
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # of our own: its mode is 0700
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # a private folder with mode 0700
         self.path = str(self.folder / _NAME)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.settimeout(0)
         with reachable(f"{self.path}.new") as name:
             self._listener.bind(name)
         self._listener.listen(64)
-        Path(f"{self.path}.new").rename(self.path)  # once it is visible workers can connect
-        self._waits = False  # no worker can be let in at the moment
+        Path(f"{self.path}.new").rename(self.path)  # workers can connect as soon as it is visible
+        self._waits = False  # new workers cannot be accepted at the moment
         selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def accept_again(self) -> None:
@@ -219,14 +219,14 @@ class WorkerSocket:
                 self._note(f"{worker} does not listen: {error}")
 
     def drain(self, worker: str) -> None:
-        """Read all remaining messages of a worker that has ended."""
+        """Read all remaining messages of a worker that has exited."""
         self._accept_all()
         for connection in [one for one, name in self._connections.items() if name in {"", worker}]:
             while connection in self._connections and self._arrived(connection):
                 pass
 
     def close(self) -> None:
-        """Remove the socket; connected workers notice by themselves."""
+        """Remove the socket; connected workers notice without a message."""
         self._listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -236,7 +236,7 @@ class WorkerSocket:
                 self._add_connection(self._listener.accept()[0])
         except (BlockingIOError, ConnectionError):
             pass
-        except OSError as error:  # no descriptor is free: the selector would report the workers that wait without end
+        except OSError as error:  # out of file descriptors: the selector would report the waiting workers endlessly
             if not self._waits:
                 self._waits = True
                 self._selector.unregister(self._listener)
@@ -253,7 +253,7 @@ class WorkerSocket:
 
     def _arrived(self, connection: socket.socket) -> bool:
         """Read one packet; return whether there was one."""
-        if connection not in self._connections:  # it left while others were heard
+        if connection not in self._connections:  # closed while other workers were served
             return False
         try:
             packet = connection.recv(PACKET_LIMIT)

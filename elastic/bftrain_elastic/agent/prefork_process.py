@@ -22,7 +22,7 @@ from bftrain_elastic.wire.agent_messages import FROM_PREFORK, PreforkWarm
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-_RETRY_S: Final = 0.2  # until another one is started after one that never was ready
+_RETRY_S: Final = 0.2  # first delay before a restart if a server never became ready
 _LONGEST_RETRY_S: Final = 60.0
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its own handlers
 
@@ -63,7 +63,7 @@ class PreforkProcess:
     def start(self) -> None:
         """Start it, unless it runs or has failed to start a moment ago.
 
-        If a module is broken on this node, retrying without a pause would use up a core.
+        If a module is broken on this node, immediate retries would use up a core.
         """
         if self.runs or self._delay.waits(time.monotonic()):
             return
@@ -71,7 +71,7 @@ class PreforkProcess:
         with theirs:
             try:
                 self.pid = self._fork(theirs.fileno())
-            except OSError:  # no process can be made now
+            except OSError:  # no process can be created now
                 ours.close()
                 self._delay.failed(time.monotonic())
                 return
@@ -123,7 +123,8 @@ class PreforkProcess:
 
     def _fork(self, socket_to_us: int) -> int:
         """Fork its process from this one, which is small and has no threads."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)  # one that comes now would find our handlers in the child
+        # a signal during the fork would run our handlers in the child
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:
             return os.fork() or self._become_server(socket_to_us)
         finally:
@@ -134,7 +135,7 @@ class PreforkProcess:
         try:
             gc.freeze()  # objects of the agent must not close descriptors of this process
             os.setsid()
-            os.nice(self._nice)  # I/O has a low priority then, too
+            os.nice(self._nice)  # also lowers its I/O priority
             signal.set_wakeup_fd(-1)
             for number in _BLOCKED:
                 if signal.getsignal(number) is not signal.SIG_IGN:

@@ -23,9 +23,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Let the kernel send signal ``number`` (0: none any more) to this process when its parent ``parent`` dies."""
+    """Make the kernel send signal ``number`` (0: none) to this process when its parent ``parent`` dies."""
     _prctl(_PR_SET_PDEATHSIG, number)
-    if number and os.getppid() != parent:  # it died before we asked
+    if number and os.getppid() != parent:  # it died before the request
         os.kill(os.getpid(), number)
 
 
@@ -35,7 +35,7 @@ def adopt_orphans() -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes whose parent is ``pid``; empty if there is no such process."""
+    """Return the child processes of ``pid``; empty if there is no such process."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - called often: no Path for each thread
@@ -57,7 +57,7 @@ def descendants(pid: int, keep: Collection[int] = ()) -> Iterator[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists and has not ended, reaped or not."""
+    """Return whether a process exists and has not exited, reaped or not."""
     return state_of(pid) not in {"", "Z", "X"}
 
 
@@ -72,14 +72,14 @@ def _handles_sigterm(thread: Path) -> bool:
             status = (thread / "status").read_text(encoding="utf-8", errors="replace")
             waits_in = (thread / "wchan").read_text(encoding="utf-8")
         except OSError:
-            return False  # it has ended
+            return False  # it has exited
         masks = [line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
         # The kernel unblocks a signal while sigwait() waits for it
         if "sigtimedwait" in waits_in or any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in masks):
             return True
         if "\nState:\tS" not in status or waits_in not in {"", "0"}:
             return False
-        time.sleep(0.001)  # it wakes up just now, or the kernel hides where it waits
+        time.sleep(0.001)  # it is waking up, or the kernel hides where it waits
     return True
 
 

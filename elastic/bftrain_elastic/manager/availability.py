@@ -25,7 +25,7 @@ class LauncherAvailability:
 
 
 def nothing() -> LauncherAvailability:
-    """Return that it is available: nothing is needed."""
+    """Return that it is available: it has no requirements."""
     return LauncherAvailability(ok=True)
 
 
@@ -39,7 +39,7 @@ def torch() -> LauncherAvailability:
 def horovod() -> LauncherAvailability:
     """Return whether a Horovod is installed that fits the installed torch.
 
-    It works with the one version of torch that it was built against, and notes that version beside its code.
+    Horovod works only with the torch version it was built against, and notes that version next to its code.
     """
     spec = find_spec("horovod")
     if spec is None:

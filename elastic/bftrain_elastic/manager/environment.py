@@ -11,10 +11,10 @@ from bftrain_elastic.starters import script, torchrun
 if TYPE_CHECKING:
     from bftrain_elastic.manager.job import LauncherJob
 
-_PYTHON: Final = "python3"  # as PATH finds it when the lines have run, or in the image
+_PYTHON: Final = "python3"  # the Python on PATH after the lines have run, or in the image
 _THROUGH_A_STARTER: Final = "horovod"
-# The lines are words of the command and no part of this program, so nothing in them has to be quoted. They see no
-# arguments: a sourced file would take ours for its own
+# The lines are arguments of the command, not text in this program, so they need no quoting. They see no arguments: a
+# sourced file would take ours for its own
 _BASH: Final = """\
 _bftrain_n=$1; shift
 _bftrain_lines=("${@:1:_bftrain_n}"); _bftrain_command=("${@:_bftrain_n+1}"); set --
@@ -33,9 +33,9 @@ def is_own(job: LauncherJob) -> bool:
 def command(
     job: LauncherJob, argv: Sequence[str], env: Mapping[str, str], *, warm: bool
 ) -> tuple[tuple[str, ...], bool]:
-    """Return what an agent is to run for ``argv``, and whether a fork of its prefork server can.
+    """Return the command that an agent runs for ``argv``, and whether a fork of its prefork server can run it.
 
-    In an environment of its own a script is run by a Python of its own, which has nothing imported.
+    In its own environment, a script is run by a new Python that has not preloaded any modules.
     """
     if not is_own(job):
         return tuple(argv), warm

@@ -1,4 +1,4 @@
-"""A job: what a task runs."""
+"""A job: the program of a task."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _PARSED_BYTES: Final = 262_144  # a longer file without .py and a #! line passes
 _SHELL_SUFFIXES: Final = frozenset(
     {".sh", ".bash", ".csh", ".ksh", ".zsh", ".fish", ".slurm", ".sbatch", ".pbs", ".lsf"}
 )
-_LARGEST_EXIT_CODE: Final = 125  # above it are what shells say of commands that could not run, or were killed
+_LARGEST_EXIT_CODE: Final = 125  # shells use higher codes for commands that could not run, or were killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherJob:
-    """The program of a task, and where its commits and logs are kept.
+    """The program of a task, and the folders of its commits and logs.
 
-    ``argv`` is a script that ends in ``.py`` and its arguments, or any command for launchers that take one.
-    ``folder`` is on storage that all nodes share. ``stop_grace_s`` is how many seconds a planned stop may take;
-    ``workers_per_node`` 0 means one a GPU, or one where there is none. With ``finish_code`` or ``finish_file`` a
-    program says that its work is done by that exit code, or by that file when it ends with 0 (from ``folder`` if
-    relative); any other end is then a preemption or a failure. ``work_samples`` is the whole work, if that is known.
-    A task without a step for ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash),
-    ``prefix`` (words in front of the command) or ``python`` it runs in an environment of its own, by no fork.
+    ``argv`` is a ``.py`` script and its arguments, or any command for launchers that accept commands. ``folder`` is on
+    storage that all nodes share. ``stop_grace_s``: seconds allowed for a planned stop. ``workers_per_node`` 0 means one
+    per GPU, or one on nodes that have no GPU. With ``finish_code`` or ``finish_file`` a program reports that its work
+    is done, by that exit code, or by that file and an exit with 0 (relative paths start in ``folder``); any other exit
+    is then a preemption or a failure. ``work_samples`` is the whole work, if known. A task that makes no step for
+    ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash), ``prefix`` (words in front
+    of the command) or ``python`` it runs in its own environment and is not forked.
     """
 
     argv: tuple[str, ...]
@@ -98,7 +98,7 @@ class LauncherJob:
 
     @property
     def finish_path(self) -> str:
-        """The absolute path of ``finish_file``; "" if there is none."""
+        """The absolute path of ``finish_file``; "" if it is unset."""
         return str(Path(self.folder, self.finish_file)) if self.finish_file else ""
 
     @property

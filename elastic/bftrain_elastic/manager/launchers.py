@@ -26,9 +26,9 @@ _CLOSING_S: Final = 30.0
 
 
 class AgentLauncher:
-    """A launcher whose tasks run on a hub's agents; ``make_lifecycle`` builds the lifecycle of a task.
+    """A launcher for tasks on a hub's agents; ``make_lifecycle`` builds the lifecycle of a task.
 
-    Messages go to the hub's ``tell``.
+    Messages are sent to the hub's ``tell``.
     """
 
     def __init__(self, name: str, make_lifecycle: MakeLifecycle, hub: AgentHub) -> None:
@@ -38,9 +38,9 @@ class AgentLauncher:
         self._names: set[str] = set()  # as its callers know it; the rest belongs to the hub's thread
         self._jobs: dict[str, LauncherJob] = {}
         self._lifecycles: dict[str, TaskLifecycle] = {}
-        self._held: dict[str, tuple[str, ...]] = {}  # the nodes that a task is to hold
-        self._by_node: dict[str, list[str]] | None = None  # the tasks that hold each node; nothing after a change
-        self._limits: dict[str, int] = {}  # on how many of them it is to run, if not on all
+        self._held: dict[str, tuple[str, ...]] = {}  # allocated nodes by task
+        self._by_node: dict[str, list[str]] | None = None  # tasks by node; None after a change
+        self._limits: dict[str, int] = {}  # size limit by task, if it should not run on all its nodes
         hub.ask(lambda: hub.attach(self))
 
     # -- from any thread
@@ -51,22 +51,22 @@ class AgentLauncher:
         if self.name in _FOR_PYTHON:
             what.require_python(self.name)
         lifecycle = self._new_lifecycle(task, what)
-        Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; others may come meanwhile
+        Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; other tasks may be added meanwhile
         if task in self._names:
             raise BadJob("is there already", where=f"task '{task}'")
         self._names.add(task)
         self._hub.call(lambda: self._add(task, what, lifecycle))
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out actions, given in their JSON form; returns at once."""
+        """Carry out actions, given in their JSON form; returns immediately."""
         self._hub.call(lambda: self._apply(list(actions)))
 
     def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on only the first ``size`` of its nodes, until the next call; it keeps all of them."""
+        """Limit a task to the first ``size`` of its nodes, until the next call; it keeps all nodes."""
         self._hub.call(lambda: self._narrow(task, size))
 
     def set_batch(self, task: str, batch: int) -> None:
-        """Set the samples of a task's step over all of its nodes, if its lifecycle supports that."""
+        """Set the samples per step of a task over all of its nodes, if its lifecycle supports that."""
         nothing = lambda _: None  # noqa: E731 - of a lifecycle that cannot
         self._hub.call(lambda: self.tell_task(task, lambda one: getattr(one, "set_batch", nothing)(batch)))
 
@@ -126,7 +126,7 @@ class AgentLauncher:
         self._hub.clear(frozenset(now - {node for wanted in self._held.values() for node in wanted}))
 
     def _report_vacated(self, task: str, left: set[str]) -> None:
-        """Report nodes that a task left and where it has no worker whose end would be reported."""
+        """Report nodes that a task left and where it has no worker with an exit to report."""
         if empty := left - self._hub.nodes_with(self, task) if left else left:
             self._hub.emit({"type": "vacated", "task": task, "nodes": sorted(empty)})
 
@@ -167,7 +167,7 @@ class AgentLauncher:
             return False
 
     def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
-        """Call the lifecycles whose tasks hold the node; if it ``leaves`` also those of tasks with workers there."""
+        """Call the lifecycles of the tasks on the node; if it ``leaves``, also of tasks with workers there."""
         if self._by_node is None:
             self._by_node = {}
             for task, wanted in self._held.items():
@@ -181,9 +181,9 @@ class AgentLauncher:
             self.tell_task(task, tell)
 
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
-        """Return whether a worker of another manager belongs to a task here: it runs on, or its end is reported.
+        """Return whether a worker of another manager belongs to a task here: it continues, or its exit is reported.
 
-        A running one must be on a node that its task holds; for an ended one the node does not matter.
+        A running worker must be on a node of its task; for an exited one the node does not matter.
         """
         if left.exit is None and node not in self._held.get(task, ()):
             return False

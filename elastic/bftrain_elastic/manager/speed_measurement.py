@@ -1,13 +1,12 @@
 """SpeedMeasurement: the speed of a task at each size, and the cost of changing the size, from its reported steps.
 
-A speed is the median over windows of some steps, without the first steps after a change: so neither warm-up nor one
-slow step counts, and periodic work (a commit, an evaluation) does. A cost is the gap across a change, up to the first
-new step, less one median step at the new size, which the gap contains; before that is known, at the size before.
-Consecutive steps are timed by the clock of the node that reports them, gaps by the manager's: another node may report
-after a change.
+A speed is the median over windows of several steps; the first steps after a change are excluded. So warm-up and single
+slow steps do not count, but periodic work (a commit, an evaluation) does. A cost is the gap across a change, up to the
+first new step, less one median step at the new size (at the old size until that is known). Consecutive steps are timed
+by the clock of the reporting node, gaps by the manager's: another node may report after a change.
 
-Lines can be lost, and an agent that reconnects repeats the last line of a worker. So steps count as consecutive only if
-their numbers are, and a change is measured only if no line is missing around it.
+Lines can be lost, and an agent that reconnects repeats the latest line of a worker. So only steps with consecutive
+numbers count as consecutive, and a change is measured only if no line is missing around it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from bftrain_elastic.wire.messages import Message
 Change = Literal["grow", "shrink", "start"]
 
 WARM_UP: Final = 3  # steps after a change that do not count
-WINDOW: Final = 5  # steps that are looked at together
+WINDOW: Final = 5  # steps per window
 ENOUGH: Final = 3  # windows after which the speed at a size is known
-ENOUGH_S: Final = 30.0  # or so many seconds of them, where steps are slow
-_WINDOWS: Final = 200  # remembered for each size
-_CHANGES: Final = 20  # remembered of each kind
+ENOUGH_S: Final = 30.0  # alternative in seconds of windows, for slow steps
+_WINDOWS: Final = 200  # remembered windows per size
+_CHANGES: Final = 20  # remembered changes of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +55,16 @@ class SpeedMeasurement:
 
     def __init__(self) -> None:
         self._windows: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
-        self._watched_s: defaultdict[int, float] = defaultdict(float)  # seconds in windows, forgotten ones too
+        self._watched_s: defaultdict[int, float] = defaultdict(float)  # seconds in windows, including forgotten ones
         self._steps: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_WINDOWS))
         self._gaps: defaultdict[Change, deque[_Gap]] = defaultdict(lambda: deque(maxlen=_CHANGES))
         self._newest: _Gap | None = None
-        self.crossed = 0  # changes so far, those that are forgotten too
-        self._last: _Line | None = None  # the furthest step, and the last one at its size
-        self._run: list[_Line] = []  # steps in a row at one size
-        self._stride: int | None = None  # between the numbers of the last two lines at one size
+        self.crossed = 0  # number of changes so far, including forgotten ones
+        self._last: _Line | None = None  # the furthest step, and the latest one at its size
+        self._run: list[_Line] = []  # consecutive steps at one size
+        self._stride: int | None = None  # step difference between the latest two lines at one size
         self._starting_at: float | None = None
-        self._first_after_start = False  # the next line is the first one after that
+        self._first_after_start = False  # the next line is the first one after a start
 
     def on_message(self, message: Message) -> bool:
         """Add a message; return whether a speed or a cost has improved."""
@@ -79,14 +78,14 @@ class SpeedMeasurement:
         t = float(message["t"])
         repeated = self._first_after_start and self._starting_at is not None and t < self._starting_at
         self._first_after_start = False
-        if repeated:  # an agent repeated the last report of an earlier process
+        if repeated:  # an agent repeated the latest report of an earlier process
             return False
         line = _Line(
             t, float(message.get("received_at", t)), int(message["step"]), int(message["size"]), int(message["samples"])
         )
         learned = self._crossed_change(line)
         if self._last is not None and line.step <= self._last.step:
-            self._run = []  # done before: what it costs is in the gap
+            self._run = []  # repeated steps: their cost is in the gap
             return learned
         if self._last is not None and line.size == self._last.size:
             self._stride = line.step - self._last.step
@@ -101,7 +100,7 @@ class SpeedMeasurement:
         return {size: median(found) for size, found in sorted(self._windows.items()) if found}
 
     def settled(self) -> frozenset[int]:
-        """Return the sizes whose speed is measured well enough."""
+        """Return the sizes with a sufficiently measured speed."""
         return frozenset(
             size for size, found in self._windows.items() if len(found) >= ENOUGH or self._watched_s[size] >= ENOUGH_S
         )
@@ -133,10 +132,10 @@ class SpeedMeasurement:
             return False
         window = counted[-WINDOW - 1 :]
         took = window[-1].t - window[0].t
-        if took <= 0:  # a clock that was set back
+        if took <= 0:  # a clock was set back
             return False
         rate = sum(one.samples for one in window[1:]) / took
-        if not isfinite(rate):  # so short that it is none
+        if not isfinite(rate):  # the interval is too short to measure
             return False
         self._windows[line.size].append(rate)
         self._watched_s[line.size] += took
@@ -154,7 +153,7 @@ class SpeedMeasurement:
         elif last is None or line.step <= last.step or line.size == last.size:
             return False
         elif self._stride is None or line.step - last.step > self._stride:
-            return False  # lines between the two were lost, and with them when the change began or ended
+            return False  # lines between the two were lost, and with them the time of the change
         else:
             change: Change = "grow" if line.size > last.size else "shrink"
             gap = _Gap(change, line.received_at - last.received_at, last.size, line.size)

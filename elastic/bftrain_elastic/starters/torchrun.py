@@ -1,7 +1,7 @@
 """torchrun on one address: ``torchrun.py SIZE RANK WORKERS ADDRESS:PORT SCRIPT ...``.
 
-Torch's own rendezvous listens on all interfaces. Here rank 0 listens on the given address only, and the training's
-store does too. The file lies in a folder of its own, because Python lets a script import all files beside it.
+Torch's own rendezvous listens on all interfaces. Here rank 0 listens on the given address only, and so does the
+training's store. The file has its own folder, because Python lets a script import all files next to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(words: list[str]) -> None:
     options += [f"--nnodes={size}", f"--nproc-per-node={workers}", "--no-python"]
     try:
         run(parse_args([*options, sys.executable, "-m", script.__name__, *command]))
-    except ChildFailedError as error:  # the script's own last words are above; a page about them would hide them
+    except ChildFailedError as error:  # the script's own last output is above; a page about it would hide it
         raise SystemExit(error.get_first_failure()[1].exitcode or 1) from None
     except SignalException as error:
         raise SystemExit(128 + error.sigval) from None

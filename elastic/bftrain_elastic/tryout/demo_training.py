@@ -45,7 +45,7 @@ def main() -> None:
             loss = torch.nn.functional.cross_entropy(model(x[mine].to(device)), y[mine].to(device))
             optimizer.zero_grad()
             loss.backward()
-            # As if the network were larger: so more nodes are faster on a small machine too
+            # Simulates a larger network: more nodes are then faster even on a small machine
             time.sleep(max(0.0, arguments.sample_s * _BATCH / state.workers - (time.monotonic() - begun)))
             optimizer.step()
             state.position += 1

@@ -1,6 +1,7 @@
-"""Readiness check: can a script be resized while it runs? It is run on this machine and observed.
+"""Readiness check: runs a script on this machine, and observes whether it can be resized while it runs.
 
-It gets one node, then a second one, and then loses the first, so that state which only the first worker has is lost.
+The script gets one node, then a second one, and then loses the first, which destroys any state that only the first
+worker has.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.worker import checkpoint_file
 
-NODES: Final = ((1,), (1, 2), (2,))  # that it runs on, one after the other
+NODES: Final = ((1,), (1, 2), (2,))  # the sequence of node sets
 SIZES: Final = tuple(map(len, NODES))
-STEPS: Final = 20  # at each size
-_STEP: Final = "bftrain.step"  # among the values of a state
-_STALL: Final = "no step for "  # notes on a script that has stopped making steps begin so
-_FALLING: Final = 0.02  # relative: what a loss may rise by chance
+STEPS: Final = 20  # steps at each size
+_STEP: Final = "bftrain.step"  # key of the step in a state's values
+_STALL: Final = "no step for "  # prefix of notes about stalled scripts
+_FALLING: Final = 0.02  # relative increase of a loss that may be chance
 _POLL_S: Final = 0.02
-_COMPARED: Final = 3  # steps that must be compared before workers are said to do the same
+_COMPARED: Final = 3  # number of compared steps before workers count as identical
 
 RUN: Final = "put the training into run(state, train), as docs/how-to/elastic.md shows"
 REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_elastic import report"
@@ -42,7 +43,7 @@ SHARE: Final = (
     "give each worker its share of a batch: mine, weight = state.share(N), an ElasticLoader, or a DistributedSampler"
 )
 _GROUP: Final = "use init_process_group, DistributedDataParallel and DistributedSampler: ranks are in the environment"
-TOGETHER: Final = {  # what exchanges the gradients and divides the data, by the caller of the optimizer
+TOGETHER: Final = {  # code that exchanges the gradients and divides the data, by the caller of the optimizer
     "transformers": "give the Trainer an ElasticCallback of bftrain_elastic.huggingface, and use --launcher process",
     "lightning": "give the Trainer an ElasticCallback of bftrain_elastic.lightning, and use --launcher process",
     "accelerate": "make the Accelerator in train(state), and use --launcher process",
@@ -66,7 +67,7 @@ LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
 
 @dataclass(frozen=True, slots=True)
 class ReadinessFinding:
-    """One finding; ``fix`` says what to do if it is not ``ok``."""
+    """One finding; ``fix`` is the remedy if it is not ``ok``."""
 
     name: str
     ok: bool = field(init=False)
@@ -74,13 +75,13 @@ class ReadinessFinding:
     fix: str = ""
 
     def __post_init__(self) -> None:
-        """Set ``ok`` if there is nothing to fix."""
+        """Set ``ok`` if there is no fix."""
         object.__setattr__(self, "ok", not self.fix)
 
 
 @dataclass(slots=True)
 class WatchedRun:
-    """Observations of a script beside its messages: the sizes at which it made steps, and values on disk."""
+    """Observations of a script in addition to its messages: the sizes at which it made steps, and values on disk."""
 
     reached: list[int] = field(default_factory=list)
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
@@ -145,7 +146,7 @@ def findings(
         yield _resizes(message, reached)
     yield from _keeps_going(message)
     if len(reached) > 1:
-        if runs is None:  # or that is why steps are done again
+        if runs is None:  # otherwise ``runs`` explains the repeated steps
             yield _keeps_progress(lines, CHECKPOINT if own_checkpoints else GO_ON)
         yield _keeps_values(message, seen)
     yield from _works_together(message, seen)
@@ -189,7 +190,7 @@ def last_line(reason: str) -> str:
 
 
 def split_fix(line: str) -> tuple[str, str]:
-    """Split the last line of an error of bftrain into what is wrong, and its fix in the last brackets."""
+    """Split the last line of a bftrain error into the problem and its fix, which is in the last brackets."""
     depth = 0
     if line.startswith(OWN_ERROR) and line.endswith(")"):
         for place in range(len(line) - 1, 0, -1):
@@ -273,7 +274,7 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
     """Return between which values an otherwise rising count fell, if it fell where the nodes changed."""
     falls = [(one, other) for one, other in pairwise(series) if other[1] < one[1]]
     rises = any(other[1] > one[1] for one, other in pairwise(series))
-    counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, go up and down
+    counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, rise and fall
     at_changes = all(any(one[0] <= step < other[0] for step in changes) for one, other in falls)
     return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
 

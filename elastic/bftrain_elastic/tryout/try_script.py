@@ -29,7 +29,7 @@ from bftrain_elastic.worker import step_records
 
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
-_GRACE_S: Final = 10.0  # for a planned stop
+_GRACE_S: Final = 10.0  # seconds for a planned stop
 _SPARE_S: Final = 2.0
 
 
@@ -58,7 +58,7 @@ class LocalAgents:
         self._secret = secret_file
         self._preload = ",".join(preload)
         self._slots = slots
-        self._places: dict[str, int] = {}  # of nodes in the order of their first start, for their GPUs
+        self._places: dict[str, int] = {}  # node -> index of its first start, for its GPUs
         self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
         self._words += ["--remove", str(remove)] if remove is not None else []
         self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
@@ -134,7 +134,7 @@ class TrialMessages:
 
 
 class ScriptTrial:
-    """One task on local agents. ``messages`` holds those of its launcher."""
+    """One task on local agents. ``messages`` are its launcher's messages."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class ScriptTrial:
         self.held: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        with ExitStack() as begun:  # ends the started parts if another part cannot start
+        with ExitStack() as begun:  # stops the started parts if another part cannot start
             self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
             begun.callback(shutil.rmtree, self._own, ignore_errors=True)
             self.folder = self._given_folder or self._own / "task"
@@ -234,7 +234,7 @@ class ScriptTrial:
         return next((one["reason"] for one in self.messages if one["type"] == "failed"), "")
 
     def state_costs(self) -> Message | None:
-        """Return the size of the state, and what growth costs; ``None`` if the launcher does not tell the size."""
+        """Return the size of the state and the cost of growth; ``None`` if the launcher does not report the size."""
         groups = [one for one in self._all("confirmed") if "state_bytes" in one]
         grown = self.measuring.changes().get("grow")
         return {"bytes": groups[-1]["state_bytes"], "grow_s": median(grown) if grown else None} if groups else None

@@ -36,7 +36,7 @@ def make_secret(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read the secret in ``path``; raise if others can read or write the file."""
+    """Read the secret in ``path``; raise if other users can read or write the file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -62,8 +62,8 @@ def read_secret(path: Path) -> bytes:
 
 # Sealing: both sides of a connection know a secret, and every line proves it.
 #
-# Each side begins with a nonce. From the secret and both nonces a key for each direction is made, and each line bears
-# the MAC of its number and its text. So nothing can be forged, changed, left out, repeated, or sent back.
+# Each side starts with a nonce. The secret and both nonces determine a key for each direction, and each line carries
+# the MAC of its number and its text. So messages cannot be forged, changed, left out, repeated, or sent back.
 
 Side = Literal["agent", "manager"]
 
@@ -90,7 +90,7 @@ class AuthenticatedStream:
         return self._out is not None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Add received bytes, and yield the complete messages whose MAC is right."""
+        """Add received bytes, and yield the complete messages with a valid MAC."""
         for line in self._lines.feed(data):
             if self._in is None:
                 self._greet(text_of(decode(line), "nonce"))
@@ -129,7 +129,7 @@ def _line_macs(key: bytes) -> Callable[[bytes], bytes]:
     counted, keyed = count(), hmac.new(key, digestmod=sha256)
 
     def mac_of(text: bytes) -> bytes:
-        line = keyed.copy()  # takes half the time of beginning with the key each time
+        line = keyed.copy()  # half the time of starting with the key each time
         line.update(b"%d %b" % (next(counted), text))
         return line.hexdigest().encode()
 

@@ -68,14 +68,14 @@ def text_of(message: Message, field: str) -> str:
 
 
 class MessageLines:
-    """Splits received bytes into lines of at most ``limit`` bytes."""
+    """Splits received bytes into lines of up to ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Add received bytes; yield the complete lines, without line ends."""
+        """Add received bytes; yield the complete lines, stripped of line breaks."""
         self._rest += data
         while True:
             end = self._rest.find(b"\n")
@@ -91,7 +91,7 @@ class MessageLines:
 class WireMessage:
     """Base of the messages between processes, which are frozen dataclasses.
 
-    ``name`` is unique at each end of a connection. Subclasses become dataclasses without a decorator.
+    ``name`` is unique at each side of a connection. Subclasses become dataclasses automatically.
     """
 
     type: ClassVar[str] = ""
@@ -127,7 +127,7 @@ def read_message(kinds: Mapping[str, type[WireMessage]], message: Message) -> Wi
 
 
 def by_type(*kinds: type[WireMessage]) -> Mapping[str, type[WireMessage]]:
-    """Return the kinds of messages that may arrive at one end of a connection, by their type."""
+    """Return the kinds of messages that may arrive at one side of a connection, by their type."""
     return {kind.type: kind for kind in kinds}
 
 
@@ -190,6 +190,6 @@ _WORDS: Final[Mapping[object, str]] = {
 
 
 def _words(hint: Any) -> str:  # noqa: ANN401 - any type of a field
-    """Return what a field must be."""
+    """Return a description of a field's type."""
     kind = _options(hint)[0]
     return _WORDS.get(kind, "a list of objects" if get_origin(kind) is tuple else "an object")

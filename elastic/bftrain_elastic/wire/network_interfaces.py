@@ -49,7 +49,7 @@ def free_port(address: str) -> int:
 def networking(address: str) -> dict[str, str]:
     """Return the environment that makes Gloo and NCCL use the interface with ``address``."""
     name = interface_of(address)
-    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # without = eth1 would mean eth10 too
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # without "=", eth1 would also match eth10
 
 
 def _addresses() -> Iterator[tuple[str, str]]:

@@ -9,15 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 _CHUNK: Final = 65536
-_UNHEARD_MS: Final = 10_000  # a machine that fails silently acknowledges nothing
-_OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: a peer that lets so much pile up does not read any more
+_UNHEARD_MS: Final = 10_000  # a machine that fails silently sends no acknowledgements
+_OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: a peer with a larger backlog has stopped reading
 
 
 class NonblockingSocket:
     """Passes received bytes to ``on_data``, and sends as soon as the other side accepts data.
 
-    ``on_end`` is called once, with a reason, when the connection is over. It is never called from within ``send``,
-    whose caller would not expect it.
+    ``on_end`` is called once, with a reason, when the connection is closed. It is never called from within ``send``.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class NonblockingSocket:
         self._on_end = on_end
         self._out = bytearray()
         self._waits = False  # until the connection takes more bytes
-        self._broken = ""  # why nothing can be sent any more
+        self._broken = ""  # reason why sending is impossible
         self.open = True
         selector.register(connection, selectors.EVENT_READ, self.ready)
 
@@ -91,7 +90,7 @@ class NonblockingSocket:
             self._selector.modify(self._connection, wanted, self.ready)
 
     def _break(self, reason: str) -> None:
-        """Send nothing any more; the loop notices the end after it has read what arrived, such as a goodbye."""
+        """Stop sending; the loop notices the closed connection once it has read the received data (a goodbye)."""
         self._broken = reason
         self._out.clear()
         with suppress(OSError):  # the other side was first

@@ -141,7 +141,7 @@ class FormGroup(WireMessage, name="go"):
 
 
 class GatherMembers(WireMessage, name="gather"):
-    """Leave the group at the next commit; the ranks in ``leaving`` will not be in the next one."""
+    """Leave the group at the next commit; the ranks in ``leaving`` are not in the next one."""
 
     generation: int
     leaving: tuple[int, ...] = ()
@@ -155,7 +155,7 @@ class LeaveTask(WireMessage, name="leave"):
 
 
 class AbortGroup(WireMessage, name="abort"):
-    """A member is dead: cut the connections to the others."""
+    """A member is dead: cut the connections to the other members."""
 
 
 class AskPosition(WireMessage, name="position"):

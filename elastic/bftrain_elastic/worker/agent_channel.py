@@ -21,8 +21,8 @@ from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, de
 from bftrain_elastic.wire.worker_messages import TO_WORKER, AbortGroup, AskPosition, GatherMembers, WorkerPosition
 
 SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
-WORKER: Final = "BFTRAIN_WORKER"  # what the agent calls this worker
-_PATH_LIMIT: Final = 108  # bytes, with the zero at its end
+WORKER: Final = "BFTRAIN_WORKER"  # the agent's name for this worker
+_PATH_LIMIT: Final = 108  # bytes, including the final zero
 _STANDARD: Final = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - compared with paths as text
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep  # noqa: PTH120 - as above
 _PACKAGES: Final = ("site-packages", "dist-packages")
@@ -44,12 +44,12 @@ def reachable(path: str) -> Iterator[str]:
 
 
 class AgentChannel:
-    """A worker's end.
+    """A worker's side of the channel.
 
-    ``gather`` is the largest generation it was asked to gather for, and ``leaving`` are the ranks that leave then.
+    ``gather`` is the largest generation it was asked to gather for; ``leaving`` are the ranks that leave then.
 
-    ``position`` returns what the worker is doing and how often its group committed; the current line of the script is
-    found in the thread that opened the channel.
+    ``position`` returns the worker's activity and its group's number of commits; the script's current line is found in
+    the thread that opened the channel.
     """
 
     def __init__(self, path: str, worker: str) -> None:
@@ -63,10 +63,10 @@ class AgentChannel:
         self._arrived: queue.SimpleQueue[WireMessage | None] = queue.SimpleQueue()
         self.gather = 0
         self.leaving: frozenset[int] = frozenset()
-        self.on_abort: Callable[[], None] = lambda: None  # nothing: there is no group
+        self.on_abort: Callable[[], None] = lambda: None  # there is no group to abort yet
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
         self._thread = threading.get_ident()
-        self._unsent: dict[str, bytes] = {}  # of each kind the last for which there was no room
+        self._unsent: dict[str, bytes] = {}  # latest unsent message of each kind
         self._send_all({"type": "hello", "worker": worker})
         self._reader: threading.Thread | None = None
 
@@ -131,13 +131,13 @@ class AgentChannel:
                     case AskPosition():
                         place, commits = self.position()
                         self.send(WorkerPosition(place, script_line(self._thread), commits))
-                    case None:  # a later version's
+                    case None:  # message of a later version
                         pass
                     case _:
                         self._arrived.put(message)
         except OSError:
             pass
-        finally:  # also after an error in what a message asks for: a worker must not wait for orders that never come
+        finally:  # also after an error in a handler: a worker must not wait for orders that never arrive
             self._arrived.put(None)
 
 

@@ -1,4 +1,4 @@
-"""Saving in the background: a thread writes a copy of the state while training goes on with another."""
+"""Saving in the background: a thread writes a copy of the state while training continues with another."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-AT_ONCE_BYTES: Final = 4 * 1024 * 1024  # smaller states are written without a thread
-_MEMORY_SHARE: Final = 0.5  # of the memory that is free may hold another copy
+AT_ONCE_BYTES: Final = 4 * 1024 * 1024  # smaller states are written immediately, in the calling thread
+_MEMORY_SHARE: Final = 0.5  # maximum share of the free memory for another copy
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
@@ -24,8 +24,8 @@ class BackgroundJob:
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         self.tree: Any = None
-        self.step = -1  # which is written
-        self.error: Exception | None = None  # how the last one ended, until it is raised
+        self.step = -1  # step being written
+        self.error: Exception | None = None  # error of the previous job, until it is raised
 
     @property
     def busy(self) -> bool:
@@ -61,7 +61,7 @@ class BackgroundJob:
         self.wait(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the job; return whether it has ended."""
+        """Wait for the job; return whether it has finished."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self.busy
@@ -87,7 +87,7 @@ def free_memory() -> int:
 
 
 def left_by_limits() -> Sequence[int]:
-    """Return what the limits of the control groups leave; missing files, or ``max``, are no limit."""
+    """Return the memory left by the control groups' limits; missing files, or ``max``, are no limit."""
     left = []
     with suppress(OSError):
         own = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().strip("/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
-BATCH: Final = "BFTRAIN_BATCH"  # samples of a step over all workers, as was decided; 0 or nothing: the script knows
+BATCH: Final = "BFTRAIN_BATCH"  # decided samples per step over all workers; 0 or unset: the script decides
 
 
 def decided_batch() -> int | None:
@@ -16,10 +16,9 @@ def decided_batch() -> int | None:
 class BatchShare(NamedTuple):
     """One worker's part of a batch: ``mine`` is a contiguous slice, ``weight`` multiplies the mean loss over it.
 
-    Workers average their gradients with equal weights. So for the gradient to be that of the mean over all of N
-    samples, the mean loss over a share of n is multiplied by n W / N on W workers. A batch with fewer samples than
-    workers leaves some without one: they take its first sample with a weight of 0, so that all take part in the
-    exchange.
+    Workers average their gradients with equal weights. To get the gradient of the mean over all N samples, the mean
+    loss over a share of n is multiplied by n W / N on W workers. If a batch has fewer samples than workers, some have
+    no share: they take its first sample with a weight of 0, so that all workers take part in the exchange.
     """
 
     mine: slice

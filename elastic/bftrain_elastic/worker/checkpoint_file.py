@@ -1,10 +1,10 @@
-"""Commits in a folder: one file that always holds a complete state, the last one that was written.
+"""Commits in a folder: one file that always contains a complete state, the latest one written.
 
-It is ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, shapes of the
-tensors), and the bytes of all tensors. It is written beside its place and then moved there.
+Its format: ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, shapes of
+the tensors), and the bytes of all tensors. It is written to a temporary file, then moved into place.
 
-A process that resumes from a commit starts the next lineage, and later writes of earlier ones are refused: workers on a
-node that was lost to its manager, but not to the storage, must not overwrite newer states.
+A process that resumes from a commit starts the next lineage, and later writes of earlier lineages are rejected: workers
+on a node that lost its manager, but not its storage, must not overwrite newer states.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class SavedCommit(NamedTuple):
 def save(
     folder: Path, tree: StateTree, step: int, lineage: int = 0, go_on: Callable[[], object] = lambda: None
 ) -> None:
-    """Write a state to ``folder``; readers see the old one or the new one, never half of one.
+    """Write a state to ``folder``; readers see the old state or the new one, never a mixture.
 
     ``go_on`` is called between pieces, and may raise to stop.
 
-    When it returns the state is on disk, and so is its directory entry: it survives the loss of power.
+    On return the state and its directory entry are on disk, and survive a power loss.
     """
     _refuse_if_superseded(folder, lineage)
     shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
@@ -68,7 +68,7 @@ def save(
 
 
 def tidy(folder: Path) -> None:
-    """Remove unfinished files of killed writers, but not what a process is writing now."""
+    """Remove unfinished files of killed writers; keep files that a process is writing."""
     for path in folder.glob(f"{NAME}.*"):
         with suppress(FileNotFoundError):
             if not _is_being_written(path):
@@ -84,7 +84,7 @@ def _is_being_written(path: Path) -> bool:
 
 
 def step_of(folder: Path) -> int | None:
-    """Return the step of the state in ``folder``; ``None`` if there is none. Needs no torch."""
+    """Return the step of the state in ``folder``, or ``None``. Needs no torch."""
     header = _header_of(folder)
     return int(header["step"]) if header else None
 
@@ -100,7 +100,7 @@ def numbers_of(folder: Path) -> dict[str, float]:
 
 
 def load(folder: Path) -> SavedCommit | None:
-    """Read the state in ``folder``; ``None`` if there is none."""
+    """Read the state in ``folder``; return ``None`` for an empty folder."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
         header = _header(file, folder)
         shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
@@ -120,14 +120,14 @@ def _sync(folder: Path) -> None:
     try:
         os.fsync(number)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems need no such thing, and say so
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some file systems need no sync and return an error
             raise
     finally:
         os.close(number)
 
 
 def _header_of(folder: Path) -> dict[str, Any]:
-    """Read the header of the state in a folder; empty if there is none."""
+    """Read the header of the state in a folder; empty if there is no state."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
         return _header(file, folder)
     return {}
@@ -160,7 +160,7 @@ def _write(file: BinaryIO, tensor: Tensor, go_on: Callable[[], object]) -> None:
 
 
 def _host_room(flat: Tensor) -> Tensor:
-    """Return memory of the machine for a piece: a whole tensor of a GPU may be larger than what is free there."""
+    """Return main memory for a piece: a whole GPU tensor may exceed the free memory."""
     import torch
 
     return torch.empty(min(_PIECE_BYTES, flat.numel()), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""A data loader whose epochs continue across changes of the group: every sample once in an epoch."""
+"""A data loader that continues its epochs across changes of the group: every sample once in an epoch."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class GlobalBatch(NamedTuple):
     """A batch of all workers: its epoch, its place in it, and this worker's part."""
 
     epoch: int
-    end: int  # how many samples of the epoch are done with it
+    end: int  # samples of the epoch that are done after it
     samples: int
     share: BatchShare
 
 
 class ElasticLoader:
-    """Batches of a data set, divided among the workers of the present group; give it to the State.
+    """Batches of a data set, divided among the workers of the present group; pass it to the State.
 
-    The order of samples depends on the seed and the epoch alone, and a batch has ``batch_size`` samples of all workers
-    together. So the same batches are trained for any number of workers, and after a change the next one comes.
+    The sample sequence depends on the seed and the epoch alone, and a batch has ``batch_size`` samples of all workers
+    together. So any number of workers trains the same batches, and a change continues with the next one.
 
     Args:
-        dataset: has ``len()`` and gives a sample for each number, as DataLoader takes it.
-        batch_size: samples of all workers together, as long as no other batch is decided (``State.decided_batch``).
+        dataset: has ``len()`` and returns a sample for each number, as for DataLoader.
+        batch_size: samples of all workers together, unless another batch is decided (``State.decided_batch``).
         epochs: how often each sample is trained.
-        shuffle: draw another order for each epoch.
-        seed: of these orders.
+        shuffle: draw a new sequence for each epoch.
+        seed: seed of these sequences.
         drop_last: leave out the last batch of an epoch if it is smaller.
         seed_samples: draw the random numbers of each sample from the seed, its epoch and its number, so that random
             changes to it are the same for any number of workers and of ``num_workers``.
-        options: anything else that ``torch.utils.data.DataLoader`` takes, such as ``num_workers``.
+        options: further options of ``torch.utils.data.DataLoader``, such as ``num_workers``.
 
     Example::
 
         def train(state):
             model = state.parallel()
-            for x, y in state.data:  # goes on after the last committed batch
+            for x, y in state.data:  # continues after the last committed batch
                 loss = state.data.weight * mse_loss(model(x), y)
                 ...
                 report(samples=state.data.samples, loss=loss)
@@ -74,10 +74,10 @@ class ElasticLoader:
         self._dataset, self._length, self._batch_size = dataset, length, batch_size
         self._shuffle, self._seed, self._options, self._seed_samples = shuffle, seed, options, seed_samples
         self.epochs = epochs
-        self.epoch = 0  # of the batch in hand, from 0
-        self.position = 0  # samples of this epoch that were given, with the batch in hand
-        self.weight = 1.0  # what the mean loss over this worker's part of the batch counts
-        self.samples = 0  # of all workers in this batch
+        self.epoch = 0  # epoch of the current batch, from 0
+        self.position = 0  # samples of this epoch up to and including the current batch
+        self.weight = 1.0  # factor for the mean loss over this worker's part of the batch
+        self.samples = 0  # samples of all workers in this batch
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -106,7 +106,7 @@ class ElasticLoader:
                 self.epoch, self.position, self.samples, self.weight = now.epoch, now.end, now.samples, now.share.weight
                 yield batch
         finally:
-            getattr(loader, "_shutdown_workers", lambda: None)()  # at once, and not when the rubbish is collected
+            getattr(loader, "_shutdown_workers", lambda: None)()  # stop its processes now, before garbage collection
 
     def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[Any]]:
         """Yield the numbers of this worker's samples, batch by batch; the batches are appended to ``given``."""

@@ -16,7 +16,7 @@ from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_of
 
 _NONE: Final = object()
 _HASH_BYTES: Final = 7
-_READ: Final = "bftrain.read"  # batches of this epoch that were read, where the loader's state is not used
+_READ: Final = "bftrain.read"  # key of the number of batches read in this epoch, if the loader's state is not used
 _LOADER: Final = "give it a loader with state_dict() and load_state_dict(), such as torchdata's StatefulDataLoader"
 _SAME: Final = (
     "let the data depend on nothing but its position: draw no random numbers of a worker's own, and give the loader "
@@ -25,16 +25,16 @@ _SAME: Final = (
 
 
 class ElasticStream:
-    """Batches of a stream, divided among the workers of the present group; give it to the State.
+    """Batches of a stream, divided among the workers of the present group; pass it to the State.
 
-    Every worker reads the same batches, of all workers' samples together, and takes its part. How far the loader is
+    Every worker reads the same batches, of all workers' samples together, and takes its part. The loader's position
     belongs to the state, so each sample is trained once in an epoch through all changes of the group.
 
     Args:
-        loader: gives batches, and has ``state_dict()`` and ``load_state_dict()``: torchdata's ``StatefulDataLoader``
+        loader: yields batches, and has ``state_dict()`` and ``load_state_dict()``: torchdata's ``StatefulDataLoader``
             over a data set or a stream of samples, or a data set of batches with these methods.
-        epochs: how often it is read to its end.
-        seed: of the order that it draws, if it shuffles: the same on all workers, and another one in each epoch.
+        epochs: how often the stream is read completely.
+        seed: seed of its shuffling: the same on all workers, and a new one in each epoch.
 
     Example::
 
@@ -42,7 +42,7 @@ class ElasticStream:
 
         def train(state):
             model = state.parallel()
-            for x, y in state.data:  # goes on after the last committed batch
+            for x, y in state.data:  # continues after the last committed batch
                 loss = state.data.weight * mse_loss(model(x), y)
                 ...
                 report(samples=state.data.samples, loss=loss)
@@ -54,13 +54,14 @@ class ElasticStream:
         if not (hasattr(loader, "__iter__") and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
             raise BadScript(f"a {type(loader).__name__} does not say how far it is", where="ElasticStream", fix=_LOADER)
         self._loader, self._seed = loader, seed
-        self._position: Any = None  # the loader's own state after the batch in hand; None: at the start of the epoch
-        self._is_counted = _has_no_place(getattr(loader, "dataset", None))  # or how many batches of the epoch were read
+        self._position: Any = None  # the loader's own state after the current batch; None: at the start of the epoch
+        # True: the position is the number of batches read in the epoch
+        self._is_counted = _has_no_place(getattr(loader, "dataset", None))
         self.epochs = epochs
-        self.epoch = 0  # of the batch in hand, from 0
-        self.ends_epoch = False  # whether it is the last of its epoch
-        self.weight = 1.0  # what the mean loss over this worker's part of the batch counts
-        self.samples = 0  # of all workers in this batch
+        self.epoch = 0  # epoch of the current batch, from 0
+        self.ends_epoch = False  # whether it is the last batch of its epoch
+        self.weight = 1.0  # factor for the mean loss over this worker's part of the batch
+        self.samples = 0  # samples of all workers in this batch
 
     def __iter__(self) -> Iterator[Any]:
         """Yield this worker's part of each remaining batch of all epochs.
@@ -101,7 +102,7 @@ class ElasticStream:
                 yield batch, position, following is _NONE
                 batch = following
         except GeneratorExit:
-            getattr(reading, "_shutdown_workers", lambda: None)()  # at once, and not when the rubbish is collected
+            getattr(reading, "_shutdown_workers", lambda: None)()  # stop its processes now, before garbage collection
             raise
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,9 +115,9 @@ class ElasticStream:
 
 
 def _has_no_place(dataset: Any) -> bool:  # noqa: ANN401 - the data set of any loader
-    """Return whether a loader reads a stream that does not say how far it is.
+    """Return whether a loader reads a stream that does not report its position.
 
-    torchdata's own place in such a stream is wrong once it has gone on from one: it skips what was not read.
+    After a resume, torchdata's own position in such a stream is wrong: it skips unread samples.
     """
     torch = sys.modules.get("torch")
     stream = torch is not None and isinstance(dataset, torch.utils.data.IterableDataset)
@@ -157,7 +158,7 @@ def _part(batch: Any, mine: slice, samples: int) -> Any:  # noqa: ANN401 - as ab
 
 
 def _require_same(batch: Any) -> None:  # noqa: ANN401 - as above
-    """Raise if the workers of a group read different batches; called by all of them."""
+    """Raise if the workers of a group read different batches; called by all workers."""
     import torch
     import torch.distributed as dist
 

@@ -39,7 +39,7 @@ class NoHorovod(ElasticError):
 
 
 def install() -> None:
-    """Replace the implementation of ``hvd.elastic.run``; a script's first ``hvd.init()`` makes a group of one."""
+    """Replace the implementation of ``hvd.elastic.run``; a script's first ``hvd.init()`` makes a one-worker group."""
     try:
         import horovod.torch
         from horovod.torch import elastic
@@ -76,7 +76,7 @@ def install() -> None:
 
 
 class _HorovodTraining(RegroupedTraining):
-    """One script's training under the horovod launcher: groups come and go."""
+    """One script's training under the horovod launcher, in groups that form and dissolve."""
 
     def __init__(self, state: Any, train: Callable[[], Any], channel: AgentChannel, address: str) -> None:  # noqa: ANN401 - Horovod's state
         super().__init__(State(), train, channel)  # our state counts the steps, and writes the commits
@@ -89,7 +89,7 @@ class _HorovodTraining(RegroupedTraining):
         self._own.saver.folder = Path(folder) if folder else None
         self._keep, state.save = state.save, self._save
         state.check_host_updates = self._check
-        if type(state).commit.__module__.startswith("horovod."):  # a script may have one of its own
+        if type(state).commit.__module__.startswith("horovod."):  # a script may define its own commit
             state.commit = self._commit
         try:
             return self._serve(self._group.abort)
@@ -109,7 +109,7 @@ class _HorovodTraining(RegroupedTraining):
         if isinstance(error, HostsUpdatedInterrupt):
             if (
                 self._own.progress.commit_step != self._own.progress.step
-            ):  # between commits; Horovod would forget what was done since
+            ):  # between commits, Horovod would forget the steps since the previous one
                 self._keep_step()
             return ""
         if isinstance(error, HorovodInternalError):
@@ -119,7 +119,7 @@ class _HorovodTraining(RegroupedTraining):
         else:
             end_without_horovod()
             return None
-        self._group.cut()  # or the others would wait for us
+        self._group.cut()  # the other members would wait for us
         if self._holds_state:
             self._horovod_state.restore()
             self._copy_values()
@@ -139,7 +139,7 @@ class _HorovodTraining(RegroupedTraining):
         if not self._holds_state and place.rank == 0:
             self._read()
         if place.workers > 1:
-            step = self._group.largest(self._own.progress.step)  # rank 0 has got furthest
+            step = self._group.largest(self._own.progress.step)  # rank 0 has the furthest step
             if order.sync:
                 self._horovod_state.sync()
                 self._own.progress.step, self._own.saver.lineage = step, self._group.largest(self._own.saver.lineage)
@@ -158,7 +158,8 @@ class _HorovodTraining(RegroupedTraining):
 
         if place.rank == 0:
             self._write()
-        with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():  # others go on if rank 0 is dead
+        # if rank 0 is dead, the other members continue
+        with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():
             self._group.largest(0)
         self._channel.send(TrainingDone(self._own.progress.step))
         with suppress(HorovodInternalError):
@@ -181,7 +182,7 @@ class _HorovodTraining(RegroupedTraining):
             largest, reports = found.asked, found.reports
         self._keep_step()
         if reports:
-            self._group.largest(0)  # all have their copy
+            self._group.largest(0)  # all members have their copy
             if own.group.place.rank == 0:
                 report_in_memory(own)
         handlers = self._horovod_state._handlers.values()  # noqa: SLF001 - there is no public way
@@ -200,9 +201,7 @@ class _HorovodTraining(RegroupedTraining):
         self._leave_if_asked(self._group.largest(self._channel.gather))
 
     def _count_step(self) -> None:
-        if (
-            self._own.progress.step == self._own.progress.commit_step
-        ):  # a script that does not report still gets further
+        if self._own.progress.step == self._own.progress.commit_step:  # scripts without reports still make progress
             self._own.progress.step += 1
 
     def _keep_step(self) -> None:
@@ -211,7 +210,7 @@ class _HorovodTraining(RegroupedTraining):
         self._own.progress.commit_step, self._commit_samples = self._own.progress.step, self._own.progress.samples
 
     def _copy_values(self) -> None:
-        """Copy the values that Horovod saves by reference: what a broken step wrote to them would stay there."""
+        """Copy the values that Horovod saves by reference; otherwise the writes of a broken step would remain."""
         tree, state = fold(self._horovod_state._saved_state), self._horovod_state  # noqa: SLF001 - as in _put_parts
         state._saved_state = StateTree(tree.plain, [one.clone() for one in tree.tensors]).unfolded()  # noqa: SLF001 - as above
 
@@ -265,7 +264,7 @@ class _HorovodTraining(RegroupedTraining):
         self._holds_state = True
 
     def _put_parts(self) -> None:
-        """Copy all parts of Horovod's state into ours, under names that are no attributes of it."""
+        """Copy all parts of Horovod's state into ours, under names that are not attributes of it."""
         state = self._horovod_state
         for name in [*state._handlers, *state._saved_state]:  # noqa: SLF001 - there is no public way
             vars(self._state)[_paper(name)] = getattr(state, name)

@@ -34,17 +34,18 @@ from bftrain_elastic.worker.state_tree import size_of
 from bftrain_elastic.worker.state_values import NO_STEP, capture, compared_values, keep_unless_recent, restore
 from bftrain_elastic.worker.termination import grace_s
 
-PEER: Final = "BFTRAIN_PEER"  # where a worker is reached that has the state: host:port
-LOADING: Final = "loading the state"  # the place of a worker that reads the folder
-_STUCK_S: Final = 1.0  # how long a worker may take to notice that it was cut off,
-_STUCK_STEPS: Final = 3.0  # or so many of its steps, if these are long
+PEER: Final = "BFTRAIN_PEER"  # address of a worker that has the state: host:port
+LOADING: Final = "loading the state"  # activity of a worker that reads the folder
+# Time for a worker to notice cut connections: the larger of _STUCK_S and _STUCK_STEPS of its steps.
+_STUCK_S: Final = 1.0
+_STUCK_STEPS: Final = 3.0
 
 
 class NativeTraining(RegroupedTraining):
     """Training under the native launcher."""
 
     def run(self) -> None:
-        """Train until the script is done, or this worker has to leave."""
+        """Train until the script is done, or this worker must leave."""
         address = os.environ.get(ADDRESS, "127.0.0.1")
         listen_on(address)
         survive_peers()
@@ -59,20 +60,20 @@ class NativeTraining(RegroupedTraining):
         self._own.group.activity = "after train"
 
     def _abort(self) -> None:
-        """Cut the connections to the others; called by the channel's thread when one of them is dead.
+        """Cut the connections to the other members; called by the channel's thread when a member is dead.
 
-        Rarely Gloo does not notice that and still waits. Then this thread saves the last commit and ends the worker:
-        another one takes its place.
+        Rarely, Gloo does not notice that and still waits. Then this thread saves the last commit and exits: a new
+        worker takes its place.
         """
         generation = self._training
         self._own.group.abort()
-        if self._own.group.activity == LOADING:  # it waits for a file, and will see later that the others are gone
+        if self._own.group.activity == LOADING:  # it waits for a file, and will notice the lost members later
             return
         deadline = time.monotonic() + max(_STUCK_S, _STUCK_STEPS * self._own.group.pace_s)
         while self._training == generation != NOTHING and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._training == generation != NOTHING:
-            with suppress(Exception):  # also what a broken GPU raises: the worker ends either way
+            with suppress(Exception):  # including errors of a broken GPU: the worker exits in any case
                 rescue(self._state)
             os._exit(os.EX_TEMPFAIL)
 
@@ -87,7 +88,7 @@ class NativeTraining(RegroupedTraining):
         has_copy = own.copies.last is not None and self._holds_state
         if not isinstance(error, Exception) or not (lost_others or (has_copy and is_caused_by_notice(error))):
             return None
-        # Without a step a copy was being made, and the state is as committed; so it is while a group forms
+        # With no step, a copy was being made and the state is as committed; the same is true while a group forms
         as_committed = own.copies.step == NO_STEP or (
             own.group.activity == FORMING_GROUP and not (own.copies.mixed or own.shards)
         )
@@ -106,7 +107,7 @@ class NativeTraining(RegroupedTraining):
 
             store = dist.TCPStore(*order.store, is_master=False, wait_for_workers=False, timeout=FORMING)
         group.join(place, store)
-        group.settle()  # the following takes time in proportion to the size of the state
+        group.settle()  # the next part takes time in proportion to the state's size
         if place.rank == 0:
             self._channel.send(GroupJoined(place.generation))
         tidy(self._state)
@@ -133,7 +134,7 @@ class NativeTraining(RegroupedTraining):
             if sync:
                 self._spread()
             keep_unless_recent(self._state)
-            self._own.group.largest(0)  # all are through
+            self._own.group.largest(0)  # all members are through
         elif self._own.copies.alone:
             keep_unless_recent(self._state)
         return size_of(capture(self._state))
@@ -141,7 +142,7 @@ class NativeTraining(RegroupedTraining):
     def _load(self) -> None:
         self._own.group.activity = LOADING
         if not load(self._state) and self._own.copies.mixed:
-            raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's own first state
+            raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's initial state
         self._holds_state = True
 
     def _spread(self) -> None:
@@ -154,8 +155,8 @@ class NativeTraining(RegroupedTraining):
     def _finish(self, _place: GroupRank) -> None:
         """Handle that the script is done.
 
-        The others report it only when the last state is on disk: if rank 0 dies while it writes, they resume from
-        theirs.
+        The other members report it only when the last state is on disk: if rank 0 dies while it writes, they resume
+        from their own copies.
         """
         progress_report.flush()
         end_together(self._state)

@@ -1,9 +1,9 @@
 """Progress: one message for each step, to the agent.
 
-``"total"`` is the sum of all samples since step ``"since"``, so that samples are counted right even if messages are
-lost; ``"noise"`` is the noise scale, if one was given; ``"nan"`` is true if the loss was no number, and
-``"restarted"`` if the script's own count of steps fell, as it does when it does not resume from its state. A message
-is sent with a single system call that never blocks, so a slow manager does not slow the training.
+``"total"`` is the sum of all samples since step ``"since"``, so that lost messages do not lose samples; ``"noise"`` is
+the noise scale, if the script passes one. ``"nan"`` is true if the loss was not finite. ``"restarted"`` is true if the
+script's own step count fell, as in scripts that do not resume from their state. A message is sent with a single system
+call that never blocks, so a slow manager does not slow down training.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bftrain_elastic.worker.state_values import StateBase
 
 
-SIZE: Final = "BFTRAIN_SIZE"  # number of nodes this worker's generation runs on
-RANK: Final = "RANK"  # which worker this is, if it is set; the first one's lines count
+SIZE: Final = "BFTRAIN_SIZE"  # number of nodes of this worker's generation
+RANK: Final = "RANK"  # rank of this worker, if set; rank 0's messages count
 
 
 Report = Callable[[int, "SupportsFloat | None", "int | None", "SupportsFloat | None"], None]
@@ -39,11 +39,11 @@ def report(
     step: int | None = None,
     noise_scale: SupportsFloat | None = None,
 ) -> None:
-    """Report that a step is done, over ``samples`` samples of all workers together; no-op without a manager.
+    """Report a completed step over ``samples`` samples of all workers together; no-op without a manager.
 
-    Every worker calls it, with the loss of its share: their mean is reported. ``noise_scale`` is that of the gradients
-    now, in samples, for objectives that choose batches; that of the first worker counts. It never stops the training:
-    if nothing can be written (a full disk, a bad environment), it warns and the step goes unreported.
+    Call it on every worker with the loss of its share: the mean is reported. ``noise_scale`` is the gradients' current
+    noise scale in samples, for objectives that choose batches; the first worker's value counts. Reporting never stops
+    the training: if writing fails (a full disk, a bad environment), it warns and the step stays unreported.
     """
     global _current  # noqa: PLW0603 - found in the environment the first time
     try:
@@ -74,8 +74,8 @@ class GroupReport:
         self._own = inner(state)
         self._place = place
         self._averages = averages and place.workers > 1
-        self._line: Message | None = None  # which waits
-        self._losses: list[float] = []  # since the last commit
+        self._line: Message | None = None  # waiting message
+        self._losses: list[float] = []  # losses since the previous commit
 
     def __call__(
         self, samples: int, loss: SupportsFloat | None, step: int | None, noise_scale: SupportsFloat | None = None
@@ -85,7 +85,7 @@ class GroupReport:
         own, number = self._own, _number(loss)
         restarted = step is not None and step < own.progress.counted
         own.progress.counted = own.progress.counted if step is None else step
-        # A script may count something else, such as epochs: what is counted here never goes back
+        # Scripts may count something different, such as epochs: the step counted here never decreases
         own.progress.step = own.progress.step + 1 if step is None else max(own.progress.step + 1, step)
         own.progress.samples += int(samples)
         sums = {"total": own.progress.samples, "since": own.progress.samples_since, "restarted": restarted}
@@ -107,7 +107,7 @@ class GroupReport:
                 self._send(line | _loss_fields(total / count if count else None))
 
     def flush(self) -> None:
-        """Report the waiting step without a loss, as no commit followed."""
+        """Report the waiting step and omit its loss, because no commit followed."""
         line, self._line = self._line, None
         if line is not None:
             self._send(line | _loss_fields(None))
@@ -165,7 +165,7 @@ def _loss_fields(loss: float | None) -> Message:
 
 
 def _noise_field(noise_scale: SupportsFloat | None) -> Message:
-    """Return the field of a noise scale; an estimate that is no number, or below 0, counts as none."""
+    """Return the field of a noise scale; omit estimates that are negative or not finite."""
     number = _number(noise_scale)
     return {"noise": number} if number is not None and 0.0 <= number < math.inf else {}
 
@@ -175,12 +175,12 @@ def _number(loss: SupportsFloat | None) -> float | None:
 
 
 def finish() -> None:
-    """Report that the work is done, so that the task is over when this program ends.
+    """Report that the work is done, so that the task counts as finished when this program exits.
 
     A scheduler that takes a node sends SIGTERM to all processes there. A program that saves and exits with 0 then looks
-    like one whose work is done, so under the launchers ``process`` and ``torchrun`` an exit code of 0 does not always
-    count as done. A call of this function does. Any rank may call it, once; a script whose ``train`` returns from
-    :func:`bftrain_elastic.run` need not. Without an agent nothing happens.
+    finished, so the launchers ``process`` and ``torchrun`` do not always count an exit code of 0 as done. A call of
+    this function always counts. Call it on any rank, once. Scripts that return from ``train`` under
+    :func:`bftrain_elastic.run` need no call. No-op without an agent.
 
     Example::
 

@@ -12,7 +12,7 @@ from bftrain_elastic.worker.batch_shares import BatchShare
 
 _SEEDS: Final = 2**63
 _NUMPY_SEEDS: Final = 2**32
-_FACTOR: Final = 1_000_003  # a prime, so that mixed seeds hardly ever meet
+_FACTOR: Final = 1_000_003  # a prime, so that mixed seeds hardly ever coincide
 
 
 def mixed_seed(seed: int, *numbers: int) -> int:
@@ -23,7 +23,7 @@ def mixed_seed(seed: int, *numbers: int) -> int:
 
 
 def seed_all(seed: int) -> None:
-    """Begin the random numbers of PyTorch, Python, and NumPy if the script uses it."""
+    """Seed the random numbers of PyTorch, Python, and NumPy if the script uses it."""
     import torch
 
     random.seed(seed)
@@ -34,14 +34,14 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def random_numbers_of(seed: int) -> Iterator[None]:
-    """Draw random numbers from a seed of their own on the CPU, and then go on with the present ones."""
+    """Draw random numbers from a separate seed on the CPU, then restore the present generators."""
     import torch
 
     numpy = sys.modules.get("numpy")
     before, before_numpy = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # not that of all devices, which takes far longer
+            torch.default_generator.manual_seed(seed)  # seeding all devices takes far longer
             random.seed(seed)
             if numpy is not None:
                 numpy.random.seed(seed % _NUMPY_SEEDS)
@@ -53,7 +53,7 @@ def random_numbers_of(seed: int) -> Iterator[None]:
 
 
 class SeededSamples:
-    """A data set whose samples are asked for by epoch and number, each drawn with random numbers of its own."""
+    """A data set indexed by epoch and number; each sample is drawn with its own random numbers."""
 
     def __init__(self, dataset: Any, seed: int) -> None:  # noqa: ANN401 - torch.utils.data.Dataset, or a list
         self._dataset, self._seed = dataset, seed
@@ -71,10 +71,10 @@ class SeededSamples:
 
 @contextmanager
 def random_numbers_by_sample(seed: int, samples: int, share: BatchShare) -> Iterator[None]:
-    """Draw a step's random numbers for the whole batch on each worker, which takes those of its own samples.
+    """Draw a step's random numbers for the whole batch on each worker, which uses its own samples' numbers.
 
-    What a random operation fills is taken for a part of the batch if its first dimension is a multiple of the number of
-    samples of this worker; otherwise all workers draw the same.
+    The output of a random operation counts as a part of the batch if its first dimension is a multiple of this worker's
+    number of samples; otherwise all workers draw the same.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 

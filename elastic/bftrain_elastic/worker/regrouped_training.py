@@ -1,4 +1,4 @@
-"""Training in groups that come and go by the agent's orders."""
+"""Training in groups that form and dissolve by the agent's orders."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from bftrain_elastic.worker.state_saving import report_on_disk, save
 from bftrain_elastic.worker.state_values import StateInternals, inner
 from bftrain_elastic.worker.termination import follows_sigterm, grace_s, on_sigterm
 
-ADDRESS: Final = "BFTRAIN_ADDRESS"  # where other nodes reach this one
-SIZE: Final = "BFTRAIN_SIZE"  # how many nodes the group runs on
-FORMING_GROUP: Final = "forming"  # the place of a worker whose group forms
+ADDRESS: Final = "BFTRAIN_ADDRESS"  # address of this node for other nodes
+SIZE: Final = "BFTRAIN_SIZE"  # number of nodes of the group
+FORMING_GROUP: Final = "forming"  # activity of a worker in a forming group
 REASON_LETTERS: Final = 300
-NOT_SAVED: Final = os.EX_IOERR  # how a worker ends that could not write the state before it left
-_LEAVING_AGAIN_S: Final = 0.5  # after which a worker that leaves tries again to write
-NOTHING: Final = -1  # the step of a worker that has no state yet, the generation of one that is in no group
+NOT_SAVED: Final = os.EX_IOERR  # exit code of a worker that failed to write the state before it left
+_LEAVING_AGAIN_S: Final = 0.5  # delay before a leaving worker retries a write
+NOTHING: Final = -1  # step of a worker without state, generation of a worker outside any group
 
 
 class RegroupedTraining:
-    """A script's training in groups that come and go by the agent's orders; ``state`` counts its steps."""
+    """A script's training in groups that form and dissolve by the agent's orders; ``state`` counts its steps."""
 
     def __init__(self, state: State, train: Callable[[], Any], channel: AgentChannel) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class RegroupedTraining:
         self._own = inner(state)
         self._channel = channel
         self._holds_state = False
-        self._training = NOTHING  # the generation of the group that this worker is in
+        self._training = NOTHING  # generation of the present group
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
         """Follow the agent's orders until the training is over; another thread calls ``abort`` if a member is dead."""
@@ -52,7 +52,7 @@ class RegroupedTraining:
                 if isinstance(order, LeaveTask):
                     if order.save:
                         save_or_end(self._own, self._write, order.grace_s)
-                    raise SystemExit(0)  # what comes after ``run`` in the script is for those who finish
+                    raise SystemExit(0)  # the script's code after ``run`` is for workers that finish
                 if isinstance(order, FormGroup):
                     over, result = self._in_group(order)
                     if over:
@@ -106,7 +106,7 @@ class RegroupedTraining:
         raise NotImplementedError
 
     def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
-        """Restore the state after an error ended ``train``; return why the group was lost, or ``None`` to raise it."""
+        """Restore the state after ``train`` raised; return why the group was lost, or ``None`` to raise the error."""
         raise NotImplementedError
 
     def _leave_group(self, *, broken: bool) -> None:
@@ -133,9 +133,9 @@ def go_on() -> None:
 
 
 def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
-    """Save the state by ``write`` before this worker ends, and retry until ``grace_s`` seconds are over.
+    """Save the state by ``write`` before this worker exits, and retry for ``grace_s`` seconds.
 
-    If that fails the worker ends with a code of its own, so that the state does not count as saved.
+    After the last failure the worker exits with a special code, so that the state does not count as saved.
     """
     deadline = time.monotonic() + grace_s
     while True:
@@ -150,13 +150,13 @@ def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) 
 
 
 def end_together(state: State) -> None:
-    """Write the state at the end of a training; return when that is done on all members."""
+    """Write the state after the training; return once all members have done so."""
     group, shards = inner(state).group, inner(state).shards
     if shards is not None:
         shards.save_together(state)
     elif group.place.rank == 0:
         save(state)
-        with suppress(RuntimeError):  # others died, and nothing is lost
+        with suppress(RuntimeError):  # other members died, but the state is saved
             group.largest(0)
     else:
         group.largest(0)

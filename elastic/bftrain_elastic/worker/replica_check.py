@@ -1,7 +1,7 @@
-"""Replicas: whether all members of a group train the same model. A state compares them at some of its commits.
+"""Replicas: checks whether all members of a group train the same model. A state compares them at some commits.
 
-Each member projects a sample of each parameter onto one number. Replicas whose gradients were not exchanged, or that
-began with other weights, differ in all elements of a tensor, so a sample is enough.
+Each member projects a sample of each parameter onto one number. Replicas with unexchanged gradients or different
+initial weights differ in all elements of a tensor, so a sample is enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.worker_messages import ReplicasDiffer
 from bftrain_elastic.worker.state_values import StateInternals
 
-_EVERY: Final = 500  # commits between two comparisons, once a group is as old; before that at 2, 4, 8, ... commits
+_EVERY: Final = 500  # commits between comparisons in an old group; a new one compares at 2, 4, 8, ... commits
 _SAMPLE: Final = 4096  # elements of a tensor that are compared
 _ROUNDINGS: Final = 8.0  # different CPUs may round differently: tolerance in roundings, times the root of the commits
 _LARGEST_TOLERANCE: Final = 1e-3  # relative, for each tensor
@@ -24,7 +24,7 @@ _LARGEST_TOLERANCE: Final = 1e-3  # relative, for each tensor
 def compare_replicas(
     own: StateInternals, values: Iterable[Any], gathered: Callable[[Sequence[float]], list[list[float]]]
 ) -> None:
-    """Report the first member whose parameters differ from those of rank 0; all members call this at each commit.
+    """Report the first member with parameters that differ from rank 0's; all members call this at each commit.
 
     ``gathered`` returns the numbers of each member.
     """
@@ -45,7 +45,7 @@ def _checksum(values: Iterable[Any], commits: int) -> tuple[float, float, float]
 
     found = [one for value in with_parts(values) for one in _parameters(value) if one.numel()]
     tensors = list({id(one): one.detach() for one in found}.values())
-    # What is divided among the members cannot be compared
+    # Divided tensors cannot be compared
     tensors = [one for one in tensors if type(one) is torch.Tensor and one.layout == torch.strided and not one.is_meta]
     checksum, tolerance = 0.0, 0.0
     for tensor in tensors:
@@ -68,7 +68,7 @@ def _parameters(value: Any) -> Iterator[Any]:  # noqa: ANN401 - a model, an opti
 
 
 def with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
-    """Yield values, and the parts of those that have a state_dict."""
+    """Yield values, and the parts of values with a state_dict."""
     for value in values:
         yield value
         if not depth or callable(getattr(value, "parameters", None)):
@@ -76,11 +76,11 @@ def with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
         if inside is None and hasattr(value, "state_dict") and not hasattr(value, "param_groups"):
             inside = vars(value).values() if hasattr(value, "__dict__") else ()
-        wrapped = getattr(value, "optimizer", None)  # as of Accelerate
+        wrapped = getattr(value, "optimizer", None)  # Accelerate's wrapper
         yield from with_parts([*(inside or ()), *([] if wrapped is None else [wrapped])], depth - 1)
 
 
-# Sharded models: a state is whole on every worker, so that each of them can go on alone.
+# Sharded models: a state is whole on every worker, so each worker could continue alone.
 
 _SHARDS: Final = frozenset({"FullyShardedDataParallel", "DTensor", "ZeroRedundancyOptimizer", "DeepSpeedEngine"})
 

@@ -16,16 +16,16 @@ from bftrain_elastic.worker.single_training import train_in_one_group
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_values import inner
 
-FOLDER: Final = "BFTRAIN_FOLDER"  # where commits are kept
-LAUNCHER: Final = "BFTRAIN_LAUNCHER"  # who started this worker
-trained: Final[set[str]] = set()  # the folders for which this process was asked to
+FOLDER: Final = "BFTRAIN_FOLDER"  # folder of the commits
+LAUNCHER: Final = "BFTRAIN_LAUNCHER"  # launcher that started this worker
+trained: Final[set[str]] = set()  # folders that this process has trained in
 
 
 def run(state: State, train: Callable[[State], None]) -> None:
-    """Call ``train(state)`` once for every group that this worker is part of, until it returns.
+    """Call ``train(state)`` once for every group of this worker, until it returns.
 
-    Without a manager there is one group: of one worker, or the one that torchrun's environment names. SIGTERM does not
-    end a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves.
+    Without a manager there is one group: a single worker, or the group in torchrun's environment. SIGTERM does not stop
+    a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves.
     """
     folder = os.environ.get(FOLDER)
     inner(state).saver.folder = Path(folder) if folder else None
@@ -43,7 +43,7 @@ def run(state: State, train: Callable[[State], None]) -> None:
 
 
 def once(folder: str) -> None:
-    """Raise if a script trains twice in one folder, which holds one state and belongs to one task."""
+    """Raise if a script trains twice in one folder: a folder has one state and belongs to one task."""
     if folder in trained:
         fix = "train it all in one, and keep in the state how far it is"
         raise BadScript("a script can train only once under a launcher", where="run", fix=fix)

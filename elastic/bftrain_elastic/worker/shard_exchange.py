@@ -21,7 +21,7 @@ Tensor = Any  # torch is imported only where a script uses it
 
 
 def gathered(place: GroupRank, value: object) -> list[Any]:
-    """Return the values of all members, in the order of their ranks; values that JSON can hold."""
+    """Return the JSON values of all members, by rank."""
     text = json.dumps(value, separators=(",", ":")).encode()
     if place.workers == 1:
         return [json.loads(text)]
@@ -42,7 +42,7 @@ def gathered_tables(place: GroupRank, table: Table) -> list[list[ShardPiece]]:
 
 
 def covers(tables: Iterable[Table], whole: Mapping[str, int]) -> bool:
-    """Return whether pieces, each of one and the same division, are all of tensors with these numbers of elements."""
+    """Return whether pieces, all of one division, cover tensors with these numbers of elements."""
     boxes: dict[str, set[TensorBox]] = defaultdict(set)
     for table in tables:
         for piece in table:
@@ -51,14 +51,14 @@ def covers(tables: Iterable[Table], whole: Mapping[str, int]) -> bool:
 
 
 def _peer_distance(nodes: Sequence[int]) -> int:
-    """Return how many ranks further the copy of a worker's share goes: to another node if there are several."""
+    """Return the rank distance to the worker that stores a share's copy: on another node if there are several."""
     count = len(nodes)
     apart = {by: sum(nodes[rank] != nodes[(rank + by) % count] for rank in range(count)) for by in range(1, count)}
     return max(apart, key=lambda by: (apart[by], -by), default=0)
 
 
 def _needs_peer(tables: Sequence[Table], nodes: Sequence[int]) -> list[bool]:
-    """Return which members hold a piece that no other node holds, as replicas of a model do."""
+    """Return which members have a piece that no other node has; replicas of a model share theirs."""
     holders: dict[tuple[str, TensorBox], set[int]] = defaultdict(set)
     for rank, table in enumerate(tables):
         for piece in table:
@@ -84,15 +84,15 @@ class GroupTables:
         for rank, table in enumerate(self.tables):
             for one in table:
                 first.setdefault((one.name, one.box), rank)
-        self.writers = frozenset(first.values())  # what several hold is written by the first of them
+        self.writers = frozenset(first.values())  # the first owner writes a shared piece
 
 
 class ShardVersion(NamedTuple):
-    """The training at one commit, as far as this worker holds it."""
+    """One worker's part of the training at one commit."""
 
     generation: int
     step: int
-    tree: StateTree  # what is not divided
+    tree: StateTree  # the part of the state that is not divided
     packs: list[PackedShards]  # the own share first
     tables: GroupTables
 
@@ -103,17 +103,17 @@ class ShardVersion(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part of a piece that goes from one member to another."""
+    """A part of a piece, sent from one member to another."""
 
     source: int
-    piece: int  # among all that the source holds
+    piece: int  # index among the source's pieces
     target: int
-    wanted: int  # among all that the target wants
+    wanted: int  # index among the target's wanted pieces
     box: TensorBox
 
 
 def _parts(held: Sequence[Table], wanted: Sequence[Table]) -> Iterator[_Part]:
-    """Yield what has to move: from a member itself if it has it, or else from those that send least so far."""
+    """Yield the parts to move: from the member itself if possible, otherwise from the least loaded sender."""
     holders: dict[str, dict[TensorBox, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     for rank, table in enumerate(held):
         for number, piece in enumerate(table):
@@ -157,14 +157,14 @@ def fetch(place: GroupRank, packs: Sequence[PackedShards], live: Sequence[LiveSh
 
 
 class Transfer:
-    """Sends and receives tensors; all members add them in the same order, so each pair of them agrees on messages."""
+    """Sends and receives tensors; all members add them in the same sequence, so both sides agree on messages."""
 
     def __init__(self, place: GroupRank) -> None:
         self._rank = place.rank
         self._small: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
-        self._works: list[tuple[Any, Tensor]] = []  # with what is sent or received
+        self._works: list[tuple[Any, Tensor]] = []  # pending operations with their buffers
         self._unpacked: list[tuple[Tensor, Tensor]] = []  # received bytes, and where they belong
-        self._count = [0] * place.workers  # of messages with each other member
+        self._count = [0] * place.workers  # messages with each other member
 
     def add(self, source: int, target: int, there: Tensor | None, here: Tensor | None) -> None:
         """Add one tensor: ``there`` on its source, ``here`` on its target."""

@@ -1,6 +1,6 @@
-"""Sharded trainings on disk: each worker writes its share to a file of its own, and the state names these files.
+"""Sharded trainings on disk: each worker writes its share to a separate file, and the state names these files.
 
-The state is written last, so it never names a file that is not complete; files that it no longer names are removed.
+The state is written last, so it never names an incomplete file. Files that it no longer names are removed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ShardFiles:
         return own.saver.folder is not None and self.writing is None and (own.saver.soon or now >= own.saver.due_at)
 
     def begin(self, version: ShardVersion) -> None:
-        """Start to write a version, while the training goes on; called by all members."""
+        """Start to write a version while training continues; called by all members."""
         self.writing, self._begun = version, time.monotonic()
         self._own.saver.soon = False
         self._job.start(partial(self.write, version))
@@ -79,7 +79,7 @@ class ShardFiles:
         return f"{_BEGINNING}{self._own.saver.lineage}-{version.generation}-{version.step}-{rank}"
 
     def finish(self, *, failed: bool) -> None:
-        """Handle that all members have written their shares, or that one of them could not."""
+        """Handle that all members have written their shares, or that a member failed."""
         version, self.writing, error, self._job.error = self.writing, None, self._job.error, None
         if version is None or (self._place.rank and error is None):
             return
@@ -91,7 +91,7 @@ class ShardFiles:
             warn_not_saved(self._own, version.step, found)
 
     def publish(self, version: ShardVersion, begun: float) -> None:
-        """Make a version whose shares are all written the one on disk; by the first worker."""
+        """Publish a completely written version as the one on disk; called by the first worker."""
         folder = self._own.saver.folder
         if folder is None:
             return
@@ -113,7 +113,7 @@ class ShardFiles:
         self._job.wait()
 
     def stop(self) -> None:
-        """Abandon what is being written."""
+        """Abandon the current write."""
         self._job.stop()
         self.writing, self._job.error = None, None
 

@@ -1,7 +1,7 @@
-"""Pieces of a model and its optimizer: which part of each whole tensor a worker holds, and their packed copies.
+"""Pieces of a model and its optimizer: a worker's part of each whole tensor, and packed copies.
 
-A piece is a box within a whole tensor, given by its first index and its length in each dimension, so pieces of one
-group can be cut and put together to those of a group of another size.
+A piece is a box within a whole tensor, given by its first index and its length in each dimension. So pieces of one
+group can be cut and joined to form the pieces of a group of another size.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.errors import BadScript
 
-_ALIGNMENT: Final = 64  # of a piece in packed memory, which suits every type
-DIVIDED_FROM: Final = 4096  # elements of a tensor that all workers hold: of larger ones each keeps a part
-_NUMBERS: Final[Mapping[str, type]] = {"int": int, "float": float, "bool": bool}  # of an optimizer, kept as tensors
+_ALIGNMENT: Final = 64  # alignment of a piece in packed memory; suits every type
+DIVIDED_FROM: Final = 4096  # elements of a replicated tensor above which each worker keeps only a part
+# plain numbers of an optimizer, kept as tensors
+_NUMBERS: Final[Mapping[str, type]] = {"int": int, "float": float, "bool": bool}
 ZERO: Final = "ZeroRedundancyOptimizer"
 Untyped = Any  # a model, an optimizer, a tensor: torch is imported only where a script uses it
 
@@ -34,14 +35,14 @@ class TensorBox(NamedTuple):
         return math.prod(self.sizes)
 
     def meet(self, other: TensorBox) -> TensorBox | None:
-        """Return the part that is in both, if there is one."""
+        """Return the intersection with another box; None if it is empty."""
         begin = tuple(map(max, self.offsets, other.offsets))
         ends = zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True)
         sizes = tuple(min(a + m, b + n) - at for at, (a, m, b, n) in zip(begin, ends, strict=True))
         return TensorBox(begin, sizes) if all(size > 0 for size in sizes) else None
 
     def cut(self, tensor: Untyped, around: TensorBox) -> Untyped:
-        """Return the view of this box in a tensor that holds the box ``around``."""
+        """Return the view of this box in a tensor that covers the box ``around``."""
         for dim, (start, begin, size) in enumerate(zip(self.offsets, around.offsets, self.sizes, strict=True)):
             tensor = tensor.narrow(dim, start - begin, size)
         return tensor
@@ -52,10 +53,10 @@ class ShardPiece(NamedTuple):
 
     name: str
     dtype: str
-    shape: tuple[int, ...]  # of the whole tensor
+    shape: tuple[int, ...]  # shape of the whole tensor
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
-    at: int = 0  # its first byte
+    at: int = 0  # offset of its first byte
 
     @classmethod
     def of(cls, found: Sequence[Any]) -> ShardPiece:
@@ -75,17 +76,17 @@ class ShardPiece(NamedTuple):
 
 
 class LiveShard(NamedTuple):
-    """A tensor with which a worker trains, as a part of a whole one."""
+    """A tensor in training on a worker, as a part of a whole tensor."""
 
     name: str
     tensor: Untyped  # the worker's own part
     shape: tuple[int, ...]
     box: TensorBox
-    divided: bool  # among the workers; else all hold the same
+    divided: bool  # divided among the workers; False: replicated
 
 
 class PackedShards(NamedTuple):
-    """Copies of pieces in one block of memory, so that they are sent and written at once."""
+    """Copies of pieces in one block of memory, sent and written with one operation."""
 
     pieces: Sequence[ShardPiece]
     data: Untyped  # bytes
@@ -105,7 +106,7 @@ class PackedShards(NamedTuple):
 
     @classmethod
     def empty(cls, pieces: Sequence[ShardPiece], room: Untyped = None, *, pin: bool = False) -> PackedShards:
-        """Return memory for pieces, that of ``room`` if it is large enough."""
+        """Return memory for pieces; reuses ``room`` if it is large enough."""
         import torch
 
         placed, size = [], 0
@@ -141,7 +142,7 @@ def nbytes(piece: ShardPiece) -> int:
 
 
 def live_shards(prefix: str, model: Untyped, optimizer: Untyped) -> list[LiveShard]:
-    """Return all that this worker holds of a model and its optimizer, which is divided or the same on all workers."""
+    """Return this worker's tensors of a model and its optimizer: divided or replicated."""
     found, names = [], {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if hasattr(tensor, "data_ptr") and id(tensor) not in names:  # a tied parameter has two names
@@ -183,7 +184,7 @@ def _live(name: str, tensor: Untyped) -> LiveShard:
 
 
 def own_share(live: Iterable[LiveShard], rank: int, workers: int) -> list[LiveShard]:
-    """Return what a worker keeps of what it holds: of large tensors that all hold it is a part."""
+    """Return the part of its tensors that a worker keeps: one slice of each large replicated tensor."""
     kept = []
     for one in live:
         rows = one.shape[0] if one.shape else 0
@@ -230,7 +231,7 @@ def make_optimizer_state(prefix: str, model: Untyped, optimizer: Untyped, whole:
             dtype = getattr(torch, piece.dtype)
             if piece.shape == tuple(parameter.shape) and piece.shape:
                 local.state[parameter][key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-            else:  # a count of steps is on the CPU, unless the optimizer wants it elsewhere
+            else:  # a step count is on the CPU, unless the optimizer wants it elsewhere
                 fused = any(group.get("fused") or group.get("capturable") for group in local.param_groups)
                 device = parameter.device if piece.shape or (fused and "#" not in key) else "cpu"
                 local.state[parameter][key] = torch.zeros(piece.shape, dtype=dtype, device=device)

@@ -26,10 +26,10 @@ Untyped = Any  # a model, an optimizer, their tensors: torch is imported only wh
 
 
 class ShardedTraining:
-    """A model that is divided among the workers of the present group, and its optimizer; or the optimizer alone.
+    """A model divided among the workers of the present group, with its optimizer; or the optimizer alone.
 
-    Each worker trains its share, and commits keep this share and the copy of another worker's, not the whole. A new
-    group takes its shares from those of the last one. On a worker alone nothing is divided.
+    Each worker trains its share, and commits keep this share and a copy of another worker's, not the whole model. A new
+    group takes its shares from the previous one. A single worker has the whole model.
 
     Args:
         build: makes the whole model, in the same way on each worker.
@@ -55,7 +55,7 @@ class ShardedTraining:
 
     """
 
-    resharded = True  # what is divided here may be: it is divided again
+    resharded = True  # tells State that this object divides itself again for each group
 
     def __init__(
         self, build: Callable[[], Untyped], shard: Callable[[Untyped], object], optimize: Callable[[Untyped], Untyped]
@@ -63,7 +63,7 @@ class ShardedTraining:
         self._build, self._shard, self._optimize = build, shard, optimize
         self.model: Untyped = None
         self.optimizer: Untyped = None
-        self._settings: list[dict[str, Any]] = []  # of the optimizer's groups, such as learning rates
+        self._settings: list[dict[str, Any]] = []  # settings of the optimizer's groups, such as learning rates
         self.commits: ShardedCommits | None = None
 
     def join(self) -> tuple[Untyped, Untyped]:
@@ -71,7 +71,7 @@ class ShardedTraining:
         import torch.distributed as dist
 
         self.model = self.optimizer = None
-        gc.collect()  # models that were divided refer to themselves, and their memory is needed
+        gc.collect()  # divided models refer to themselves, and their memory is needed
         self.model = trained = self._build()
         if dist.is_initialized() and dist.get_world_size() > 1:
             if not self._begun:
@@ -98,11 +98,11 @@ class ShardedTraining:
             if dist.is_initialized() or "process group" not in str(error):
                 raise
         group = self.commits.group if self.commits is not None else ProcessGroup()
-        group.form_alone()  # one that is divided by parameters needs a group, however small
+        group.form_alone()  # an optimizer divided by parameters needs a group, however small
         return self._optimize(self.model.parameters())
 
     def _fill(self) -> None:
-        """Fill model and optimizer with what the group begins with."""
+        """Fill model and optimizer with the group's starting state."""
         commits = self._attached()
         name = commits.name_of(self)
         make_optimizer_state(name, self.model, self.optimizer, commits.begun)
@@ -118,16 +118,16 @@ class ShardedTraining:
         return self.commits
 
     def live(self, name: str) -> list[LiveShard]:
-        """Return what this worker holds of model and optimizer."""
+        """Return this worker's part of model and optimizer."""
         if self.model is None:
             fix = "call state.sharded.join() where train() begins"
             raise BadScript("a commit of what this group has not joined", where="ShardedTraining", fix=fix)
         return live_shards(name, self.model, self.optimizer)
 
     def whole_model(self) -> dict[str, Untyped]:
-        """Return the state_dict of the whole model, in the memory of the machine; called in ``train`` by all members.
+        """Return the state_dict of the whole model, in main memory; called in ``train`` by all members.
 
-        Only the first worker gets it; on the others the dict is empty.
+        Only the first worker gets it; the other workers get an empty dict.
         """
         first = self.commits is None or self.commits.place.rank == 0
         found = {}
@@ -138,13 +138,13 @@ class ShardedTraining:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is not divided: the settings of the optimizer."""
+        """Return the part that is not divided: the settings of the optimizer."""
         if self.optimizer is not None:
             groups = self.optimizer.param_groups
             self._settings = [{key: value for key, value in one.items() if key != "params"} for one in groups]
         return {"settings": self._settings}
 
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
-        """Set what is not divided; model and optimizer are made by the next :meth:`join`."""
+        """Set the part that is not divided; the next :meth:`join` makes model and optimizer."""
         self.model = self.optimizer = None
         self._settings = list(found["settings"])

@@ -34,7 +34,7 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
         channel.position = lambda: (own.group.activity, own.group.commits)
         channel.listen()
         progress_report.use(progress_report.GroupReport(channel, state, place))
-    asked: list[int] = []  # SIGTERM ends the training at the next commit, where all workers know of it
+    asked: list[int] = []  # SIGTERM stops the training at the next commit, where all workers learn of it
     if own.saver.folder is not None:
         own.group.asked = lambda: len(asked)
     with on_sigterm(lambda: asked.append(1)) if own.saver.folder is not None else nullcontext():
@@ -43,10 +43,10 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
         except Exception as error:
             if workers > 1 and channel is not None and isinstance(error, RuntimeError) and lost(error):
                 sys.stderr.write(f"bftrain: the other workers are lost: {str(error)[:REASON_LETTERS]}\n")
-                with suppress(Exception):  # also what a broken GPU raises: the worker ends either way
-                    rescue(state)  # what all of them committed last: rank 0 may be dead
+                with suppress(Exception):  # including errors of a broken GPU: the worker exits in any case
+                    rescue(state)  # their latest common commit: rank 0 may be dead
                 sys.stderr.flush()
-                os._exit(os.EX_TEMPFAIL)  # what is left of the group could wait for the others
+                os._exit(os.EX_TEMPFAIL)  # the remaining group could wait for the other members
             if channel is not None and not isinstance(error, ElasticError) and follows_sigterm(math.inf):
                 _end_on_order(state, channel, error)
             raise
@@ -84,7 +84,7 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
 
 
 def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None:
-    """End the process after a SIGTERM broke the script, with the last commit on disk; return if there is none."""
+    """Exit after a SIGTERM broke the script, with the latest commit on disk; return if there is no commit."""
     own = inner(state)
     if own.copies.last is None:
         return
@@ -92,12 +92,12 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
         save(state)
     else:
         rescue(state)
-    report_on_disk(own)  # what was on disk before, too
+    report_on_disk(own)  # including earlier saves
     sys.stderr.write(f"bftrain: {reason_left(error, lost_others=False)}\n")
     channel.send(TrainingStopped(own.progress.commit_step if own.copies.step == NO_STEP else own.copies.step))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # what is left of the group could wait for the others
+    os._exit(0)  # the remaining group could wait for the other members
 
 
 def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.Store

@@ -1,4 +1,4 @@
-"""Saving a state to its folder and loading it: at once, or in a thread from a copy while training goes on."""
+"""Saving a state to its folder and loading it: immediately, or from a copy in a background thread."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from bftrain_elastic.worker.state_values import (
     restore,
 )
 
-_SAVING_SHARE: Final = 0.05  # of the time may go into writing commits,
-_DESCRIBED: Final = 2  # the commit of a group at which the state has all its parts; an optimizer makes some in a step
+_SAVING_SHARE: Final = 0.05  # maximum share of run time for writing commits
+_DESCRIBED: Final = 2  # commit of a group at which the state is complete; an optimizer makes some parts in a step
 _REASON_LETTERS: Final = 300
-_RESCUE_S: Final = 60.0  # how long another thread waits for the training's own one to copy or write
-_AGAIN_S: Final = 5.0  # after which a commit that could not be written is tried again
+_RESCUE_S: Final = 60.0  # time that another thread waits for the training thread to copy or write
+_AGAIN_S: Final = 5.0  # delay before a failed write of a commit is retried
 
 
 def rescue(state: StateBase) -> None:
     """Save the copy of the last commit to the folder, unless a newer one is there. From any thread."""
     own = inner(state)
-    if own.shards is not None:  # one worker does not hold all shards
+    if own.shards is not None:  # one worker does not have all shards
         return
-    if not own.copies.lock.acquire(timeout=_RESCUE_S):  # the training's own thread is stuck in a copy or in a write
+    if not own.copies.lock.acquire(timeout=_RESCUE_S):  # the training thread is stuck in a copy or in a write
         return
     try:
         if own.saver.folder is None or own.copies.last is None or own.copies.step == NO_STEP:
@@ -52,9 +52,9 @@ def rescue(state: StateBase) -> None:
 
 
 def save(state: StateBase, *, report_later: bool = False) -> None:
-    """Save the state to its folder; the time this takes decides how soon it is done again.
+    """Save the state to its folder; the duration determines the time of the next save.
 
-    With ``report_later`` it is reported at most five times a second; :func:`report_on_disk` reports the last one.
+    With ``report_later``, saves are reported five times a second or less; :func:`report_on_disk` reports the rest.
     """
     own = inner(state)
     if own.saver.folder is None:
@@ -87,7 +87,7 @@ def end_background_save(own: StateInternals, step: int, timeout_s: float | None 
 
 
 def report_on_disk(own: StateInternals) -> None:
-    """Report the last save, if it was not reported yet."""
+    """Report the latest save, if it is unreported."""
     if own.saver.unreported is not None:
         own.saver.reported_at = time.monotonic()
         own.progress.report(own.saver.unreported)
@@ -95,13 +95,13 @@ def report_on_disk(own: StateInternals) -> None:
 
 
 def save_if_due(state: StateBase, *, recent: bool = False) -> None:
-    """Save the state to its folder, unless that was done lately; if that fails the training goes on.
+    """Save the state to its folder, unless that happened recently; training continues if it fails.
 
-    A large one is saved by a thread, from a copy of its own: the training waits only for that copy, which a commit
-    among several workers has made already. Where a ``recent`` one will do, that is written, and the present one next.
+    A large state is saved by a thread, from a separate copy: training waits only for that copy, which a commit among
+    several workers has made already. With ``recent``, a recent copy is written first, and the present state next.
     """
     own = inner(state)
-    if own.shards is not None:  # they are saved by all workers
+    if own.shards is not None:  # all workers save them
         return
     if own.group.commits == _DESCRIBED:
         own.saver.describe(capture(state))
@@ -152,7 +152,7 @@ def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
 def _has_room(own: StateInternals, tree: StateTree, *, current: bool) -> bool:
     """Return whether there is memory for the copies that are needed during a save."""
     if any(one.device.type != "cpu" for one in tree.tensors) or (current and not own.keeps):
-        return True  # the copy that is written is changed by no commit
+        return True  # commits do not change the copy being written
     rooms = own.copies.spares if current else [own.copies.last, *own.copies.spares]
     return any(one is not None and alike(one, tree) for one in rooms)
 
@@ -164,7 +164,7 @@ def _make_room(own: StateInternals, tree: StateTree, count: int) -> None:
     try:
         for _ in range(count):
             own.copies.spares.append(StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors]))
-    except (RuntimeError, MemoryError):  # torch raises the first
+    except (RuntimeError, MemoryError):  # torch raises RuntimeError
         own.copies.no_room = True
 
 
@@ -178,14 +178,14 @@ def _write_copy(own: StateInternals, copy: StateTree, step: int, lineage: int) -
 
 
 def save_if_only_here(state: StateBase) -> None:
-    """Save the state if the group has one node and the folder holds an older one: no other copy exists."""
+    """Save the state if the group has one node and the folder has an older state: no other copy exists."""
     own = inner(state)
     if own.saver.folder is None or own.group.place.size > 1 or own.group.place.rank:
         return
     try:
         before = checkpoint_file.step_of(own.saver.folder) or 0
     except (OSError, BadCommit):
-        before = 0  # saving will say what is wrong
+        before = 0  # saving will report the error
     own.saver.soon = True
     recent = own.copies.recent
     if before < (own.copies.step if recent else own.progress.step):

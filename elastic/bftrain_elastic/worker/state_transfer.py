@@ -22,8 +22,8 @@ from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, StateIn
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024
-_SMALL_BYTES: Final = 256 * 1024  # tensors smaller than that travel together
-_WINDOW: Final = 4  # pieces that are on their way at once
+_SMALL_BYTES: Final = 256 * 1024  # smaller tensors travel together
+_WINDOW: Final = 4  # number of pieces in flight
 _STANDSTILL: Final = timedelta(seconds=20)  # timeout for a piece
 _DESCRIPTION: Final = "bftrain/state"
 _LOOKING: Final = timedelta(seconds=3)
@@ -35,7 +35,7 @@ OnPart = Callable[[int, int, int], None]
 class TensorPart(NamedTuple):
     """Bytes of a tensor."""
 
-    number: int  # of the tensor in the tree
+    number: int  # index of the tensor in the tree
     start: int
     stop: int
 
@@ -43,8 +43,7 @@ class TensorPart(NamedTuple):
 def offer(place: GroupRank, tree: StateTree | None, into: StateTree | None = None) -> StateTree:
     """Announce the structure of rank 0's tree to all members, before :func:`move`; called by all members.
 
-    Return the own tree on members that have one, and an empty one on the others, in tensors of ``into`` where these
-    fit.
+    Returns the member's own tree if it has one, otherwise an empty tree, in tensors of ``into`` where these fit.
     """
     header = broadcast_bytes(described(tree) if place.rank == 0 and tree is not None else b"")
     return receivable(header, into) if tree is None else tree
@@ -79,7 +78,7 @@ def prepare(state: StateBase, peer: str) -> None:
     if host:
         import torch.distributed as dist
 
-        with suppress(RuntimeError, OSError):  # it is gone, or has described nothing: then room is made when it is due
+        with suppress(RuntimeError, OSError):  # the peer is gone or has no description: memory is allocated later
             store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_LOOKING)
             if store.check([_DESCRIPTION]):
                 _make_room(state, store.get(_DESCRIPTION))
@@ -110,7 +109,7 @@ def _room(shape: TreeShape, present: Tensor | None) -> Tensor:
 
 
 def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_part: OnPart | None = None) -> None:
-    """Fill the tree of each member that is not in ``sources``, which all hold the same; called by all members.
+    """Fill the trees of members outside ``sources``, which all have the same tree; called by all members.
 
     ``on_part`` is called with each part of a tensor after it was received, and on sources after it was sent.
     """
@@ -121,7 +120,8 @@ def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_pa
     import torch.distributed as dist
 
     size, on_part = size_of(tree), on_part or (lambda *_: None)
-    others = size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers  # who hold it, and need not receive it
+    # members that have the tree and need not receive it
+    others = size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
     group = dist.new_group([0, *lacking], backend="gloo") if others and on_cpu else None
     pieces = _Pieces(tree.tensors, receives=place.rank in lacking, group=group, on_part=on_part)
@@ -169,11 +169,11 @@ class _Reporter:
 
 
 class _Pieces:
-    """Broadcasts the bytes of tensors in pieces, several of which are on their way at once."""
+    """Broadcasts the bytes of tensors in pieces, with several pieces in flight."""
 
     def __init__(self, tensors: Sequence[Tensor], *, receives: bool, group: Any, on_part: OnPart) -> None:  # noqa: ANN401 - torch.distributed.ProcessGroup
         self._tensors, self._receives, self._group, self._on_part = tensors, receives, group, on_part
-        self._flat: tuple[int, Tensor] = (-1, None)  # the last one: as bytes it may be a copy
+        self._flat: tuple[int, Tensor] = (-1, None)  # the latest tensor: as bytes it may be a copy
         self._pending: deque[tuple[Any, Tensor, Sequence[TensorPart]]] = deque()
 
     def _bytes(self, part: TensorPart) -> Tensor:
@@ -182,7 +182,7 @@ class _Pieces:
         return self._flat[1][part.start : part.stop]
 
     def send(self, piece: Sequence[TensorPart], *, scratch: bool) -> None:
-        """Start to broadcast a piece from rank 0; ``scratch``: this member has it, and drops what it receives."""
+        """Start to broadcast a piece from rank 0; ``scratch``: this member has it, and drops the received bytes."""
         import torch
         import torch.distributed as dist
 
@@ -195,7 +195,7 @@ class _Pieces:
         self.wait(_WINDOW)
 
     def wait(self, most: int) -> None:
-        """Wait until at most so many pieces are on their way."""
+        """Wait until the number of pieces in flight is ``most`` or less."""
         while len(self._pending) > most:
             work, data, piece = self._pending.popleft()
             work.wait(_STANDSTILL)

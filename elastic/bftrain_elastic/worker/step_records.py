@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 FOLDER: Final = "BFTRAIN_STEP_RECORDS"  # the environment variable with the folder for records
-_MOST: Final = 200  # records of a process
-_SAMPLE: Final = 4096  # elements of a tensor that count
-_CALLERS: Final = ("transformers", "lightning", "accelerate")  # a fix depends on who steps
-# Frames of these files are no part of the script
+_MOST: Final = 200  # maximum records of a process
+_SAMPLE: Final = 4096  # sampled elements of a tensor
+_CALLERS: Final = ("transformers", "lightning", "accelerate")  # callers of the optimizer that need a different fix
+# Frames of these files are not part of the script
 _NOT_THE_SCRIPT: Final = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent), "<")
 
 Untyped = Any  # modules, tensors and optimizers: torch is imported only where a script uses it
@@ -57,7 +57,7 @@ class StepRecorder:
     def _begin(self, workers: int) -> None:
         self._workers = workers
         self._inputs, self._weights = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
-        self._rows_differ: list[bool] = []  # of each input that has several rows
+        self._rows_differ: list[bool] = []  # for each input that has several rows
         self._collectives: int | None = None  # before the step's first forward pass
 
     def enter(self, module: Untyped, inputs: Untyped) -> None:
@@ -68,11 +68,11 @@ class StepRecorder:
         self.depth += 1
         if self.depth > 1 or torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
-        with suppress(Exception):  # a tensor that cannot be read, as inside of vmap, must not end the script
+        with suppress(Exception):  # an unreadable tensor, as inside of vmap, must not stop the script
             self._digest(module, [one for one in tree_leaves(inputs) if _is_plain(one)])
 
     def _digest(self, module: Untyped, tensors: list[Untyped]) -> None:
-        if (workers := _workers()) != self._workers:  # a forward pass in the last group led to no step
+        if (workers := _workers()) != self._workers:  # a forward pass in the previous group led to no step
             self._begin(workers)
         if self._collectives is None:
             self._collectives = _collectives()
@@ -127,7 +127,7 @@ def _workers() -> int:
 
 
 def _collectives() -> int:
-    """Return how many collectives this process has taken part in, in all of its process groups."""
+    """Return the number of collectives of this process, over all its process groups."""
     import torch.distributed as dist
 
     count = 0

@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-GRACE: Final = "BFTRAIN_GRACE_S"  # how many seconds before it is taken the scheduler warns a node; 0: it does not
-_LEAST_S: Final = 10.0  # how long after SIGTERM an error may be its consequence, even if the notice is shorter
-_LATE_S: Final = 1.0  # by which SIGTERM may come later to a process than to those that it started, on a busy node
+GRACE: Final = "BFTRAIN_GRACE_S"  # seconds between the scheduler's warning and a preemption; 0: no warning
+_LEAST_S: Final = 10.0  # minimum time after SIGTERM within which an error may be its consequence
+_LATE_S: Final = 1.0  # on a busy node, SIGTERM may reach a process this much later than its children
 _POLL_S: Final = 0.01
-_received_at: list[float] = []  # on the monotonic clock: when SIGTERM came last
+_received_at: list[float] = []  # on the monotonic clock: time of the latest SIGTERM
 _replaced: list[Any] = []  # the handlers that on_sigterm replaced, the innermost last
-_forking = threading.local()  # the signals that a thread held back before it forks
+_forking = threading.local()  # signals that a thread blocks while it forks
 
 
 @contextmanager
 def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
-    """Call ``act`` on SIGTERM, and do nothing else; restore the former handler afterwards.
+    """Call only ``act`` on SIGTERM; restore the previous handler afterwards.
 
-    Processes that are forked meanwhile, such as those of a DataLoader, still end on the signal, by which their parent
-    ends them.
+    Child processes forked meanwhile, such as DataLoader workers, still die of the signal, which their parent uses to
+    stop them.
     """
 
     def answer(_number: int, _frame: object) -> None:
@@ -33,14 +33,14 @@ def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
 
     try:
         before = signal.signal(signal.SIGTERM, answer)
-    except ValueError:  # only the main thread may ask for signals
+    except ValueError:  # only the main thread may set handlers
         yield
         return
     _replaced.append(signal.SIG_DFL if before is None else before)
     try:
         yield
     finally:
-        if _replaced:  # not in a forked process, which has what was before already
+        if _replaced:  # a forked process has already restored the previous handler
             signal.signal(signal.SIGTERM, _replaced.pop())
 
 
@@ -59,7 +59,7 @@ def _in_a_forked_process() -> None:
     _let_through()
 
 
-# Python forgets signals that come between a fork and the forked process's first line: held back, they wait
+# Python forgets signals between a fork and the child's first line; blocked signals stay pending
 os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_in_a_forked_process)
 
 
@@ -72,9 +72,9 @@ def grace_s() -> float:
 
 
 def follows_sigterm(within_s: float) -> bool:
-    """Return whether an error may be due to a SIGTERM to all processes of the node, as schedulers send it.
+    """Return whether an error may be due to a SIGTERM that schedulers send to all processes of the node.
 
-    Such as that of a DataLoader whose processes were ended by the signal.
+    An example is the error of a DataLoader after the signal killed its workers.
     """
     deadline = time.monotonic() + _LATE_S
     while not _received_at and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
-"""Task lifecycles: the logic of one task under one launcher, without I/O: events in, orders out.
+"""Task lifecycles: the logic of one task under one launcher, free of I/O: events in, orders out.
 
-All calls happen in the hub's thread, and none may block.
+All calls happen in the hub's thread, and must not block.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class TaskContext(Protocol):
 
     @property
     def settle_s(self) -> float:
-        """The seconds that a preemption may take to reach all processes of a node and its agent.
+        """The seconds that a preemption may need to reach all processes of a node and its agent.
 
-        Before that it is unknown whether a worker ended by itself or because its node was taken.
+        Before that, a worker's exit may be a failure or a preemption.
         """
 
     def now(self) -> float:
@@ -52,10 +52,10 @@ class TaskContext(Protocol):
     ) -> None:
         """Start ``worker`` on ``node`` as soon as no other task is left there.
 
-        A warm one is a script, run by a fork of a process that has imported torch; the other is any command.
-        With ``want_port`` a free port of the node is chosen, passed to the lifecycle, and put into MASTER_PORT.
-        It sees the GPU of its slot, or with ``all_gpus`` all that are its agent's. ``place`` comes back in
-        :class:`LeftWorker`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
+        A warm worker is a script, run by a fork of a process that has imported torch; a cold one is any command.
+        ``want_port`` picks a free port of the node, passes it to the lifecycle, and sets MASTER_PORT. The worker sees
+        the GPU of its slot, or with ``all_gpus`` all GPUs of its agent. ``place`` is returned in :class:`LeftWorker`.
+        An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
         """
 
     def inspect(self, worker: str) -> None:
@@ -65,7 +65,7 @@ class TaskContext(Protocol):
         """Send a worker a message."""
 
     def stop(self, worker: str, *, grace_s: float) -> None:
-        """Send SIGTERM, and SIGKILL ``grace_s`` later; 0: SIGKILL at once."""
+        """Send SIGTERM, and SIGKILL ``grace_s`` seconds later; 0: SIGKILL immediately."""
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager; task and time are added."""
@@ -75,19 +75,19 @@ class TaskLifecycle(Protocol):
     """The part of a launcher that handles one task."""
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Keep these nodes, oldest first; leave those in ``at_once`` now, and others when it costs nothing."""
+        """Keep these nodes, oldest first; leave the nodes in ``at_once`` now, and the rest when it costs no work."""
 
     def node_up(self, node: str) -> None:
         """Handle that an agent registered."""
 
     def node_gone(self, node: str) -> None:
-        """Handle that an agent left; the ends of its workers were reported before."""
+        """Handle that an agent left; the exits of its workers were reported before."""
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a worker of an earlier manager; return whether to keep it, otherwise it is killed.
 
-        It is asked before ``node_up``. With ``left.exit`` the worker has ended already; its agent forgets it if the
-        answer is false, or when the task is dropped or a worker is started on its slot.
+        Called before ``node_up``. With ``left.exit``, the worker has already exited; its agent forgets the exit if the
+        result is false, or when the task is dropped or a worker is started on its slot.
         """
 
     def notice(self, node: str, grace_s: float) -> None:
@@ -97,13 +97,13 @@ class TaskLifecycle(Protocol):
         """Receive the state of a worker's process as Linux names it: ``T`` is stopped; "" if it is gone."""
 
     def spawned(self, worker: str, port: int) -> None:
-        """Handle that a worker was started, and on which port if one was requested."""
+        """Handle the start of a worker, with its port if one was requested."""
 
     def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle a worker's message."""
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - the field's word
-        """Handle the end of a worker."""
+        """Handle the exit of a worker."""
 
     def tick(self, now: float) -> None:
         """Do periodic work, ten times a second."""
@@ -113,6 +113,6 @@ MakeLifecycle = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]
 
 
 def epoch_of(worker: str) -> int:
-    """Return which start of the manager a worker's name comes from; 0 if the name does not say."""
+    """Return the manager epoch in a worker's name; 0 if there is none."""
     epoch, dash, _ = worker.rpartition("/")[2].partition("-")
     return int(epoch) if dash and epoch.isdecimal() else 0
