@@ -15,7 +15,7 @@ FOLDER = Path("bftrain_solvers", "knapsack")
 
 
 class KnapsackBuildHook(BuildHookInterface[Any]):
-    """Puts the library into the wheel, beside its sources; an editable installation has it in the checkout."""
+    """Puts the library into the wheel, next to its sources; an editable installation has it in the checkout."""
 
     _folder: TemporaryDirectory[str] | None = None
 
@@ -43,6 +43,6 @@ class KnapsackBuildHook(BuildHookInterface[Any]):
         build_data["force_include"][str(library)] = str(FOLDER / "compiled" / library.name)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
-        """Delete what was compiled for the wheel."""
+        """Delete the library that was compiled for the wheel."""
         if self._folder is not None:
             self._folder.cleanup()

@@ -1,4 +1,4 @@
-"""The pages on commands: made from the commands themselves, so that they cannot say anything else.
+"""The pages on commands, generated from the commands themselves so that both always agree.
 
 Plain functions from click's commands to Markdown; ``site_hooks.py`` hands the pages to MkDocs.
 """

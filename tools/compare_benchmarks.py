@@ -1,10 +1,9 @@
-"""Run the benchmarks of two commits by turns, and print the figures of both with their ratio.
+"""Run the benchmarks of two commits alternately, and print the figures of both with their ratio.
 
-``tools/compare_benchmarks.py BEFORE TEST...`` compares the working tree with the commit BEFORE, or if that is
-``release`` with the newest tag ``v*``, and where there is none with the commit that set the version. A figure of which
-less is better (a time, a size) has lost if the best of its runs now is more than a tenth above the best of before and
-above every run of before; likewise a rate. A benchmark is broken if it fails in all runs now, and in none before. Each
-commit runs its own tests, with the packages of this Python.
+``tools/compare_benchmarks.py BEFORE TEST...`` compares the working tree with the commit BEFORE. ``release`` means the
+newest tag ``v*``, or the commit that set the version if there is no tag. A time or size has regressed if its best run
+now is more than a tenth above the best run before, and above every run before; rates likewise. A benchmark is broken if
+it fails in all runs now, and in no run before. Each commit runs its own tests, with the packages of this Python.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RUNS: Final = 3
-LOSS: Final = 1.1  # a ratio to before that is worse than this is a loss
+LOSS: Final = 1.1  # ratio above which a figure has regressed
 PACKAGES: Final = ("bftrain", "*/bftrain_*")
 COMPILES: Final = Path("solvers", "bftrain_solvers", "knapsack", "library_file.py")
 LESS_IS_BETTER: Final = frozenset({"s", "ms", "us", "ns", "MB", "GB", "kB", "core s"})
 RELEASE: Final = "release"
 NO_TESTS, FAILED = 5, 1  # exit codes of pytest
 
-Key = tuple[str, str, str]  # of a figure: test, what was measured, unit
+Key = tuple[str, str, str]  # test, quantity, unit
 
 
 def figures_in(printed: str) -> dict[Key, float]:
@@ -53,7 +52,7 @@ def figures_in(printed: str) -> dict[Key, float]:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRun:
-    """What one run of a commit's benchmarks measured, and which of them failed."""
+    """The figures of one run of a commit's benchmarks, and the failed ones."""
 
     figures: Mapping[Key, float]
     failed: frozenset[str]
@@ -75,13 +74,13 @@ class ComparedBenchmark:
 
     @property
     def less_is_better(self) -> bool | None:
-        """Whether less of it is better; ``None`` if neither is."""
+        """Whether lower is better; ``None`` for figures with no direction."""
         unit = self.key[2]
         return True if unit in LESS_IS_BETTER else False if unit.endswith("/s") or unit == "times" else None
 
     @property
     def best(self) -> tuple[float, float]:
-        """The best of before and of now; where none is better, the first runs."""
+        """The best runs before and now; the first runs for figures with no direction."""
         if self.less_is_better is None:
             return self.before[0], self.now[0]
         best = min if self.less_is_better else max
@@ -105,7 +104,7 @@ class ComparedBenchmark:
 
 
 def compared(runs: Iterable[tuple[Mapping[Key, float], Mapping[Key, float]]]) -> list[ComparedBenchmark]:
-    """Put together what each pair of runs (before, now) measured; figures that one of them lacks are left out."""
+    """Combine the figures of each pair of runs (before, now); skips figures that are missing in a run."""
     pairs = list(runs)
     keys = [key for key in pairs[0][1] if all(key in before and key in now for before, now in pairs)]
     return [
@@ -125,7 +124,7 @@ def table(figures: Sequence[ComparedBenchmark]) -> Iterator[str]:
 
 
 def commit_of(before: str) -> str:
-    """Return the commit to compare with; the one that set the version is found by the line in ``version.py``."""
+    """Return the commit to compare with; finds the commit that set the version by the line in ``version.py``."""
     if before != RELEASE:
         git = ["git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", f"{before}^{{commit}}"]
         if subprocess.run(git, stdout=subprocess.DEVNULL, check=False).returncode:
@@ -143,7 +142,7 @@ def commit_of(before: str) -> str:
 
 
 def compile_code(tree: Path) -> None:
-    """Compile what an installation of the tree would compile, so that both commits are measured as they are used."""
+    """Compile the same code as an installation of the tree, so that both commits are measured as they are used."""
     if (tree / COMPILES).exists():
         runpy.run_path(str(tree / COMPILES))["compile_library"]()
 
@@ -181,9 +180,9 @@ def run(tree: Path, tests: Sequence[str], name: str) -> BenchmarkRun:
 
 
 def main(before: str, tests: Sequence[str]) -> int:
-    """Compare, print, and return 1 if a figure has lost or a benchmark is broken."""
+    """Compare, print, and return 1 if a figure has regressed or a benchmark is broken."""
     before = commit_of(before)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the other tree is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # remove the other tree on exit
     pairs = []
     with checked_out(before) as tree:
         there = [test for test in tests if (tree / test.partition("::")[0]).exists()]

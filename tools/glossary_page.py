@@ -37,7 +37,7 @@ def _row(entry: GlossaryEntry) -> str:
 
 
 def _label(figure: SummaryFigure) -> str:
-    """Give the label; of a part of a spread, such as the mean, that of the whole."""
+    """Return the label; a part of a spread, such as the mean, has the label of the whole."""
     words, _, part = figure.label.rpartition(", ")
     return words if part in PARTS.values() else figure.label
 

@@ -51,7 +51,7 @@ def read_faults(path: Path = ROOT / "tests" / "mutations.toml") -> list[Fault]:
 
 
 class TreeCopy:
-    """A copy of a checkout's tracked files in which faults are tried."""
+    """A copy of a checkout's tracked files for trying faults."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._folder, self._closed, self._tried = folder, False, 0
@@ -93,7 +93,7 @@ class TreeCopy:
             return STALE, ""
         times = path.stat()
         path.write_text(source.replace(fault.text, fault.replacement), encoding="utf-8")
-        # Python takes bytecode for that of a source of the same size and second: each fault has a second of its own
+        # Python reuses bytecode if size and second match: each fault has a separate second
         self._tried += 1
         os.utime(path, (times.st_atime, int(times.st_mtime) - self._tried))
         try:
@@ -121,7 +121,7 @@ def try_faults(root: Path, faults: Sequence[Fault], count: int = 1) -> Iterator[
         free = SimpleQueue[TreeCopy]()
         for each in copies:
             free.put(each)
-        sound: dict[tuple[str, ...], Future[tuple[int, str]]] = {}  # how tests end without a fault
+        sound: dict[tuple[str, ...], Future[tuple[int, str]]] = {}  # results without a fault
 
         def with_copy(use: Callable[[TreeCopy], T]) -> T:
             copy = free.get()
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="WORD", help="part of an entry")
     given = parser.parse_args(arguments)
     faults = [one for one in read_faults() if not given.words or any(word in repr(one) for word in given.words)]
-    for number in (signal.SIGINT, signal.SIGTERM):  # so that the copies are removed
+    for number in (signal.SIGINT, signal.SIGTERM):  # remove the copies on exit
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     missed = 0
     for fault, verdict, test, took_s in try_faults(ROOT, faults, given.n):

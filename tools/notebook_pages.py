@@ -1,4 +1,4 @@
-"""The page that shows a notebook: its words, its cells, and what they show."""
+"""The page that shows a notebook: its text, its cells, and their output."""
 
 from __future__ import annotations
 

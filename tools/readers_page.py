@@ -36,7 +36,7 @@ _OPTION: Final = re.compile(r"(--[a-z-]+)")
 
 
 def with_generated_part(page: str) -> str:
-    """Return the page with its generated part, which goes from the first generated heading to the end."""
+    """Return the page with its generated part, from the first generated heading to the page's last line."""
     hand_written = page.partition(FIRST_HEADING)[0]
     return hand_written + "\n".join([*_findings(), *_formats(), *_public_sets()]) + "\n"
 
@@ -47,7 +47,7 @@ def reader_docs(name: str) -> str:
 
 
 def columns_of(name: str) -> list[tuple[str, bool, str]]:
-    """Return what a built-in reader reads: names, whether they are required, and their meaning."""
+    """Return the columns of a built-in reader: names, whether they are required, and their meaning."""
     lines = [line for line in reader_docs(name).splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     return [(names, required == "yes", meaning) for names, required, meaning in rows]

@@ -1,8 +1,9 @@
-"""Run the cells of a notebook without Jupyter, and write what they show into it.
+"""Run the cells of a notebook without Jupyter, and write their output into it.
 
-Typed as ``run_notebook.py FILE.ipynb``.
+Usage: ``run_notebook.py FILE.ipynb``.
 
-Tests run it too, and compare. A line that begins with ``!`` is a command; unlike in Jupyter no shell reads it.
+Tests also run it, and compare. A line that starts with ``!`` is a command; unlike in Jupyter, it is not passed to a
+shell.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Run pytest; run the tests that failed once more, one after the other.
+"""Run pytest, then rerun the failed tests one by one.
 
-``tools/run_pytest.py ARGUMENT...`` passes its arguments on. Many tests start programs and wait for them, and run beside
-each other on few cores, so that one may fail only because the machine was busy. A test that passes the second time is
-named, since it should be made sturdier, and does not fail the run. If many fail, none runs again.
+``tools/run_pytest.py ARGUMENT...`` passes its arguments on. Many tests start programs and wait for them, in parallel on
+few cores, so a test may fail only because the machine was busy. A test that passes on the second try is listed, because
+it should be made sturdier, and does not fail the run. If many tests fail, there is no rerun.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LAST_FAILED: Final = "v/cache/lastfailed"
 
 
 def run_pytest(arguments: Sequence[str], cwd: Path | None = None) -> int:
-    """Run pytest in ``cwd`` and return its exit code, or that of the second run of what failed."""
+    """Run pytest in ``cwd`` and return its exit code, or the exit code of the rerun."""
     pytest = (sys.executable, "-m", "pytest")
-    # With a cache of its own, what that holds afterwards failed in this run, and not in one before or beside it
+    # With a separate cache, its list of failures belongs to this run, and not to an earlier or parallel one
     with tempfile.TemporaryDirectory() as cache:
         code = subprocess.run([*pytest, "-o", f"cache_dir={cache}", *arguments], cwd=cwd, check=False).returncode
         kept = Path(cache) / LAST_FAILED

@@ -1,7 +1,7 @@
-"""What `make docs` adds to docs/: pages on the commands, those of notebooks, and the files that stand above docs/.
+"""Additions of `make docs` to docs/: pages on the commands, notebook pages, and the files outside docs/.
 
-MkDocs calls these functions while it builds. What they do is small on purpose: whoever builds the site with another
-program writes the pages that `command_pages` gives, and the others, into the folder that it reads.
+MkDocs calls these functions while it builds. They are small on purpose: to build the site with another program, write
+the pages from `command_pages` and the rest into the folder that it reads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from command_pages import FOLDER, command_pages  # MkDocs looks for it beside this file
+from command_pages import FOLDER, command_pages  # MkDocs finds it in this file's folder
 from mkdocs.structure.files import File
 from notebook_pages import notebook_page
 
