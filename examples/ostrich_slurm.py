@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-GAP_S = 600  # a job submitted later than this after the first of its user's campaign begins a new one
+GAP_S = 600  # a job submitted later than this after the first one of its user's campaign starts a new campaign
 SHARES: dict[str, float] = {}  # by user; 1 if not listed
-MOST = 100  # jobs that get a priority; the others wait behind them
+MOST = 100  # number of jobs that get a priority; the rest wait behind them
 Job = dict[str, Any]
 State = dict[str, Any]
 
@@ -50,7 +50,7 @@ def jobs(text: str) -> Iterator[Job]:
 def advance(state: State, queue: Mapping[str, Job], now: float) -> None:
     """Bring the virtual schedule up to date: new jobs, jobs that have left, and the CPU time since the last call."""
     campaigns, known = state.setdefault("campaigns", []), state.setdefault("jobs", {})
-    for campaign in campaigns:  # what a job did not use of its limit is no work any more
+    for campaign in campaigns:  # the unused part of a job's limit no longer counts as work
         for number in [number for number in campaign["jobs"] if number not in queue]:
             campaign["jobs"].remove(number)
             campaign["left"] = max(0.0, campaign["left"] - known.pop(number)["unused"])
@@ -70,7 +70,7 @@ def advance(state: State, queue: Mapping[str, Job], now: float) -> None:
 
 
 def pour(campaigns: list[dict[str, Any]], work: float) -> None:
-    """Divide CPU time among users with virtual work, by shares; a user's part goes to the oldest campaign first."""
+    """Divide CPU time among users with virtual work, by shares; a user's part serves the oldest campaign first."""
     users = {each["user"] for each in campaigns if each["left"] > 0}
     total = sum(SHARES.get(user, 1.0) for user in users)
     for user in users:
@@ -82,7 +82,7 @@ def pour(campaigns: list[dict[str, Any]], work: float) -> None:
 
 
 def order(state: State, queue: Mapping[str, Job]) -> list[str]:
-    """Return the pending jobs: campaigns by virtual end, the jobs of one by limit."""
+    """Return the pending jobs: campaigns by virtual finish time, and their jobs by limit."""
     ends: list[tuple[float, float, str, list[str]]] = []
     before: dict[str, float] = {}
     for campaign in state["campaigns"]:

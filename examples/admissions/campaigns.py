@@ -1,15 +1,15 @@
-"""Campaigns: a custom admission with state, by OStrich's virtual fair schedule on nodes that come and go.
+"""Campaigns: a custom, stateful admission that follows OStrich's virtual fair schedule on a changing pool.
 
 Use it by its path: ``--admission examples/admissions/campaigns.py:CampaignAdmission,load=2``.
 
-A campaign is a set of tasks that one user submits together: those of a study, or of some minutes. In a
-virtual schedule all users with unfinished work share, by weight, the node-time that tasks really hold; a user's share
-goes to their campaigns, the oldest first. Campaigns compete in the order of their virtual ends. So no user
-waits long for a user who submits a thousand tasks, and the first of two studies ends before the second.
+A campaign is a set of tasks that one user submits together: a study, or the tasks of a few minutes. In a virtual
+schedule, all users with unfinished work share by weight the node-time that tasks really use. A user's share serves
+their campaigns, the oldest first. Campaigns compete by virtual finish time. So no user waits long for another user's
+thousand tasks, and the first of two studies finishes before the second.
 
-The virtual schedule needs work in node-seconds: for each task the node-seconds that it would take on ``min_nodes``.
-This is its smallest size and, because speed rises less than proportionally, about its lowest node-time. The number
-does not depend on later allocations, so no user can gain or lose a rank by the nodes that others leave.
+The virtual schedule needs work in node-seconds: for each task, the node-seconds that it would take on ``min_nodes``.
+This is its smallest size and, because speed rises less than proportionally, about its lowest node-time. The number does
+not depend on later allocations, so users cannot gain or lose a rank through nodes that other users leave.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ ENDLESS_S: Final = 3600.0  # the work of an endless task, on its minimum; renewe
 
 
 class _Task(msgspec.Struct, kw_only=True):
-    """A task that is not over: its campaign, its work in node-seconds, and the fraction of it that is left.
+    """An unfinished task: its campaign, its work in node-seconds, and the fraction of the work that is left.
 
-    ``added`` is its part of the virtual work of the campaign, node-seconds: 0 once it was served and the campaign
+    ``added`` is its part of the campaign's virtual work in node-seconds: 0 once it was served and the campaign
     restarted for its endless tasks. Missing in snapshots of earlier versions.
     """
 
     campaign: int
-    number: int  # in order of arrival
+    number: int  # index by arrival
     work: float
     left: float = 1.0
     endless: bool = False
@@ -69,10 +69,10 @@ class CampaignSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 @dataclass(slots=True)
 class CampaignAdmission:
-    """Tasks compete in the order of their campaigns' virtual ends, until they could fill ``load`` times the pool.
+    """Tasks compete by their campaigns' virtual finish times, until they could fill ``load`` times the pool.
 
-    Inside a campaign the tasks with the least work go first. If all tasks competed, the order would have no effect:
-    hence the limit.
+    Inside a campaign, the tasks with the least work are first. The limit matters: if all tasks competed, this ranking
+    would have no effect.
     """
 
     max_tasks: int = 35
@@ -88,7 +88,7 @@ class CampaignAdmission:
     _last: dict[tuple[str, str], int] = field(default_factory=dict, init=False, compare=False)
     _numbers: int = field(default=0, init=False, compare=False)
     _endless: dict[int, int] = field(default_factory=dict, init=False, compare=False)  # endless tasks by campaign
-    _order: list[int] | None = field(default=None, init=False, compare=False)  # of campaigns, until something changes
+    _order: list[int] | None = field(default=None, init=False, compare=False)  # cached ranking of campaigns
 
     def __post_init__(self) -> None:
         check_number(self.gap_s, "gap_s", above=0.0)
@@ -170,7 +170,7 @@ class CampaignAdmission:
         self._order = None
 
     def _remove_work(self, task: _Task, work: float) -> None:
-        """Remove work of a task from the virtual schedule, at most the work that it added."""
+        """Remove work of a task from the virtual schedule, limited to the work that it added."""
         added = task.added or 0.0
         work = min(work, added)
         task.added = added - work
@@ -194,7 +194,7 @@ class CampaignAdmission:
         self._order = None
 
     def _restart_endless(self, number: int) -> None:
-        """Restart a campaign of endless tasks, behind the others of its user."""
+        """Restart a campaign of endless tasks, behind its user's other campaigns."""
         campaign = self._campaigns.pop(number)
         work = sum(work for work, _, name in campaign.tasks if self._tasks[name].endless)
         again, self._numbers = self._numbers, self._numbers + 1
@@ -202,7 +202,7 @@ class CampaignAdmission:
         self._endless[again] = self._endless.pop(number)
         for _, _, name in campaign.tasks:
             task = self._tasks[name]
-            task.campaign, task.added = again, task.work if task.endless else 0.0  # the others were served
+            task.campaign, task.added = again, task.work if task.endless else 0.0  # tasks with an end were served
         key = (campaign.user, campaign.label)
         if self._last.get(key) == number:
             self._last[key] = again

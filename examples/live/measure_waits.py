@@ -25,7 +25,7 @@ import numpy as np
 
 from bftrain import Client, NotAvailable
 
-GOLDEN = (5**0.5 - 1) / 2  # its multiples meet all phases of the scheduler's cycle evenly
+GOLDEN = (5**0.5 - 1) / 2  # its multiples cover all phases of the scheduler's cycle evenly
 LEAST_PAIRS = 4  # fewer pairs of blocks give no confidence interval
 
 
@@ -47,7 +47,7 @@ def main() -> None:
                     switch(client, options, harvesting=harvesting)
                     found[harvesting] = []
                     for number in range(count):
-                        if not harvesting:  # extend the pause, which ends by itself if this script is killed
+                        if not harvesting:  # extend the pause, which expires if this script is killed
                             client.pause_harvesting(options.patience + 300.0)
                         time.sleep(options.gap * (1 + (pair * options.block + number) * GOLDEN % 1))
                         found[harvesting].append(wait_of_probe(options, Path(folder)))
@@ -56,7 +56,7 @@ def main() -> None:
                     waits[harvesting].append(block)
         except KeyboardInterrupt:
             print("interrupted: the figures are those of the whole pairs of blocks until then")  # noqa: T201
-        except NotAvailable as error:  # what was measured until then is reported first
+        except NotAvailable as error:  # report the measurements so far first
             problem = str(error)
         finally:
             subprocess.run(["scancel", "--quiet", "--me", f"--name=measure-waits-{os.getpid()}"], check=False)  # noqa: S603, S607

@@ -16,7 +16,7 @@ from bftrain_elastic.huggingface import ElasticCallback, last_checkpoint, per_wo
 
 
 def sentences(count: int) -> list[dict[str, torch.Tensor | int]]:
-    """Draw rows of words; what is to be learned is which of three kinds of words comes first."""
+    """Draw rows of words; the label is the kind of the first word, out of three."""
     rows = torch.randint(3, 60, (count, 16))
     return [{"input_ids": row, "labels": int(row[0]) % 3} for row in rows]
 
@@ -35,7 +35,7 @@ settings = TrainingArguments(
     num_train_epochs=arguments.epochs,
     per_device_train_batch_size=per_worker(48),  # 2. of all workers together
     average_tokens_across_devices=False,
-    use_cpu=not torch.cuda.is_available(),  # or Trainer forms no group without a GPU
+    use_cpu=not torch.cuda.is_available(),  # with no GPU, Trainer would form no group
     learning_rate=1e-3,
     warmup_steps=50,
     eval_strategy="epoch",

@@ -14,7 +14,7 @@ BATCH = 240  # of all workers together: it stays the same whatever their number,
 
 
 def images(position: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw the batch at ``position`` of an endless data set: noisy bars, whose place is what is to be learned."""
+    """Draw the batch at ``position`` of an endless data set: noisy bars; the label is the bar's position."""
     random = torch.Generator().manual_seed(position)
     labels = torch.randint(0, 10, (BATCH,), generator=random)
     pixels = torch.randn(BATCH, 1, 28, 28, generator=random) * 0.3

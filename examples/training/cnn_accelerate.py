@@ -14,7 +14,7 @@ from bftrain_elastic import ElasticLoader, State, report, run
 
 
 def images(count: int) -> torch.utils.data.Dataset:
-    """Draw noisy bars, whose place is what is to be learned."""
+    """Draw noisy bars; the label is the bar's position."""
     labels = torch.randint(0, 10, (count,))
     pixels = torch.randn(count, 1, 28, 28) * 0.3
     for image, label in zip(pixels, labels.tolist(), strict=True):

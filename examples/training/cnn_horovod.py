@@ -15,7 +15,7 @@ BATCH = 48  # of all workers together: it stays the same whatever their number, 
 
 
 def images(position: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw the batch at ``position`` of an endless data set: noisy bars, whose place is what is to be learned."""
+    """Draw the batch at ``position`` of an endless data set: noisy bars; the label is the bar's position."""
     random = torch.Generator().manual_seed(position)
     labels = torch.randint(0, 10, (BATCH,), generator=random)
     pixels = torch.randn(BATCH, 1, 28, 28, generator=random) * 0.3
@@ -43,7 +43,7 @@ def train(state: hvd.elastic.TorchState) -> None:
         loss.backward()
         state.optimizer.step()
         state.position += 1
-        report(samples=BATCH, loss=loss)  # ours: how far it is, once a step
+        report(samples=BATCH, loss=loss)  # ours: report progress, once a step
         state.commit()
 
 

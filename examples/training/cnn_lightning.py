@@ -17,7 +17,7 @@ from bftrain_elastic.lightning import ElasticCallback  # 1.
 
 
 class Classifier(lightning.LightningModule):
-    """Says where in a noisy picture a bar is."""
+    """Predicts the position of a bar in a noisy picture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Classifier(lightning.LightningModule):
         return nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
 
     def validation_step(self, batch: list[torch.Tensor], _: int) -> None:
-        """Log the loss of a batch that is not trained."""
+        """Log the loss of a validation batch."""
         self.log("validation_loss", nn.functional.cross_entropy(self.layers(batch[0]), batch[1]))
 
     def configure_optimizers(self) -> dict[str, object]:
@@ -41,7 +41,7 @@ class Classifier(lightning.LightningModule):
 
 
 def images(count: int) -> torch.utils.data.Dataset:
-    """Draw noisy bars, whose place is what is to be learned."""
+    """Draw noisy bars; the label is the bar's position."""
     labels = torch.randint(0, 10, (count,))
     pixels = torch.randn(count, 1, 28, 28) * 0.3
     for image, label in zip(pixels, labels.tolist(), strict=True):

@@ -53,9 +53,9 @@ def train(state: State) -> None:
         state.optimizer.step()
         state.schedule.step()
         state.position += 1
-        state.best = min(state.best, loss.item())  # each worker sees its share of the batch: that of rank 0 counts
+        state.best = min(state.best, loss.item())  # each worker sees its share of the batch: rank 0's loss counts
         report(samples=BATCH, loss=loss)
-        if state.position % 5 == 0:  # a change waits for the next commit, a lost worker goes back to the last one
+        if state.position % 5 == 0:  # a change waits for the next commit, a lost worker returns to the previous one
             state.commit()
 
 

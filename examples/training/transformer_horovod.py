@@ -13,7 +13,7 @@ from torch import nn
 
 from bftrain_elastic import report
 
-BATCH, LETTERS, LENGTH, WIDTH = 48, 16, 8, 64  # BATCH is of all workers together
+BATCH, LETTERS, LENGTH, WIDTH = 48, 16, 8, 64  # BATCH: samples of all workers together
 
 
 class Sorter(nn.Module):
@@ -35,7 +35,7 @@ class Sorter(nn.Module):
 
 
 def rows(position: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw the batch at ``position`` of an endless data set: what is seen, and what is to be predicted."""
+    """Draw the batch at ``position`` of an endless data set: inputs and targets."""
     random = torch.Generator().manual_seed(position)
     letters = torch.randint(0, LETTERS, (BATCH, LENGTH), generator=random)
     ordered = letters.sort(dim=1).values
@@ -55,7 +55,7 @@ def train(state: hvd.elastic.TorchState) -> None:
         loss.backward()
         state.optimizer.step()
         state.position += 1
-        report(samples=BATCH, loss=loss)  # ours: how far it is, once a step
+        report(samples=BATCH, loss=loss)  # ours: report progress, once a step
         state.commit()
 
 
