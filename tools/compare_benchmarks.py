@@ -23,7 +23,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RUNS: Final = 3
-LOSS: Final = 1.1  # ratio above which a figure has regressed
+LOSS: Final = 1.1  # a figure with a ratio above this has regressed
 PACKAGES: Final = ("bftrain", "*/bftrain_*")
 COMPILES: Final = Path("solvers", "bftrain_solvers", "knapsack", "library_file.py")
 LESS_IS_BETTER: Final = frozenset({"s", "ms", "us", "ns", "MB", "GB", "kB", "core s"})
@@ -52,7 +52,7 @@ def figures_in(printed: str) -> dict[Key, float]:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRun:
-    """The figures of one run of a commit's benchmarks, and the failed ones."""
+    """The figures of a single run of a commit's benchmarks, and the failed benchmarks."""
 
     figures: Mapping[Key, float]
     failed: frozenset[str]

@@ -202,7 +202,7 @@ def run(log: Path, *command: str | Path, cwd: Path | None = None, env: dict[str,
     with log.open("ab") as file:
         file.write(f"$ {' '.join(map(str, command))}\n".encode())
         file.flush()
-        # A signal that stops us must not arrive between the start of the command and our record of it. The command
+        # A signal that stops us must not arrive between the start of the command and our record. The command
         # inherits the blocked signals; that is harmless, because it has its own session and is stopped by SIGKILL.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         running = subprocess.Popen(

@@ -1,7 +1,7 @@
 """Put the faults of tests/mutations.toml into a copy of the tree, one at a time, and run the tests that must notice.
 
-``tools/mutants.py [-n COPIES] [WORD...]`` takes the faults whose entry contains one of the words, or all. It prints a
-table, and exits with 1 unless the tests pass without a fault and notice each one.
+``tools/mutants.py [-n COPIES] [WORD...]`` selects the faults with one of the words in their entry, or all. It prints a
+table, and exits with 1 unless the unmodified tree passes its tests and the tests notice each fault.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def try_faults(root: Path, faults: Sequence[Fault], count: int = 1) -> Iterator[
         free = SimpleQueue[TreeCopy]()
         for each in copies:
             free.put(each)
-        sound: dict[tuple[str, ...], Future[tuple[int, str]]] = {}  # results without a fault
+        sound: dict[tuple[str, ...], Future[tuple[int, str]]] = {}  # results of the unmodified tree
 
         def with_copy(use: Callable[[TreeCopy], T]) -> T:
             copy = free.get()

@@ -1,6 +1,6 @@
 """The training side, on the compute nodes. It needs only the standard library.
 
-A training script keeps what has to survive in a state, says where it is safe to stop, and how far it is::
+A training script keeps its persistent values in a state, marks safe points, and reports each step::
 
     from bftrain_elastic import State, report, run
 
@@ -14,8 +14,8 @@ A training script keeps what has to survive in a state, says where it is safe to
 
     run(State(model=model, optimizer=optimizer, position=0), train)
 
-Alone, on a laptop, this trains; under bftrain it is resized while it runs. A script that only wants to be measured
-calls ``report`` and nothing else, and one that has done all its work says so with ``finish``.
+Run it on a laptop to train as usual; under bftrain it is resized while it runs. If you only want measurements, call
+``report`` alone. Call ``finish`` once all work is done.
 """
 
 from __future__ import annotations

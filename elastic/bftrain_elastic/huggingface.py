@@ -45,7 +45,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
 
     def __init__(self) -> None:
         self._request: StopRequest | None = None
-        # samples and number of a step with a loss that may still be logged
+        # Samples and number of a step with a loss that may still be logged
         self._unreported: tuple[int, int] | None = None
         self._stops = False
 

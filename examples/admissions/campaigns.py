@@ -36,8 +36,8 @@ ENDLESS_S: Final = 3600.0  # the work of an endless task, on its minimum; renewe
 class _Task(msgspec.Struct, kw_only=True):
     """An unfinished task: its campaign, its work in node-seconds, and the fraction of the work that is left.
 
-    ``added`` is its part of the campaign's virtual work in node-seconds: 0 once it was served and the campaign
-    restarted for its endless tasks. Missing in snapshots of earlier versions.
+    ``added`` is its part of the campaign's virtual work in node-seconds: 0 for a served task in a campaign
+    that restarted for its endless tasks. Missing in snapshots of earlier versions.
     """
 
     campaign: int
@@ -152,7 +152,7 @@ class CampaignAdmission:
         self._order = None
 
     def _update_task(self, update: TaskInfo) -> None:
-        """Update the fraction of a task that is left, and its work if new measurements changed that."""
+        """Update the fraction of a task that is left, and its work after new measurements."""
         task = self._tasks[update.spec.name]
         campaign = self._campaigns[task.campaign]
         work, task.left = _node_seconds(update.spec), _fraction_left(update)

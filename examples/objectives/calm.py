@@ -1,4 +1,4 @@
-"""Samples per second, with at most one task that changes its size at a decision."""
+"""Samples per second, limited to one size change per decision."""
 
 import numpy as np
 
@@ -11,11 +11,11 @@ class Calm:
     name = "calm"
 
     def values(self, task, sizes):
-        """What a task alone is worth per second: what the value table is made of."""
+        """Return the value per second of one task at each size: a row of the value table."""
         return task.curve.speeds(sizes[-1])
 
     def couple(self, model):
-        """Add variables and rows, and say what is best."""
+        """Add variables and rows, and set the objective."""
         tasks = model.problem.tasks
         sizes = np.arange(model.width)
         changes = linear_sum(model.over_sizes(place, sizes != task.size) for place, task in enumerate(tasks))
@@ -23,5 +23,5 @@ class Calm:
         model.maximise(linear_sum(model.value(place) for place in range(len(tasks))))
 
     def total(self, chosen, sizes, problem):
-        """What maximise() comes to for given sizes, whose table entries are ``chosen``."""
+        """Return the objective's value for given sizes; ``chosen`` are their table entries."""
         return float(chosen.sum())

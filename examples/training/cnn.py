@@ -10,7 +10,7 @@ from torch import nn
 
 from bftrain_elastic import State, report, run  # 1. three names
 
-BATCH = 240  # of all workers together: it stays the same whatever their number, so the training does too
+BATCH = 240  # samples of all workers together, at any number of workers
 
 
 def images(position: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,9 +32,9 @@ def network() -> nn.Module:
 
 
 def train(state: State) -> None:
-    """Train until all steps are done; called anew whenever the workers change."""
+    """Train until all steps are done; called again after each change of the workers."""
     model = state.parallel()  # 2. the model as the present group of workers trains it
-    while state.position < arguments.steps:  # 3. go on from what the state says
+    while state.position < arguments.steps:  # 3. continue from the state's position
         pixels, labels = images(state.position)
         mine, weight = state.share(BATCH)  # every worker takes its share of the batch
         loss = weight * nn.functional.cross_entropy(model(pixels[mine].to(state.device)), labels[mine].to(state.device))
@@ -42,8 +42,8 @@ def train(state: State) -> None:
         loss.backward()
         state.optimizer.step()
         state.position += 1
-        report(samples=BATCH, loss=loss)  # 4. how far it is, once a step
-        state.commit()  # 5. here it is safe to stop
+        report(samples=BATCH, loss=loss)  # 4. report progress, once a step
+        state.commit()  # 5. a safe point to stop
 
 
 parser = argparse.ArgumentParser(description=__doc__)

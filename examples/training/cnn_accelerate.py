@@ -26,14 +26,14 @@ def train(state: State) -> None:
     """Train all epochs."""
     accelerator = Accelerator(cpu=not torch.cuda.is_available())  # 1. where run() has formed the group
     model, optimizer = accelerator.prepare(state.model, state.optimizer)
-    for pixels, labels in state.data:  # 2. goes on where the state says
+    for pixels, labels in state.data:  # 2. continues at the state's position
         loss = nn.functional.cross_entropy(model(pixels.to(accelerator.device)), labels.to(accelerator.device))
         loss = state.data.weight * loss
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
         report(samples=state.data.samples, loss=loss)
-        state.commit()  # 3. here it is safe to stop
+        state.commit()  # 3. a safe point to stop
 
 
 parser = argparse.ArgumentParser(description=__doc__)

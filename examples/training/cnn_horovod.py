@@ -11,7 +11,7 @@ from torch import nn
 
 from bftrain_elastic import report
 
-BATCH = 48  # of all workers together: it stays the same whatever their number, so the training does too
+BATCH = 48  # samples of all workers together, at any number of workers
 
 
 def images(position: int) -> tuple[torch.Tensor, torch.Tensor]:

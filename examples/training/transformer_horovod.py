@@ -1,8 +1,8 @@
 """A small transformer that learns to sort, for Elastic Horovod: python transformer_horovod.py.
 
-It sees a row of letters and then the same letters in order, and predicts each from those before it. Everything is as
-Horovod asks for it; the one line that is ours is marked. Its learning rate warms up with the steps, so that it shows
-what a schedule needs: it follows from ``state.position``, and nothing else has to be kept.
+The model reads a row of letters and then the same letters sorted, and predicts each letter from the previous ones. The
+script is standard Elastic Horovod; the only line for bftrain is marked "ours". The learning rate warms up as a function
+of ``state.position``, so the schedule needs no extra state.
 """
 
 import argparse

@@ -1,10 +1,12 @@
 """The agent: a small process on each node between its workers and the manager.
 
-It relays messages, and starts and stops workers through two prefork servers: one starts commands and imports nothing,
-the other starts scripts and imports torch when the first script is expected. On SIGTERM the agent tells the manager
-that it leaves, kills everything it started and exits; with a grace period it announces the end first, and exits when no
-worker is left or the period is over. If the agent dies, its prefork servers kill the workers; if the manager is gone
-for long, the agent exits. Until then workers run on, and the agent keeps what the next manager must know about them.
+It relays messages, and starts and stops workers through two prefork servers: one for commands, which imports no
+modules, and one for scripts, which imports torch when the first script is expected.
+
+On SIGTERM the agent tells the manager that it leaves, kills all processes it started, and exits. With a grace period it
+announces its exit first, and exits after its last worker or at the deadline. If the agent dies, its prefork servers
+kill the workers. If the manager is gone for long, the agent exits; until then workers continue, and the agent keeps
+their records for the next manager.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
-_BEAT_S: Final = 1.0  # interval of the heartbeat to prefork servers
+_BEAT_S: Final = 1.0  # interval of heartbeats to the prefork servers
 _OBEY_S: Final = 3.0  # time limit for a prefork server to carry out an order
-# time within which a scheduler may send SIGTERM twice: itself, and through its own step (srun)
+# A scheduler may send SIGTERM twice within this time: directly, and through its own step (srun)
 _ONE_NOTICE_S: Final = 1.0
 _REAP_S: Final = 0.02  # time that the manager waits to hear of the last exits
 
@@ -81,7 +83,7 @@ class NodeAgent:
         self._terminated_at = math.inf  # on the monotonic clock: time of the first SIGTERM
         self._workers_notified = False  # the scheduler or this agent has sent workers SIGTERM
         self._leaving = ""
-        self._leave_at = 0.0  # on the monotonic clock: end of the grace period; 0: no SIGTERM received
+        self._leave_at = 0.0  # on the monotonic clock: deadline of the grace period; 0: no SIGTERM received
         self._leave_why = ""
         self._ask_at = 0.0  # on the monotonic clock: time to ask workers to save if no manager does it
         self._beat_at = 0.0
@@ -355,7 +357,7 @@ class NodeAgent:
         if self._workers.pop(worker.name, None) is None:
             return
         exit_ = worker.ended(code, words)
-        # the log may have grown since the last beat
+        # The log may have grown since the last beat
         limit_logs((worker, *self._workers.values()), self._settings.log_limit)
         if not worker.forgotten:
             self._ended.add(worker, exit_)

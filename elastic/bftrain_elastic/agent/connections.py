@@ -226,7 +226,7 @@ class WorkerSocket:
                 pass
 
     def close(self) -> None:
-        """Remove the socket; connected workers notice without a message."""
+        """Remove the socket; connected workers detect this."""
         self._listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -57,11 +57,11 @@ class PreforkProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it was started and is not lost."""
+        """Whether its process runs."""
         return self._wire is not None
 
     def start(self) -> None:
-        """Start it, unless it runs or has failed to start a moment ago.
+        """Start the server, unless it runs or its backoff has not expired.
 
         If a module is broken on this node, immediate retries would use up a core.
         """
@@ -89,7 +89,7 @@ class PreforkProcess:
             self._wire.ready(selectors.EVENT_READ)
 
     def kill_if_stopped(self) -> bool:
-        """Kill its process if it was stopped (SIGSTOP), and return whether it was; ``on_lost`` follows."""
+        """Kill its process if SIGSTOP has stopped it; return whether this happened. ``on_lost`` follows."""
         if not self.pid or state_of(self.pid) not in {"T", "t"}:
             return False
         kill(self.pid)
@@ -123,7 +123,7 @@ class PreforkProcess:
 
     def _fork(self, socket_to_us: int) -> int:
         """Fork its process from this one, which is small and has no threads."""
-        # a signal during the fork would run our handlers in the child
+        # A signal during the fork would run our handlers in the child
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:
             return os.fork() or self._become_server(socket_to_us)

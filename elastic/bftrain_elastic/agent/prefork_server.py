@@ -48,18 +48,18 @@ from bftrain_elastic.worker import step_records
 
 # Modules that most training scripts import and that load slowly
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
-# Modules that only one launcher's scripts import: loaded before the first of them runs
+# Modules of a single launcher's scripts: loaded before the first such script runs
 LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic"), "torchrun": ("torch.distributed.run",)}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
 # Signals that announce a preemption of the node
 NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})
 STACKS: Final = signal.SIGRTMIN + 11  # makes a warm worker write the stacks of all threads into its log
-# signals blocked until a fork has its own handlers
+# Signals blocked until a fork has its own handlers
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})
 _TICK_S: Final = 1.0
 # Agent timeout. The agent sends a message each second; its manager gives the node up after 12 s of silence.
 _SILENCE_S: Final = 8.0
-_ONE_NOTICE_S: Final = 1.0  # time within which the signals of one notice reach all processes
+_ONE_NOTICE_S: Final = 1.0  # the signals of a notice reach all processes within this time
 _EMPTY: Final = 127  # exit code of a shell for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
 _RUNPY: Final = "<frozen runpy>"
@@ -117,10 +117,10 @@ class PreforkServer:
     def _signal(self, pid: int, number: int) -> None:
         """Pass a signal on, except a SIGTERM that the scheduler has already sent: two can interrupt a save."""
         if number == signal.SIGTERM:
-            self._on_signals()  # the scheduler's signal may be here before the agent's report of it
+            self._on_signals()  # the scheduler's signal may arrive before the agent's report
             if pid not in self._workers:  # it has exited meanwhile
                 return
-            if handles_sigterm(pid):  # without a handler, an exit with 0 means that the program was about to finish
+            if handles_sigterm(pid):  # processes with no handler that exit with 0 were about to finish
                 self._asked_to_end.add(pid)
             if pid in self._signalled:
                 return
@@ -131,7 +131,7 @@ class PreforkServer:
             with suppress(ImportError):  # the worker reports the error
                 import_module(module)
         parent = os.getpid()
-        # a signal during the fork would run our handlers in the child
+        # A signal during the fork would run our handlers in the child
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:
             pid = os.fork()

@@ -59,10 +59,10 @@ class WorkerRecord:
         self.oom_kills = out_of_memory_kills()  # count at the worker's start
         # Facts for a later manager
         self.step = _NO_STEP  # latest step that it mentioned
-        self.go = order.place  # place in the latest group that it was started for or ordered to form
+        self.go = order.place  # place in its latest group, from its start or the latest order
         self.ready: WorkerReady | None = None  # its latest message "ready", until it is ordered into a group
         self.report: StepReport | None = None  # its latest step report
-        # its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
+        # Its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
         self.said: set[str] = set()
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
         self.sent_invalid = False  # it sent invalid messages
@@ -148,7 +148,7 @@ class EndedWorkers:
             del self._ended[next(iter(self._ended))]
 
     def forget(self, task: str, worker: str = "", slot: int | None = None) -> None:
-        """Drop the exits of all workers of a task, of one worker, or of the workers on a slot."""
+        """Drop the exits of a task's workers, optionally only those with this name or on this slot."""
         for name, (one, *_) in list(self._ended.items()):
             if one.task == task and worker in {"", name} and slot in {None, one.slot}:
                 del self._ended[name]

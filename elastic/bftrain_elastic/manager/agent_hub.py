@@ -44,7 +44,7 @@ class HubListener(Protocol):
         """Pass an event to the lifecycles of tasks that hold a node, or with ``leaves`` have workers there."""
 
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
-        """Return whether a worker of an earlier manager is taken over, or its exit is useful."""
+        """Return whether a launcher adopts a worker of an earlier manager, or needs its exit."""
 
     def tick(self, now: float) -> None:
         """Do periodic work, ten times a second."""
@@ -62,9 +62,9 @@ class WorkerOwner:
 class AgentHub(ThreadCalls):
     """Connections to all agents. ``tell`` is called in the hub's thread; agents connect to ``address``.
 
-    With ``closed``, agents are rejected before :meth:`open`: a restarted manager first assigns nodes to tasks, so it
-    knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents reject an
-    older manager than the newest one that they obeyed. ``settle_s`` is the time in seconds that a preemption may need
+    With ``closed``, the hub accepts agents only after :meth:`open`: a restarted manager first assigns nodes to tasks and
+    so knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents reject
+    managers older than the newest one they obeyed. ``settle_s`` is the time in seconds that a preemption may need
     to reach all processes of a node. ``keep_s`` is the field of :class:`Welcome`; with it, call :meth:`beat` each
     second.
     """
@@ -95,7 +95,7 @@ class AgentHub(ThreadCalls):
         self._listeners: list[HubListener] = []
         self._owners: dict[str, WorkerOwner] = {}  # owners of running workers
         self._ends: dict[str, bool] = {}  # exited worker -> whether its agent reported the exit
-        self._names = 0  # number of names in use
+        self._names = 0  # number of names given so far
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
         self._ending = False
@@ -222,7 +222,7 @@ class AgentHub(ThreadCalls):
     def emit(self, event: Message) -> None:
         """Send an event to the manager. Catches its errors: all tasks depend on the hub."""
         now = time.time()
-        if event.get("type") == "report":  # its time t comes from the clock of another machine
+        if event.get("type") == "report":  # its time t is from the clock of another machine
             event = {"received_at": now, **event}
         try:
             self._on_event({"t": now, **event})

@@ -176,7 +176,7 @@ class AgentConnection:
         return self.heard_at or self.since
 
     def has_room(self, order: SpawnWorker) -> bool:
-        """Return whether a worker can start now; nodes about to be taken start no workers."""
+        """Return whether a worker can start now; nodes with a preemption notice start no workers."""
         here = self.workers.values()
         return not self.noticed and all(one.task == order.task and one.slot != order.slot for one in here)
 

@@ -68,7 +68,7 @@ class LocalAgents:
         """Start an agent for each of ``nodes``."""
         host, port = self._hub.address
         for node in nodes:
-            if node in self.running:  # it was killed
+            if node in self.running:  # its agent was killed
                 self.running.pop(node).wait(_ENDING_S)
             words = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
             words += ["--preload", self._preload, *self._words]

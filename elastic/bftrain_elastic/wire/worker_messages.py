@@ -141,7 +141,7 @@ class FormGroup(WireMessage, name="go"):
 
 
 class GatherMembers(WireMessage, name="gather"):
-    """Leave the group at the next commit; the ranks in ``leaving`` are not in the next one."""
+    """Leave the group at the next commit; the ranks in ``leaving`` are excluded from the next group."""
 
     generation: int
     leaving: tuple[int, ...] = ()

@@ -29,7 +29,7 @@ _LONGEST_POLL_S: Final = 0.25
 
 
 class HorovodGroup:
-    """The group of this process, and the rendezvous where it would lead the next one."""
+    """The group of this process, and the rendezvous where it would lead another group."""
 
     def __init__(self, address: str) -> None:
         self._address = address

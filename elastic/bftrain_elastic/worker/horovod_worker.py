@@ -158,7 +158,7 @@ class _HorovodTraining(RegroupedTraining):
 
         if place.rank == 0:
             self._write()
-        # if rank 0 is dead, the other members continue
+        # If rank 0 is dead, the other members continue
         with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():
             self._group.largest(0)
         self._channel.send(TrainingDone(self._own.progress.step))
@@ -264,7 +264,7 @@ class _HorovodTraining(RegroupedTraining):
         self._holds_state = True
 
     def _put_parts(self) -> None:
-        """Copy all parts of Horovod's state into ours, under names that are not attributes of it."""
+        """Copy all parts of Horovod's state into ours, under names that cannot be its attributes."""
         state = self._horovod_state
         for name in [*state._handlers, *state._saved_state]:  # noqa: SLF001 - there is no public way
             vars(self._state)[_paper(name)] = getattr(state, name)

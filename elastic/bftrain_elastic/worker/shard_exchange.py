@@ -92,7 +92,7 @@ class ShardVersion(NamedTuple):
 
     generation: int
     step: int
-    tree: StateTree  # the part of the state that is not divided
+    tree: StateTree  # the undivided part of the state
     packs: list[PackedShards]  # the own share first
     tables: GroupTables
 

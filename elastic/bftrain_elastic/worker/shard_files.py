@@ -28,7 +28,7 @@ _BEGINNING: Final = "shards-"
 
 
 class ShardFiles:
-    """The files of one worker. ``writing`` is the version that all members are writing, if any."""
+    """The files of one worker. ``writing`` is the version being written by all members, if any."""
 
     def __init__(self, own: StateInternals) -> None:
         self._own = own

@@ -17,7 +17,7 @@ from bftrain_elastic.errors import BadScript
 
 _ALIGNMENT: Final = 64  # alignment of a piece in packed memory; suits every type
 DIVIDED_FROM: Final = 4096  # elements of a replicated tensor above which each worker keeps only a part
-# plain numbers of an optimizer, kept as tensors
+# Plain numbers of an optimizer, kept as tensors
 _NUMBERS: Final[Mapping[str, type]] = {"int": int, "float": float, "bool": bool}
 ZERO: Final = "ZeroRedundancyOptimizer"
 Untyped = Any  # a model, an optimizer, a tensor: torch is imported only where a script uses it

@@ -65,7 +65,7 @@ class ShardedCommits:
         return next(name for name, one in self._parts.items() if one is part)
 
     def commit(self, state: StateBase, *, planned: bool) -> None:
-        """Copy this worker's share if that is due or the group is about to change; called by all members."""
+        """Copy this worker's share if a copy is due or the group is about to change; called by all members."""
         live, first, files = self._live(), self.place.rank == 0, self._files
         layout = [(one.name, one.shape, one.box) for one in live]
         flags = [layout != self._layout, self._exchange.busy, first and time.monotonic() >= self._due_at]

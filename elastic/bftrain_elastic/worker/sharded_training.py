@@ -138,13 +138,13 @@ class ShardedTraining:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the part that is not divided: the settings of the optimizer."""
+        """Return the undivided part: the settings of the optimizer."""
         if self.optimizer is not None:
             groups = self.optimizer.param_groups
             self._settings = [{key: value for key, value in one.items() if key != "params"} for one in groups]
         return {"settings": self._settings}
 
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
-        """Set the part that is not divided; the next :meth:`join` makes model and optimizer."""
+        """Set the undivided part; the next :meth:`join` makes model and optimizer."""
         self.model = self.optimizer = None
         self._settings = list(found["settings"])

@@ -153,7 +153,7 @@ class State(StateBase):
         if own.progress.step == own.progress.commit_step:  # scripts without reports still make progress
             own.progress.step += 1
         own.progress.commit_step = own.progress.step
-        if own.group.commits == 1:  # first commit of this group: the state may have been sharded since it was made
+        if own.group.commits == 1:  # first commit of this group: the state may have been sharded after its creation
             refuse_sharded(vars(self).values())
         if own.group.place.workers > 1:
             progress_report.average(own.group.sums)
@@ -192,7 +192,7 @@ class CommitAgreement(NamedTuple):
     """The agreed result of a commit: the largest requested generation, and which values differ."""
 
     asked: int
-    reports: bool  # rank 0 has to report that this commit is in memory
+    reports: bool  # rank 0 must report that this commit is in memory
     compared: NamedValues
     differ: bool  # the compared values differ
     copy_due: bool
@@ -239,7 +239,7 @@ def goes_on_without_copy(own: StateInternals, asked: int) -> bool:
 
 
 def save_and_report(state: StateBase, asked: int) -> None:
-    """Save the state at a commit if that is due, and report saves from time to time; on rank 0."""
+    """Save the state at a commit if a save is due, and report saves from time to time; on rank 0."""
     own = inner(state)
     if own.group.place.rank:
         return

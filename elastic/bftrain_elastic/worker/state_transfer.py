@@ -120,7 +120,7 @@ def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_pa
     import torch.distributed as dist
 
     size, on_part = size_of(tree), on_part or (lambda *_: None)
-    # members that have the tree and need not receive it
+    # Members that have the tree and need not receive it
     others = size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
     on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
     group = dist.new_group([0, *lacking], backend="gloo") if others and on_cpu else None

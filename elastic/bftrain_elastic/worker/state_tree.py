@@ -25,7 +25,7 @@ Tensor = Any  # torch is imported only where a script uses it
 
 @dataclass(frozen=True, slots=True)
 class StateTree:
-    """``plain`` is the JSON of everything except the tensors, which are in the order of their placeholders."""
+    """``plain`` is the JSON of everything except the tensors, which follow the placeholders."""
 
     plain: str
     tensors: Sequence[Tensor]

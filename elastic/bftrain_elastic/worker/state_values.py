@@ -30,7 +30,7 @@ OWN: Final = "_bftrain"  # attribute of a state that contains its Inner
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
-FROZEN: Final = "bftrain.frozen"  # per model: names of its frozen parameters
+FROZEN: Final = "bftrain.frozen"  # names of frozen parameters, per model
 SHARDS: Final = "bftrain.shards"  # on disk: files of the workers' shares
 COPYING_SHARE: Final = 0.05  # maximum share of run time spent on copies of large states
 REPORTS_S: Final = 0.2  # minimum interval between reports on the state's location
@@ -48,7 +48,7 @@ class ShardKeeper(Protocol):
     named: str  # files of the state that was read last
 
     def commit(self, state: StateBase, *, planned: bool) -> None:
-        """Copy this worker's share if that is due or the group is about to change; called by all members."""
+        """Copy this worker's share if a copy is due or the group is about to change; called by all members."""
 
     def save(self, state: StateBase) -> None:
         """Write the state from one worker."""
@@ -66,7 +66,7 @@ class StateGroup(ProcessGroup):
     def __init__(self) -> None:
         super().__init__()
         self.parallel: Any = None
-        # parameters of each wrapped model, with their trained flag at wrapping time
+        # Parameters of each wrapped model, with their trained flag at wrapping time
         self.wrapped_trains: list[tuple[int, bool]] = []
         self.wrapped: list[Any] = []  # models in DistributedDataParallel
         self.asked: Callable[[], int] = lambda: 0  # largest generation that we are asked to gather for
@@ -89,7 +89,7 @@ class StateCopies:
         self.spares: list[StateTree] = []  # memory for further copies while one is being written
         self.no_room = False  # allocating that memory failed
         self.prepared: StateTree | None = None  # preallocated tensors for a state to receive
-        # a state arrived in part: the tensors contain neither the script's initial values nor another complete state
+        # A state arrived in part: the tensors contain neither the script's initial values nor another complete state
         self.mixed = False
         self.large = LargeValues()
         self.lock = threading.RLock()  # guards the copy and its writing: another thread may have to rescue them
@@ -102,7 +102,7 @@ class StateCopies:
         return size_of(self.last) > AT_ONCE_BYTES
 
     def room(self, saving: BackgroundJob) -> StateTree | None:
-        """Return an older copy that is not being written, to reuse its memory for the next one."""
+        """Return an older copy with reusable memory: one that no save is writing."""
         free = (one for one in (self.last, *self.spares) if not saving.holds(one))
         return next((one for one in free if one is not None), None)
 
@@ -123,9 +123,9 @@ class StateSaver:
         self.job = BackgroundJob()
         self.due_at = 0.0
         self.soon = False  # save again before due_at
-        self.unreported: StateOnDisk | None = None  # latest write that is not yet reported
+        self.unreported: StateOnDisk | None = None  # latest unreported write
         self.reported_at = 0.0
-        # announces the tree to workers that will need memory for it
+        # Announces the tree to workers that will need memory for it
         self.describe: Callable[[StateTree], None] = lambda _tree: None
 
     @property
@@ -234,7 +234,7 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
     if hasattr(present, "param_groups"):
         import torch
 
-        # other optimizers may read another form
+        # Other optimizers may read another form
         if type(present).load_state_dict is torch.optim.Optimizer.load_state_dict:
             _undo_casts(present, value)
 

@@ -57,8 +57,8 @@ class StepRecorder:
     def _begin(self, workers: int) -> None:
         self._workers = workers
         self._inputs, self._weights = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
-        self._rows_differ: list[bool] = []  # for each input that has several rows
-        self._collectives: int | None = None  # before the step's first forward pass
+        self._rows_differ: list[bool] = []  # one entry per input that has several rows
+        self._collectives: int | None = None  # count before the step's first forward pass
 
     def enter(self, module: Untyped, inputs: Untyped) -> None:
         """Record the call of a module; only the outermost one counts, and only while it trains."""

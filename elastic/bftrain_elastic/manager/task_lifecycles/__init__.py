@@ -113,6 +113,6 @@ MakeLifecycle = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]
 
 
 def epoch_of(worker: str) -> int:
-    """Return the manager epoch in a worker's name; 0 if there is none."""
+    """Return the manager epoch in a worker's name, or 0."""
     epoch, dash, _ = worker.rpartition("/")[2].partition("-")
     return int(epoch) if dash and epoch.isdecimal() else 0

@@ -1,8 +1,8 @@
 """Failures: decides which worker exits count against their program.
 
-A death may be a failure or a preemption, and only the following moment shows which: a scheduler signals every process
-of a node at the same time, and workers may exit before their agent reports anything. So each death is judged after
-``settle_s`` seconds. If a node of its group leaves meanwhile, it was a preemption and is ignored.
+A death may be a failure or a preemption: a scheduler signals every process of a node at the same time, and workers may
+exit before their agent reports anything. So each death is judged after ``settle_s`` seconds. If a node of its group
+leaves meanwhile, the death counts as a preemption and is ignored.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class WorkerDeath:
     started: bool = True  # its start-up had finished
     fatal: bool = False  # a retry would have the same result
     noted: bool = False  # another note has reported it
-    join_failed: Callable[[], str] | None = None  # called unless it was a preemption; returns a note, or ""
+    join_failed: Callable[[], str] | None = None  # called for failures, not for preemptions; returns a note, or ""
 
     @property
     def from_outside(self) -> bool:
-        """Whether it was killed by a signal that programs do not send themselves."""
+        """Whether an external signal killed it, such as SIGKILL or SIGTERM."""
         code = self.exit.code
         number = -code if code < 0 else code - _SHELL
         return number in _FROM_OUTSIDE
@@ -150,7 +150,7 @@ class FailurePolicy:
         notes: list[str] = []
         for one in due:
             if one.counts and (reason := self._count(one.death, one.step)):
-                # A consequence may contain the reason, even if it was reported first
+                # A consequence may contain the reason, even if its report arrived first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
                 return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
             note = "" if one.death.join_failed is None else one.death.join_failed()

@@ -171,7 +171,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._advance()
 
     def notice(self, node: str, grace_s: float) -> None:  # noqa: ARG002 - the agent ends what stays longer
-        """Leave a node at the next commit: the state moves to other nodes, or to the folder if there are none."""
+        """Leave a node at the next commit: the state moves to other nodes, or to the folder as a last resort."""
         self._nodes.noticed.add(node)
         self._supervision.node_leaves(node)
         for member in self._members.of(MemberPhase.COMING):
@@ -405,7 +405,7 @@ class NativeLifecycle(SupervisedLifecycle):
         furthest = max((member.step for member in ready), default=NOTHING)
         holders = [member for member in ready if member.step == furthest]
         if furthest > 0 and self._members.are_noticed(holders):
-            self._members.disband(holders)  # save the state before all nodes that have it are taken
+            self._members.disband(holders)  # save the state before its last nodes are preempted
             return
         stay, now = self._members.next_members(), self._context.now()
         if not stay or self._retry.waits(now) or any(member.saves for member in self._members):

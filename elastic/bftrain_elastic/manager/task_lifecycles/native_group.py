@@ -150,7 +150,7 @@ class PresentGroup:
         self._lost, self.explained = self._lost or reason, self.explained or not reason
 
     def break_up(self, now: float) -> None:
-        """Make all members leave immediately, a while after one of them died."""
+        """Make all members leave immediately, a while after a death."""
         self.broken_at = now - ABORT_S
 
     def end(self) -> None:
@@ -180,7 +180,7 @@ class PresentGroup:
 
 
 class GroupMembers:
-    """All workers of one task: sends their orders, and selects the group members."""
+    """The workers of a task: sends their orders, and selects the group members."""
 
     def __init__(
         self, job: LauncherJob, context: TaskContext, nodes: AssignedNodes, supervision: TaskSupervision, launcher: str
@@ -271,7 +271,7 @@ class GroupMembers:
         """Ask the members of the group to leave it at their next commit."""
         self.present.gather_at = self._context.now()
         leaving = [member.rank for member in self.group if member.node not in self._nodes.wanted]
-        # leaving members hand over state that only they have
+        # Leaving members hand over state that only they have
         order = GatherMembers(self.present.generation + 1, tuple(leaving))
         for member in self.group:
             self._context.send(member.name, order)
@@ -382,7 +382,7 @@ class GroupMembers:
         return taking_over and not all(map(self._context.slots, self._nodes.wanted))
 
     def are_noticed(self, members: list[GroupMember]) -> bool:
-        """Return whether all of these workers are on nodes that are about to be taken."""
+        """Return whether all of these workers are on nodes with a preemption notice."""
         return all(member.node in self._nodes.noticed for member in members)
 
     def _is_complete(self, ready: list[GroupMember]) -> bool:

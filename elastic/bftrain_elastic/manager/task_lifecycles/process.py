@@ -28,7 +28,7 @@ from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StepReport, TrainingDone, WorkFinished
 
 SILENT_S: Final = 10.0  # age at which a silent command counts as running
-# multiple of the longest start-up so far after which a program that has not reported may have stalled
+# A program that has not reported after this multiple of the longest start-up may have stalled
 START_UPS: Final = 1.5
 BROKEN_GRACE_S: Final = 2.0  # grace period for processes of a broken group: their shutdown needs no agreement
 COMPANY_S: Final = 5.0  # time that adopted processes wait for the rest of their group
@@ -89,7 +89,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._advance()
 
     def notice(self, node: str, grace_s: float) -> None:
-        """Leave a node that will be taken: all processes write their checkpoints, and restart elsewhere."""
+        """Leave a node before its preemption: all processes write their checkpoints, and restart elsewhere."""
         self._nodes.noticed.add(node)
         self._node_leaves(node)
         if node in self._used:
@@ -106,7 +106,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         age = (epoch_of(left.worker), place.generation)
         if self._over or not place.workers or age < self._age:
             return False
-        # accepted also from a node that was given up: the work is done
+        # Accepted also from a node that was given up: the work is done
         if left.exit is not None and left.exit.finished:
             self._finished_at, self._paused = self._finished_at or self._context.now(), False
         elif node not in self._nodes.all:

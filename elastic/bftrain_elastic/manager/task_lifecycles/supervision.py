@@ -35,7 +35,7 @@ DRIFT_FIX: Final = (
     "exchange all gradients, for example with model = state.parallel(), step on every rank, and keep model, optimizer "
     "and schedule in the State"
 )
-_DONE_SHARE: Final = 0.9  # share of its work after which a task's report of completion is believed
+_DONE_SHARE: Final = 0.9  # an exit with 0 before this share of the work is early
 
 
 @dataclass(eq=False)
@@ -49,13 +49,13 @@ class AssignedNodes:
     _context: TaskContext
     all: tuple[str, ...] = ()  # oldest first
     batch: int = 0  # samples per step over all nodes, as decided; 0: the script decides
-    noticed: set[str] = field(default_factory=set)  # nodes that will be taken in a moment
+    noticed: set[str] = field(default_factory=set)  # nodes with a preemption notice
     _absent: dict[str, float] = field(default_factory=dict)  # nodes that have no connected agent -> since when
     _gone: set[str] = field(default_factory=set)  # nodes that lost their agent and all workers
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The nodes to run on: all except nodes about to be taken."""
+        """The nodes to run on: all except nodes with a preemption notice."""
         return tuple([node for node in self.all if node not in self.noticed]) if self.noticed else self.all
 
     @property
