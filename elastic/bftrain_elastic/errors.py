@@ -9,7 +9,7 @@ OWN_ERROR: Final = f"{__name__}."  # start of a traceback's last line for the er
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an extra of bftrain, which is on no package index."""
+    """Return the command that installs an extra of bftrain, which is not on a package index."""
     return f"pip install '.[{extra}]' in the checkout, or with the path of a wheel for '.'"
 
 

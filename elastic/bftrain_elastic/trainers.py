@@ -13,7 +13,7 @@ from bftrain_elastic.worker.progress_report import finish
 
 
 def per_worker(batch: int) -> int:
-    """Return each worker's part of a batch of all workers together, so that any number of workers trains the same."""
+    """Return each worker's part of a global batch, so that the training is the same at any number of workers."""
     workers = int(os.environ.get("WORLD_SIZE", "1"))
     if batch % workers:
         what = f"a batch of {batch} samples is not divisible by {workers} workers"
@@ -57,6 +57,6 @@ class StopRequest:
 
     @staticmethod
     def end() -> None:
-        """Report that the training is done: by one worker."""
+        """Report that the training is done; called by one worker."""
         if os.environ.get("RANK", "0") == "0":
             finish()

@@ -8,4 +8,5 @@ from bftrain_elastic.agent.agent import main
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # the node is waited for: an interpreter that tidies up takes longer than all the rest
+    # the scheduler waits for this node, and interpreter cleanup would take longer than the rest of the shutdown
+    os._exit(code)

@@ -157,7 +157,7 @@ class NodeAgent:
             self._on_notice(name)
 
     def _on_notice(self, why: str) -> None:
-        """Leave, or tell manager and workers how much time they have to save."""
+        """Leave immediately, or report the remaining time to the manager and the workers."""
         if self._settings.grace_s <= 0:
             self._leaving = why
         elif not self._leave_at:
@@ -281,7 +281,7 @@ class NodeAgent:
             self._send_orders(prefork)
 
     def _expect_scripts(self) -> None:
-        """Import what scripts need, before there is one or with the first."""
+        """Import the modules that scripts need, ahead of the first script or with it."""
         if self._scripts not in self._preforks:
             self._preforks.append(self._scripts)
             self._scripts.start()
@@ -293,7 +293,7 @@ class NodeAgent:
         return [worker for worker in self._workers.values() if self._prefork_of(worker) is prefork]
 
     def _order(self, worker: WorkerRecord, order: messages.SpawnWorker) -> messages.SpawnWorker:
-        """Return the manager's order for a prefork server, with the whole environment of the worker."""
+        """Return the manager's order for a prefork server, with the complete environment of the worker."""
         worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
         env = order.env | {
@@ -313,7 +313,7 @@ class NodeAgent:
         return replace(order, env=env)
 
     def _send_orders(self, prefork: PreforkProcess) -> None:
-        """Start the workers that waited for their prefork server; until then an order could be cancelled."""
+        """Start the workers that waited for their prefork server; until then, orders can be cancelled."""
         for worker in self._workers_of(prefork):
             if worker.order is not None:
                 prefork.send(worker.order)

@@ -23,8 +23,8 @@ class AgentSettings(argparse.Namespace):
 
     ``patience_s``: seconds that it continues after it lost its manager. ``grace_s``: seconds that it continues after
     SIGTERM, if there are workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and
-    leaves. A worker's log is limited to ``log_limit`` bytes. ``nice`` is the nice value of its child processes, but not
-    of the agent itself.
+    leaves. A worker's log is limited to ``log_limit`` bytes. ``nice`` is the nice value of its child processes,
+    not of the agent itself.
     """
 
     manager: tuple[str, int]
@@ -43,7 +43,7 @@ class AgentSettings(argparse.Namespace):
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
-        """Read the settings from command-line arguments; raise an error that names the wrong one."""
+        """Read the settings from command-line arguments; raise an error that names the invalid one."""
         found = parser.parse_args(arguments, namespace=cls())
         found.address = towards(found.manager[0]) if found.address == AUTO else found.address
         return found
@@ -111,7 +111,7 @@ class AgentGpus:
     first: int = 0
 
     def environment(self, slot: int, *, all_gpus: bool) -> dict[str, str]:
-        """Return variables for a worker: its own GPU, or all with its own as the first."""
+        """Return GPU variables for a worker: its own GPU, or all GPUs with its own one first."""
         if not self.names:
             return {}
         turn, own = divmod(self.first + slot, len(self.names))
@@ -127,7 +127,7 @@ class AgentGpus:
 
 # Counted from device files: a process that has used CUDA can no longer be forked
 def visible_gpus(devices: Path = Path("/dev")) -> list[str]:
-    """Return the names for CUDA_VISIBLE_DEVICES of the GPUs of this machine that may be used; empty without GPUs."""
+    """Return the CUDA_VISIBLE_DEVICES names of this machine's usable GPUs; empty if it has no GPU."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name.strip() for name in allowed.split(",") if name.strip() and name.strip() != "-1"]

@@ -75,7 +75,7 @@ class ManagerLink:
 
     @property
     def alone_s(self) -> float:
-        """For how long there has been no manager."""
+        """The seconds since the manager was lost; 0 while it is connected."""
         return 0.0 if self.welcomed else time.monotonic() - self._lost_at
 
     @property
@@ -99,7 +99,7 @@ class ManagerLink:
             self.send(Alive())
 
     def send(self, message: WireMessage) -> None:
-        """Send to the manager, if there is one: a later manager asks for the state."""
+        """Send to the manager if it is connected: a later manager asks for the state."""
         self._beat_at = time.monotonic() + _HEARTBEAT_S  # any message counts as a heartbeat
         if self._wire is not None and self._sealed.greeted:
             self._wire.send(self._sealed.seal(message.to_dict()))
@@ -164,7 +164,7 @@ class ManagerLink:
 
 
 def remove_stale_sockets() -> None:
-    """Remove the sockets of our user's agents that were killed."""
+    """Remove the sockets of killed agents of this user."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
             if folder.stat().st_uid != os.getuid() or folder.is_symlink():
@@ -205,7 +205,7 @@ class WorkerSocket:
         selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def accept_again(self) -> None:
-        """Resume accepting connections, if that had failed."""
+        """Resume accepting connections after a failure."""
         if self._waits:
             self._waits = False
             self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
@@ -252,7 +252,7 @@ class WorkerSocket:
         self._selector.register(connection, selectors.EVENT_READ, lambda _: self._arrived(connection))
 
     def _arrived(self, connection: socket.socket) -> bool:
-        """Read one packet; return whether there was one."""
+        """Read one packet; return whether a packet was available."""
         if connection not in self._connections:  # closed while other workers were served
             return False
         try:

@@ -28,9 +28,9 @@ _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its o
 
 
 class PreforkProcess:
-    """Passes the messages of a prefork server with these ``modules`` to ``on_message``; calls ``on_lost`` at its end.
+    """Passes the messages of a prefork server with these ``modules`` to ``on_message``.
 
-    Both get this object as well.
+    ``on_lost`` is called when the server exits. Both callbacks receive this object.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PreforkProcess:
         return True
 
     def kill_remaining(self, keep: Collection[int]) -> dict[int, int]:
-        """Kill all processes it left behind; return the exit codes of the workers that it had not reaped."""
+        """Kill the processes it left behind; return the exit codes of the workers that it had not reaped."""
         exit_codes: dict[int, int] = {}
         if self.pid:
             kill(self.pid)

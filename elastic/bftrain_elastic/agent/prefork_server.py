@@ -193,7 +193,7 @@ class PreforkServer:
         self._send(messages.ProcessEnded(worker, code, asked))
 
     def _kill_orphans(self) -> None:
-        """Kill adopted processes that dead workers left behind."""
+        """Kill adopted processes left by dead workers."""
         for pid in children(os.getpid()):
             with suppress(ProcessLookupError):
                 if pid not in self._workers and os.getsid(pid) not in self._workers:
@@ -279,7 +279,7 @@ def run_script(argv: list[str]) -> int:
         sys.stderr.write(traceback_of_script(error))
         return 1
     finally:
-        # os._exit, which spares us the prefork server's own end, would leave both out
+        # The worker exits by os._exit, to skip the prefork server's cleanup; that would also skip both steps
         with suppress(BaseException):
             threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads, as the end of Python does
         with suppress(BaseException):
@@ -314,8 +314,8 @@ def _without_us(shown: traceback.TracebackException, error: BaseException) -> tr
 
 
 def import_modules(names: Iterable[str]) -> list[str]:
-    """Import modules for all processes that are forked from this one; return the failed ones with reasons."""
-    # Checks for CUDA here must not start it: forks of a process that did cannot use it
+    """Import modules for all forks of this process; return the failed modules with reasons."""
+    # Checks for CUDA must not initialize it here: forks of a process with CUDA cannot use it
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     missing = []
     folder = sys.path.pop(0)  # working directory: one of its folders may have the name of a library

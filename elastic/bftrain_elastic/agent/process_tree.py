@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int, keep: Collection[int] = ()) -> Iterator[int]:
-    """Yield the children of ``pid``, their children, and so on, without those in ``keep``: parents first."""
+    """Yield the descendants of ``pid``, parents first; skips the processes in ``keep``."""
     waiting = children(pid)
     while waiting:
         next_pid = waiting.pop()
@@ -62,7 +62,7 @@ def is_running(pid: int) -> bool:
 
 
 def handles_sigterm(pid: int) -> bool:
-    """Return whether a running process catches, ignores, blocks or waits for SIGTERM; any other is killed by it."""
+    """Return whether a running process catches, ignores, blocks or waits for SIGTERM, and thus survives it."""
     return any(_handles_sigterm(thread) for thread in Path(f"/proc/{pid}/task").glob("*"))
 
 
@@ -84,13 +84,13 @@ def _handles_sigterm(thread: Path) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process that may be gone already."""
+    """Send a signal to a process; ignores a missing process."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def state_of(pid: int) -> str:
-    """Return the state of a process as Linux names it (``R``, ``S``, ``T``, ...); "" if there is no such process."""
+    """Return the state of a process in Linux's notation (``R``, ``S``, ``T``, ...); "" for a missing process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -114,8 +114,8 @@ def end_descendants(
 ) -> bool:
     """Kill all our descendants and reap them; return whether all are gone.
 
-    The children ``keep`` and their descendants live on. Orphans are killed if we adopt them. ``exit_codes`` receives
-    the exit code of each process that was reaped.
+    The children in ``keep`` and their descendants survive. Orphans are killed if this process adopts them.
+    ``exit_codes`` receives the exit code of each reaped process.
     """
     deadline = time.monotonic() + patience_s
     while True:

@@ -32,7 +32,7 @@ _KILLED_BY_KERNEL: Final = "bftrain: the kernel's out-of-memory killer was at wo
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed on this node for lack of memory; 0 if unknown."""
+    """Return the number of out-of-memory kills on this node; 0 if unknown."""
     try:
         counters = Path("/proc/vmstat").read_bytes()
     except OSError:
@@ -42,7 +42,7 @@ def out_of_memory_kills() -> int:
 
 
 class WorkerRecord:
-    """A worker as its agent knows it, created by the manager's ``order``."""
+    """An agent's record of a worker, created by the manager's ``order``."""
 
     def __init__(self, order: SpawnWorker, log_start: int = 0) -> None:
         self.name, self.task, self.slot, self.warm = order.worker, order.task, order.slot, order.warm
@@ -154,7 +154,7 @@ class EndedWorkers:
                 del self._ended[name]
 
     def summaries(self) -> Iterator[LeftWorker]:
-        """Return the descriptions for a new manager; last outputs are left out where they do not fit."""
+        """Return the descriptions for a new manager; leaves out last outputs that do not fit."""
         room = _ENDED_BYTES
         for worker, exit_, ended_at in reversed(list(self._ended.values())):
             found = replace(exit_, ago_s=round(time.monotonic() - ended_at, 3))

@@ -1,4 +1,4 @@
-"""The hub: the manager's connections to all agents, in a thread of its own.
+"""The hub: the manager's connections to all agents, in a separate thread.
 
 All calls of task lifecycles happen in this thread, so they need no locks. Other threads use :meth:`AgentHub.call`.
 """
@@ -41,7 +41,7 @@ class HubListener(Protocol):
         """Pass an event of a worker to the lifecycle of its task."""
 
     def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
-        """Pass an event to the lifecycles of tasks that hold a node, or with ``leaves`` have workers there."""
+        """Pass an event to the lifecycles of tasks on a node, or with ``leaves``, of tasks with workers there."""
 
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
         """Return whether a launcher adopts a worker of an earlier manager, or needs its exit."""
@@ -62,10 +62,10 @@ class WorkerOwner:
 class AgentHub(ThreadCalls):
     """Connections to all agents. ``tell`` is called in the hub's thread; agents connect to ``address``.
 
-    With ``closed``, the hub accepts agents only after :meth:`open`: a restarted manager first assigns nodes to tasks and
-    so knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents reject
-    managers older than the newest one they obeyed. ``settle_s`` is the time in seconds that a preemption may need
-    to reach all processes of a node. ``keep_s`` is the field of :class:`Welcome`; with it, call :meth:`beat` each
+    With ``closed``, the hub accepts agents only after :meth:`open`: a restarted manager first assigns nodes to tasks,
+    and then knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents
+    reject managers older than the newest one they obeyed. ``settle_s`` is the time in seconds that a preemption may
+    need to reach all processes of a node. ``keep_s`` is the field of :class:`Welcome`; with it, call :meth:`beat` each
     second.
     """
 
@@ -126,7 +126,7 @@ class AgentHub(ThreadCalls):
             self.call(self._beat)
 
     def nodes(self) -> dict[str, int]:
-        """Return the registered nodes, and how many workers each takes."""
+        """Return the registered nodes with their slots."""
         return self.ask(lambda: {name: agent.slots for name, agent in self._agents.items() if name[0] != _HIDDEN})
 
     def close(self) -> None:
@@ -157,16 +157,16 @@ class AgentHub(ThreadCalls):
         self._listeners.remove(listener)
 
     def agent(self, node: str) -> AgentConnection | None:
-        """Return the connection of the agent on ``node``, if there is one."""
+        """Return the connection of the agent on ``node``, or None."""
         return self._agents.get(node)
 
     def new_name(self, task: str, node: str, slot: int) -> str:
-        """Return a worker name that was never used before."""
+        """Return a new worker name; names are never reused."""
         self._names += 1
         return f"{task}/{node}/{slot}/{self.epoch}-{self._names}"
 
     def expect_scripts(self, task: str) -> None:
-        """Let agents import what scripts need, now and whenever one connects, until the task is dropped."""
+        """Make agents import the modules that scripts need, now and on connection, until the task is dropped."""
         if not self._script_tasks:
             for agent in self._agents.values():
                 agent.send(wire.ExpectScripts())
@@ -352,7 +352,7 @@ class AgentHub(ThreadCalls):
         self._start_waiting()
 
     def _refuse(self, agent: AgentConnection, node: str, reason: str) -> NoReturn:
-        """Reject an agent for good: two agents of a node would replace each other for ever."""
+        """Reject an agent permanently: two agents of a node would keep replacing each other."""
         agent.send(wire.AgentRefused(reason))
         self._emit_of_node({"type": "refused", "node": node, "reason": reason})
         raise BadMessage(reason)
@@ -363,7 +363,7 @@ class AgentHub(ThreadCalls):
             self._names = max(self._names, int(number))
 
     def _adopt(self, agent: AgentConnection, left: LeftWorker) -> None:
-        """Take over a worker of an earlier manager or connection, or kill it if no launcher wants it."""
+        """Take over a worker of an earlier manager or connection; kill it if no launcher claims it."""
         worker, task, slot = left.worker, left.task, left.slot
         self._never_name_again(worker)
         for listener in self._listeners:
@@ -422,7 +422,7 @@ class AgentHub(ThreadCalls):
             self._agents[owner.node].send(message)
 
     def _take_waiting(self, nodes: Collection[str]) -> list[str]:
-        """Remove the workers that wait for one of these nodes; return their names."""
+        """Remove the workers waiting for these nodes; return their names."""
         taken = [worker for worker in self._waiting if self._owners[worker].node in nodes]
         for worker in taken:
             del self._waiting[worker]

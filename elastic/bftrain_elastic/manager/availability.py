@@ -1,4 +1,4 @@
-"""Availability of what launchers' workers need, found without importing it, which would take seconds."""
+"""Availability of the launchers' requirements, checked without importing them, which would take seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOROVOD: Final = "make horovod (in a checkout of bftrain)"
 
 @dataclass(frozen=True, slots=True)
 class LauncherAvailability:
-    """Whether a launcher can be used here; if not, why, and the command that fixes it."""
+    """Whether a launcher can be used here; otherwise the reason and the command that fixes it."""
 
     ok: bool
     reason: str = ""

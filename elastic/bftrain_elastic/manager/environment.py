@@ -26,7 +26,7 @@ exec "${_bftrain_command[@]}"
 
 
 def is_own(job: LauncherJob) -> bool:
-    """Return whether a job runs in an environment of its own, not in a fork of an agent's prefork server."""
+    """Return whether a job runs in its own environment instead of a fork of an agent's prefork server."""
     return bool(job.setup or job.prefix or job.python)
 
 

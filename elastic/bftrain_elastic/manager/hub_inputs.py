@@ -156,7 +156,7 @@ class RunningWorker:
 
 @dataclass(eq=False)
 class AgentConnection:
-    """One connection; ``node`` and the following fields are set once the agent has registered."""
+    """A connection; ``node`` and the following fields are set once the agent has registered."""
 
     sealed: AuthenticatedStream
     since: float
@@ -207,13 +207,13 @@ class ThreadCalls:
         self.descriptor, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Let the thread call ``function`` soon."""
+        """Schedule ``function`` in the thread."""
         self._calls.append(function)
         with suppress(BlockingIOError):
             os.write(self._woken, b".")
 
     def ask(self, function: Callable[[], R], timeout_s: float = 60.0) -> R:
-        """Let the thread call ``function``, and return its result. Must not be called in that thread."""
+        """Run ``function`` in the thread, and return its result. Must not be called in that thread."""
         answer: Future[R] = Future()
 
         def run() -> None:
@@ -231,7 +231,7 @@ class ThreadCalls:
             os.read(self.descriptor, 4096)
 
     def make_calls(self) -> None:
-        """Make all queued calls; in the thread."""
+        """Run all queued calls; called in the thread."""
         while self._calls:
             try:
                 self._calls.popleft()()

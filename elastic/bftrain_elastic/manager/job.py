@@ -108,7 +108,7 @@ class LauncherJob:
 
 
 def _other_kind(path: Path) -> str:
-    """Return the kind of a file that Python cannot run; "" for a Python script, or a folder with ``__main__.py``."""
+    """Return the kind of a non-Python file; "" for a Python script, or a folder with ``__main__.py``."""
     if path.is_dir():
         return "" if (path / "__main__.py").is_file() else "a folder"
     with path.open("rb") as file:

@@ -76,7 +76,7 @@ class AgentLauncher:
         self._hub.call(lambda: self._drop(task))
 
     def close(self) -> None:
-        """Kill all workers of all tasks; return when they are gone."""
+        """Kill all workers of all tasks; return once they have exited."""
         for task in list(self._names):
             self.drop(task)
         deadline = time.monotonic() + _CLOSING_S
@@ -153,7 +153,7 @@ class AgentLauncher:
         self._hub.drop_task(self, task)
 
     def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
-        """Call a task's lifecycle. An error fails this task only; its next start makes a new lifecycle."""
+        """Call a task's lifecycle. An error fails only this task; its next start creates a new lifecycle."""
         lifecycle = self._lifecycles.get(task)
         try:
             return lifecycle is not None and tell(lifecycle)
@@ -214,7 +214,7 @@ native: Final = LauncherFactory("native", NativeLifecycle, availability.torch)
 horovod: Final = LauncherFactory("horovod", HorovodLifecycle, availability.horovod)
 # Any command: stopped and started again from its checkpoint at each change
 process: Final = LauncherFactory("process", ProcessLifecycle, availability.nothing)
-# Scripts that insist on torchrun
+# Scripts that require torchrun
 torchrun: Final = LauncherFactory("torchrun", TorchrunLifecycle, availability.torch)
 
 
@@ -231,12 +231,12 @@ class HubTaskContext:
         self.inspect, self.send, self.stop = hub.inspect, hub.send, hub.stop
 
     def slots(self, node: str) -> int:
-        """Return how many workers a node takes; 0 if no agent is registered there."""
+        """Return the number of workers a node takes; 0 if no agent is registered there."""
         agent = self._hub.agent(node)
         return agent.slots if agent else 0
 
     def address(self, node: str) -> str:
-        """Return the address at which other nodes reach this one."""
+        """Return the node's address for connections from other nodes."""
         agent = self._hub.agent(node)
         return agent.address if agent else ""
 

@@ -120,7 +120,7 @@ class SpeedMeasurement:
 
     @property
     def latest(self) -> tuple[Change, float] | None:
-        """The last change and its cost, once it is known how long a step takes after it."""
+        """The latest change and its cost, once the step time after it is known."""
         gap = self._newest
         return (gap.change, self._cost(gap)) if gap is not None and self.step_s(gap.after) is not None else None
 
@@ -145,7 +145,7 @@ class SpeedMeasurement:
         return max(0.0, gap.took_s - (self.step_s(gap.after) or self.step_s(gap.before) or 0.0))
 
     def _crossed_change(self, line: _Line) -> bool:
-        """Record the gap of a change that lies between the last line and this one; return whether there is one."""
+        """Record the gap of a change between the previous line and this one; return whether there is one."""
         last = self._last
         if self._starting_at is not None:
             gap = _Gap("start", line.received_at - self._starting_at, 0, line.size)

@@ -1,1 +1,1 @@
-"""Starters: programs that agents run, each in a process of its own."""
+"""Starters: programs that agents run, each in a separate process."""

@@ -1,4 +1,4 @@
-"""Runs a script as a prefork server's worker does, in a Python of its own: ``-m bftrain_elastic.starters.script``."""
+"""Runs a script like a prefork server's worker, in a new Python: ``-m bftrain_elastic.starters.script``."""
 
 from __future__ import annotations
 

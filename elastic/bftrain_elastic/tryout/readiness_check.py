@@ -127,9 +127,9 @@ def _notes(message: Sequence[Message], beginning: str) -> list[str]:
 def findings(
     message: Sequence[Message], seen: WatchedRun, script: Path, *, restarts: bool = False
 ) -> Iterator[ReadinessFinding]:
-    """Yield the findings on an observed script; of several with one cause only the first.
+    """Yield the findings on an observed script; only the first one of those with a common cause.
 
-    A launcher that ``restarts`` the script lets it keep checkpoints of its own.
+    A launcher that ``restarts`` the script allows its own checkpoints.
     """
     reached = seen.reached
     lines = [one for one in message if one["type"] == "report"]
@@ -155,7 +155,7 @@ def findings(
 
 
 class ScriptFailure(NamedTuple):
-    """Why a script failed, what to do, and its last output where that helps."""
+    """The reason for a script's failure, the fix, and its last output where it helps."""
 
     what: str
     fix: str
@@ -201,7 +201,7 @@ def split_fix(line: str) -> tuple[str, str]:
 
 
 def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
-    """Return why it does not run, or not for long; ``None`` if it runs."""
+    """Return the reason if it does not run or stops early; ``None`` if it runs."""
     failed = next((one["reason"] for one in message if one["type"] == "failed"), "")
     if failed:
         what, fix, _ = explain(failed, script)
@@ -259,7 +259,7 @@ def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
 
 
 def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
-    """Return a finding on counts in the state that fell when the nodes were changed."""
+    """Return a finding on counts in the state that fell when the nodes changed."""
     changes = [int(one["step"]) for one in message if one["type"] == "confirmed"]
     for name in sorted({name for values in seen.values.values() for name in values if not name.startswith("bftrain.")}):
         series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
@@ -271,7 +271,7 @@ def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFind
 
 
 def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
-    """Return between which values an otherwise rising count fell, if it fell where the nodes changed."""
+    """Return the values between which a rising count fell at a change of the nodes, or None."""
     falls = [(one, other) for one, other in pairwise(series) if other[1] < one[1]]
     rises = any(other[1] > one[1] for one, other in pairwise(series))
     counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, rise and fall
@@ -280,7 +280,7 @@ def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[
 
 
 def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[ReadinessFinding]:
-    """Yield whether all workers train one model, each on data of its own."""
+    """Yield whether all workers train one model, each on its own data."""
     pairs = list(zip(*seen.steps, strict=False)) if len(seen.steps) == max(SIZES) else []
     if len(pairs) >= _COMPARED:
         where, caller = pairs[0][0]["where"]

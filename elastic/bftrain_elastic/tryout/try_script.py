@@ -37,10 +37,10 @@ _ENDING_S: Final = 30.0
 
 
 class LocalAgents:
-    """Starts and stops agents for ``hub``; they end with this process, even if it is killed.
+    """Starts and stops agents for ``hub``; they exit with this process, even if it is killed.
 
-    ``grace_s`` is how long an agent runs on after SIGTERM if there are workers. If this process is killed, the agents
-    remove the folder ``remove``.
+    ``grace_s``: seconds that an agent continues after SIGTERM if there are workers. If this process is killed, the
+    agents remove the folder ``remove``.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LocalAgents:
             )
 
     def terminate(self, *nodes: str) -> None:
-        """Take nodes as a scheduler would: SIGTERM, and wait until the agents are gone."""
+        """Take nodes like a scheduler: send SIGTERM, and wait until the agents have exited."""
         for node in nodes:
             self.running[node].terminate()
             self.running[node].send_signal(signal.SIGCONT)  # it may have been stopped
@@ -207,13 +207,13 @@ class ScriptTrial:
             self.until(lambda: bool(self._all("paused")), _GRACE_S + _SPARE_S)
 
     def count(self, size: int, since: int) -> int:
-        """Return how many steps at ``size`` nodes were reported after the first ``since`` messages."""
+        """Return the number of steps at ``size`` nodes reported after the first ``since`` messages."""
         return len([one for one in self.messages[since:] if one["type"] == "report" and one["size"] == size])
 
     def until(self, true: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until ``true`` returns true, the task is over, or the time is up.
+        """Wait until ``true`` returns true, the task has finished, or the timeout expires.
 
-        Return whether one of the first two.
+        Returns whether one of the first two happened.
         """
         return self._log.wait(lambda: true() or bool(self.ended), timeout_s)
 
@@ -225,7 +225,7 @@ class ScriptTrial:
 
     @property
     def ended(self) -> str:
-        """``done`` or ``failed`` once the task is over."""
+        """The ``done`` or ``failed`` message once the task has finished."""
         return next((one["type"] for one in self.messages if one["type"] in _OVER), "")
 
     @property
@@ -240,7 +240,7 @@ class ScriptTrial:
         return {"bytes": groups[-1]["state_bytes"], "grow_s": median(grown) if grown else None} if groups else None
 
     def step_records(self) -> list[list[Message]]:
-        """Return the records of steps in groups, as a list for each process that made some."""
+        """Return the step records in groups, as one list per process with steps."""
         texts = [path.read_text() for path in sorted((self._own / "steps").glob("*.jsonl"))]
         return [[json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")] for text in texts]
 

@@ -10,7 +10,7 @@ from typing import Final
 from bftrain_elastic.wire.messages import Environment, Message, Texts, WireMessage, by_type
 from bftrain_elastic.wire.worker_messages import StepReport, WorkerReady
 
-# Rises with incompatible changes, such as another meaning of a field; 0: not stated
+# Rises with incompatible changes, such as a new meaning of a field; 0: not stated
 VERSION: Final = 1
 
 # -- in several messages
@@ -96,9 +96,9 @@ class AgentRefused(WireMessage, name="refused"):
 
 
 class SpawnWorker(WireMessage, name="spawn", kw_only=True):
-    """Start a worker; the agent passes it to a prefork server with the whole environment.
+    """Start a worker; the agent passes it to a prefork server with the complete environment.
 
-    A ``warm`` worker is a script that a fork of a process with torch runs, another one any command. ``place`` is its
+    A ``warm`` worker is a script, run by a fork of a process with torch; a cold one is any command. ``place`` is its
     place in its group. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, means that the work is
     done.
     """
@@ -119,7 +119,7 @@ class SpawnWorker(WireMessage, name="spawn", kw_only=True):
 
 
 class ExpectScripts(WireMessage, name="expect_scripts"):
-    """Import what scripts need: a task may soon start one here."""
+    """Import the modules that scripts need: a task may soon start a script here."""
 
 
 class MessageToWorker(WireMessage, name="message"):
@@ -209,7 +209,7 @@ class InvalidWorkerMessage(WireMessage, name="invalid_message"):
 
 
 class WorkerSpawned(WireMessage, name="spawned"):
-    """A worker was started; ``port`` is the port that was found for it, or 0."""
+    """A worker was started; ``port`` is its free port, or 0."""
 
     worker: str
     pid: int

@@ -1,4 +1,4 @@
-"""AuthenticatedStream: lines with a MAC, keyed by the secret of a run: a file that only its owner can read."""
+"""AuthenticatedStream: lines with a MAC, keyed by the secret of a run, a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: frozen dataclasses, each one JSON object of limited length, checked on receipt."""
+"""Messages: frozen dataclasses, each sent as one JSON object of limited length, checked on receipt."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GREETING_LIMIT: Final = 4096  # bytes, before the other side is authenticated
 
 
 def encode(message: Message, *, limit: int = LINE_LIMIT) -> bytes:
-    """Return the JSON of a message as one line, without the line end."""
+    """Return the JSON of a message on one line, with no line break."""
     text = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > limit:
         raise BadMessage(
@@ -106,7 +106,7 @@ class WireMessage:
 
     @classmethod
     def read(cls, message: Mapping[str, Any]) -> Self:
-        """Return the checked message of a JSON object; fields that this version does not know are ignored."""
+        """Return the checked message of a JSON object; ignores fields that this version does not know."""
         found = {}
         for name, hint, default in _fields_of(cls):  # type: ignore[arg-type]  # classes are hashable
             value = message.get(name, None if default is MISSING else default)

@@ -39,7 +39,7 @@ def towards(host: str) -> str:
 
 
 def free_port(address: str) -> int:
-    """Return a TCP port of ``address`` that was free a moment ago."""
+    """Return a free TCP port of ``address``; it may be in use a moment later."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]

@@ -25,7 +25,7 @@ class GroupJoined(WireMessage, name="joined"):
 
 
 class StateMoving(WireMessage, name="moving"):
-    """So many bytes of the state have arrived."""
+    """Progress of a state transfer, in bytes."""
 
     generation: int
     moved: Count
@@ -55,7 +55,7 @@ class StepReport(WireMessage, name="report"):
 
 
 class StateInMemory(WireMessage, name="in_memory"):
-    """All members hold a copy of this step's state."""
+    """All members have a copy of this step's state."""
 
     step: int
 
@@ -91,7 +91,7 @@ class WorkFinished(WireMessage, name="finished"):
 
 
 class WorkerPosition(WireMessage, name="position"):
-    """Where the worker is, and how often its group committed."""
+    """The worker's position, and the number of its group's commits."""
 
     place: ShortText
     line: ShortText
@@ -128,7 +128,7 @@ FROM_WORKER: Final = by_type(
 class FormGroup(WireMessage, name="go"):
     """Become ``rank`` of the next group, which runs on ``size`` nodes and meets at ``store``.
 
-    With ``sync`` the state is sent to the members that lack it. ``batch``: samples of a step; 0: the script knows.
+    With ``sync`` the state is sent to the members that lack it. ``batch``: samples per step; 0: the script decides.
     """
 
     generation: int

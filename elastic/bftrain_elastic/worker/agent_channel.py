@@ -31,7 +31,7 @@ _SKIPPED: Final = ("torch", "horovod", "bftrain_elastic")
 
 @contextmanager
 def reachable(path: str) -> Iterator[str]:
-    """Yield a name for a socket that fits the kernel's limit of 107 bytes, valid while it is used."""
+    """Yield a name for a socket that fits the kernel's limit of 107 bytes, valid inside the context."""
     if len(os.fsencode(path)) < _PATH_LIMIT:
         yield path
         return
@@ -72,7 +72,7 @@ class AgentChannel:
 
     @classmethod
     def from_environment(cls) -> AgentChannel | None:
-        """Connect to the agent that the environment names; ``None`` without one."""
+        """Connect to the agent named in the environment; return ``None`` if there is no agent."""
         path = os.environ.get(SOCKET)
         return cls(path, os.environ.get(WORKER, "")) if path else None
 
@@ -105,7 +105,7 @@ class AgentChannel:
                     return
 
     def next(self, timeout_s: float | None = None) -> WireMessage | None:
-        """Wait for the next message other than ``gather``; ``None`` if the agent is gone, or the time is up."""
+        """Return the next message other than ``gather``; ``None`` if the agent is gone or the timeout expires."""
         try:
             return self._arrived.get(timeout=timeout_s)
         except queue.Empty:
@@ -142,7 +142,7 @@ class AgentChannel:
 
 
 def script_line(thread: int) -> str:
-    """Return the innermost line of the script that a thread is in, such as ``fit.py:23 in train``; "" if in none."""
+    """Return a thread's innermost line in the script, such as ``fit.py:23 in train``; "" outside the script."""
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to other threads
     while frame is not None:
         if _is_of_script(frame.f_code.co_filename):

@@ -14,11 +14,11 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 class SavingStopped(Exception):
-    """A save was abandoned, because a newer state is to be written or other workers write now."""
+    """A save was abandoned, because a newer state is due or other workers write now."""
 
 
 class BackgroundJob:
-    """Runs one job at a time in a thread, on ``tree`` if it has one, which must not be changed meanwhile."""
+    """Runs one job at a time in a thread, on ``tree`` if it has one; the tree must not change until it finishes."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -51,7 +51,7 @@ class BackgroundJob:
             self.error = error
 
     def go_on(self) -> None:
-        """Raise :class:`SavingStopped` if the job is to stop; called by the job itself."""
+        """Raise :class:`SavingStopped` if the job should stop; called by the job itself."""
         if self._stopped.is_set():
             raise SavingStopped
 
@@ -74,7 +74,7 @@ class BackgroundJob:
 
 
 def fits_in_memory(needed_bytes: int) -> bool:
-    """Return whether machine and control group have room for this many bytes."""
+    """Return whether the machine and the control group have room for this many bytes."""
     return needed_bytes <= _MEMORY_SHARE * min((free_memory(), *left_by_limits()), default=0)
 
 

@@ -9,7 +9,7 @@ BATCH: Final = "BFTRAIN_BATCH"  # decided samples per step over all workers; 0 o
 
 
 def decided_batch() -> int | None:
-    """Return the samples of a step over all workers that were decided for the present group; ``None`` if none were."""
+    """Return the decided samples per step over all workers of the present group, or ``None``."""
     return int(os.environ.get(BATCH) or 0) or None
 
 

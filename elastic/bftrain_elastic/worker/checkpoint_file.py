@@ -76,7 +76,7 @@ def tidy(folder: Path) -> None:
 
 
 def _is_being_written(path: Path) -> bool:
-    """Return whether the process named by a file lives; on other nodes, whether it wrote lately."""
+    """Return whether the process named by a file is alive; on other nodes, whether it wrote recently."""
     host, pid, _ = path.name.removeprefix(f"{NAME}.").rsplit(".", 2)
     if host == os.uname().nodename:
         return Path(f"/proc/{pid}").exists()

@@ -13,7 +13,7 @@ from bftrain_elastic.worker.random_numbers import SeededSamples, mixed_seed
 
 
 class GlobalBatch(NamedTuple):
-    """A batch of all workers: its epoch, its place in it, and this worker's part."""
+    """A batch of all workers: its epoch, its position there, and this worker's part."""
 
     epoch: int
     end: int  # samples of the epoch that are done after it
@@ -91,8 +91,8 @@ class ElasticLoader:
     def __iter__(self) -> Iterator[Any]:
         """Yield this worker's part of each remaining batch of all epochs.
 
-        A batch counts as done when it is yielded: the next commit makes this permanent, and a return to the commit
-        before undoes it.
+        A batch counts as done when it is yielded. The next commit makes this permanent, and a rollback to the previous
+        commit undoes it.
         """
         from torch.utils.data import DataLoader
 

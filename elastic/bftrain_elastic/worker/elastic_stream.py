@@ -86,7 +86,7 @@ class ElasticStream:
             self._position = None
 
     def _batches(self) -> Iterator[tuple[Any, Any, bool]]:
-        """Yield the batches of an epoch that are left, each with the position after it, and whether it is the last."""
+        """Yield the remaining batches of an epoch, each with the position after it, and whether it is the last."""
         read = (self._position or {}).get(_READ, 0) if self._is_counted else 0
         counted = self._is_counted and (self._position is None or read)
         with random_numbers_of(mixed_seed(self._seed, self.epoch)):

@@ -125,7 +125,7 @@ class HorovodGroup:
 
 
 def end_without_horovod() -> None:
-    """Let the process end without Horovod's shutdown, which would wait for members that may not answer."""
+    """Let the process exit without Horovod's shutdown, which would wait for members that may not answer."""
     with suppress(ImportError, AttributeError):
         from horovod.torch import mpi_ops
 
@@ -276,7 +276,7 @@ def _place(key: str) -> bytes | None:
 
 
 def end_process(last: Callable[[], object]) -> None:
-    """Call ``last``, and end with ``EX_TEMPFAIL``: another worker takes the place of this one."""
+    """Call ``last``, and exit with ``EX_TEMPFAIL``: another worker replaces this one."""
     try:
         with suppress(Exception):
             last()

@@ -1,8 +1,8 @@
 """Horovod's elastic training, moved from group to group by an agent.
 
-A script keeps ``hvd.elastic.run``, ``hvd.elastic.TorchState`` and ``state.commit()`` of Horovod. Their implementation
-is replaced: Horovod would ask a driver of its own, over ports open to all, for its place; here the agent assigns it,
-and the group meets on the address that the agent was given.
+A script keeps Horovod's ``hvd.elastic.run``, ``hvd.elastic.TorchState`` and ``state.commit()``. Their implementation is
+replaced: Horovod would ask its own driver for a place, over ports open to everyone. Here the agent assigns the place,
+and the group meets on the agent's address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Train = Callable[..., Any]
 
 
 class NoHorovod(ElasticError):
-    """Horovod is missing, or of a version that cannot be moved between groups."""
+    """Horovod is missing, or its version cannot be moved between groups."""
 
 
 def install() -> None:
@@ -153,7 +153,7 @@ class _HorovodTraining(RegroupedTraining):
             save_if_only_here(self._state)
 
     def _finish(self, place: GroupRank) -> None:
-        """Handle that the script is done and its last state on disk; no member leaves before that."""
+        """Handle that the script is done and its last state on disk; no member leaves earlier."""
         from horovod.common.exceptions import HorovodInternalError
 
         if place.rank == 0:
@@ -245,7 +245,7 @@ class _HorovodTraining(RegroupedTraining):
             save_if_due(self._state)
 
     def _rescue(self) -> None:
-        """Write the state of the last commit to the folder, unless a newer one is there."""
+        """Write the state of the last commit to the folder, unless the folder has a newer one."""
         folder = self._own.saver.folder
         if (
             folder is not None

@@ -55,7 +55,7 @@ class OpenSocket(NamedTuple):
 
 
 class GroupStore:
-    """A store that other workers reach at ``address``; it listens on this address only."""
+    """A store for other workers at ``address``; it listens on this address only."""
 
     def __init__(self, address: str, port: int = 0) -> None:
         import torch.distributed as dist
@@ -79,12 +79,12 @@ def listen_on(address: str) -> None:
 
 
 def survive_peers() -> None:
-    """Keep NCCL from ending the whole process when a member dies."""
+    """Keep NCCL from aborting the process when a member dies."""
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
 
 
 def use_own_device() -> None:
-    """Make the worker's own GPU, if it has one, the default CUDA device."""
+    """Make the worker's own GPU, if any, the default CUDA device."""
     import torch
 
     if torch.cuda.is_available():
@@ -99,7 +99,7 @@ def own_gpu() -> int:
 
 
 def aside(tree: StateTree) -> AbstractContextManager[object]:
-    """Run on a CUDA stream of its own, as the GPU may be stuck in earlier work on the default one."""
+    """Run on a separate CUDA stream: the GPU may be stuck in earlier work on the default one."""
     if not any(one.device.type == "cuda" for one in tree.tensors):
         return nullcontext()
     import torch
@@ -124,7 +124,7 @@ class ProcessGroup:
             self._form(store)
 
     def form_alone(self) -> None:
-        """Make a group of this worker alone, for what needs one."""
+        """Make a single-worker group, for code that needs a group."""
         import torch.distributed as dist
 
         self._form(dist.HashStore())
@@ -156,7 +156,7 @@ class ProcessGroup:
                 dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
     def leave(self, *, broken: bool = False) -> None:
-        """Leave the group, if there is one. Leaving a ``broken`` one releases members that wait for this one."""
+        """Leave the group, if any. Leaving a ``broken`` one releases members that wait for this one."""
         import torch
 
         if broken:
@@ -225,7 +225,7 @@ class ProcessGroup:
 
 
 def lost(error: RuntimeError) -> bool:
-    """Return whether an error means that another member is gone, and not that the script is wrong."""
+    """Return whether an error means that another member is gone, rather than a mistake in the script."""
     import torch.distributed as dist
 
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in _LOST)
@@ -262,7 +262,7 @@ def sockets() -> set[OpenSocket]:
 
 
 def cut(opened: Iterable[OpenSocket]) -> None:
-    """Shut down the network sockets among these; a thread that waits for them gets an error. From any thread."""
+    """Shut down the network sockets among these; waiting threads get an error. Callable from any thread."""
     for number, inode in opened:
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
             connection.getpeername()  # only connected sockets: Gloo does not survive a shutdown of its listeners
@@ -280,7 +280,7 @@ _PATIENCE_S: Final = 30.0  # time that a new group waits for the shutdown; a gro
 
 
 def destroy_groups() -> None:
-    """Destroy all of torch's groups, including subgroups of the script and broken ones."""
+    """Destroy all of torch's groups, including broken ones and subgroups of the script."""
     import torch.distributed as dist
 
     c10d = dist.distributed_c10d

@@ -55,7 +55,7 @@ def report(
 
 
 def use(one: Report) -> None:
-    """Report through ``one`` from now on."""
+    """Report through ``one`` for all later steps."""
     global _current  # noqa: PLW0603 - a process has one training
     _current = one
 
@@ -63,8 +63,8 @@ def use(one: Report) -> None:
 class GroupReport:
     """Reports through a channel, for a worker at ``place``; the state counts the steps.
 
-    Each worker has the loss of its share, so in a group a line waits for the next commit, where :func:`average` inserts
-    the mean over all workers and all steps since the last commit. Lines between commits carry no loss.
+    Each worker has the loss of its share, so in a group a line waits for the next commit. There, :func:`average`
+    inserts the mean over all workers and all steps since the previous commit. Lines between commits carry no loss.
     """
 
     def __init__(self, channel: AgentChannel, state: StateBase, place: GroupRank, *, averages: bool = True) -> None:

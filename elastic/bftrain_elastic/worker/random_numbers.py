@@ -1,4 +1,4 @@
-"""Random numbers that do not depend on the size of the group: of a sample, of a step and its samples, of an order."""
+"""Random numbers that are independent of the group's size: per sample, per step, and for sample sequences."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def random_numbers_by_sample(seed: int, samples: int, share: BatchShare) -> Iter
 
 
 def _draw(func: Any, args: Any, kwargs: Any, samples: int, mine: slice) -> Any:  # noqa: ANN401 - an operation of torch
-    """Run an operation; a random one for the whole batch."""
+    """Run an operation; random operations run for the whole batch."""
     import torch
 
     first, count = args[0] if args else None, len(range(samples)[mine])

@@ -41,7 +41,7 @@ class RegroupedTraining:
         self._training = NOTHING  # generation of the present group
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
-        """Follow the agent's orders until the training is over; another thread calls ``abort`` if a member is dead."""
+        """Follow the agent's orders until training is over; another thread calls ``abort`` if a member is dead."""
         self._own.progress.report = self._channel.mention
         self._channel.on_abort = abort
         self._channel.position = lambda: (self._own.group.activity, self._own.group.commits)
@@ -98,11 +98,11 @@ class RegroupedTraining:
         raise NotImplementedError
 
     def _join(self, place: GroupRank, order: FormGroup) -> None:
-        """Form the group and make sure that all members hold the same state."""
+        """Form the group and make sure that all members have the same state."""
         raise NotImplementedError
 
     def _finish(self, place: GroupRank) -> None:
-        """Handle that the script is done; no member leaves before that."""
+        """Handle that the script is done; no member leaves earlier."""
         raise NotImplementedError
 
     def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
@@ -117,7 +117,7 @@ class RegroupedTraining:
 
 
 def is_caused_by_notice(error: Exception) -> bool:
-    """Return whether an error of the script is due to a SIGTERM that announces the loss of the node."""
+    """Return whether a script's error is due to a SIGTERM that announces the loss of the node."""
     notice_s = grace_s()
     return notice_s > 0 and not isinstance(error, ElasticError) and follows_sigterm(notice_s)
 
@@ -129,7 +129,7 @@ def reason_left(error: Exception, *, lost_others: bool) -> str:
 
 
 def go_on() -> None:
-    """Ignore SIGTERM: schedulers send it to all processes of a node, and the agent knows what to do."""
+    """Ignore SIGTERM: schedulers send it to all processes of a node, and the agent handles it."""
 
 
 def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:

@@ -40,7 +40,7 @@ def compare_replicas(
 
 
 def _checksum(values: Iterable[Any], commits: int) -> tuple[float, float, float]:
-    """Return a digest of the parameters' shapes, a checksum of their values, and how far checksums may differ."""
+    """Return a digest of the parameters' shapes, a checksum of their values, and the checksum's tolerance."""
     import torch
 
     found = [one for value in with_parts(values) for one in _parameters(value) if one.numel()]

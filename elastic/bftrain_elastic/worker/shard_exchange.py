@@ -134,9 +134,9 @@ def _parts(held: Sequence[Table], wanted: Sequence[Table]) -> Iterator[_Part]:
 
 
 def fetch(place: GroupRank, packs: Sequence[PackedShards], live: Sequence[LiveShard]) -> None:
-    """Fill tensors from the pieces that all members hold; called by all members.
+    """Fill tensors from the pieces of all members; called by all members.
 
-    What has no piece anywhere stays as it is.
+    Parts that no piece covers stay unchanged.
     """
     mine = [(pack, number) for pack in packs for number in range(len(pack.pieces))]
     held = gathered_tables(place, [pack.pieces[number] for pack, number in mine])
@@ -207,7 +207,7 @@ class Transfer:
         return self._count[other]
 
     def finish(self) -> None:
-        """Send the small ones together, and wait until all has arrived."""
+        """Send the small tensors together, and wait until all have arrived."""
         import torch
 
         with torch.no_grad():

@@ -47,7 +47,7 @@ class ShardFiles:
 
     @property
     def failed(self) -> bool:
-        """Whether this worker could not write."""
+        """Whether this worker failed to write."""
         return self._job.error is not None
 
     def due(self) -> bool:
@@ -119,7 +119,7 @@ class ShardFiles:
 
 
 def mapped(folder: Path, text: str) -> list[PackedShards]:
-    """Return the shares that a state on disk names; they are read when they are used."""
+    """Return the shares that a state on disk names; they are read on use."""
     found: dict[str, Sequence[Any]] = json.loads(text)
     try:
         return [

@@ -60,7 +60,7 @@ class ShardPiece(NamedTuple):
 
     @classmethod
     def of(cls, found: Sequence[Any]) -> ShardPiece:
-        """Return a piece that was a list in JSON."""
+        """Return a piece from its JSON list."""
         name, dtype, shape, offsets, sizes, at = found
         return cls(name, dtype, tuple(shape), tuple(offsets), tuple(sizes), at)
 
@@ -135,7 +135,7 @@ class PackedShards(NamedTuple):
 
 
 def nbytes(piece: ShardPiece) -> int:
-    """Return the size of a piece in memory."""
+    """Return the size of a piece in bytes."""
     import torch
 
     return int(math.prod(piece.sizes) * getattr(torch, piece.dtype).itemsize)
@@ -212,7 +212,7 @@ def _parameters(optimizer: Untyped) -> list[Untyped]:
 
 
 def make_optimizer_state(prefix: str, model: Untyped, optimizer: Untyped, whole: Mapping[str, ShardPiece]) -> None:
-    """Create the values that an optimizer had, for the parameters of this worker; they are filled later."""
+    """Create the values of an optimizer for this worker's parameters; they are filled later."""
     import torch
 
     local = local_optimizer(optimizer)
@@ -238,7 +238,7 @@ def make_optimizer_state(prefix: str, model: Untyped, optimizer: Untyped, whole:
 
 
 def restore_numbers(optimizer: Untyped) -> None:
-    """Make the values that were numbers such again, after they were filled as tensors."""
+    """Convert values that were numbers back, after they were filled as tensors."""
     for state in local_optimizer(optimizer).state.values():
         for key in [one for one in state if "#" in one]:
             name, _, kind = key.partition("#")

@@ -130,7 +130,7 @@ class ShardedCommits:
         self._exchange.start(wait)
 
     def _take_pending(self) -> None:
-        """Make the version that all have by now the one to return to."""
+        """Make the pending version, which all members now have, the one to return to."""
         version = self._pending
         if version is None:
             return

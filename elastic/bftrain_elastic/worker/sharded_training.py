@@ -1,4 +1,4 @@
-"""A model and its optimizer that are divided among the workers, and divided again when these change."""
+"""A model and its optimizer, divided among the workers, and divided again when the workers change."""
 
 from __future__ import annotations
 

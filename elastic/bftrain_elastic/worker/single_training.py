@@ -58,7 +58,7 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
 
 
 def _train_once(state: State, train: Callable[[State], None], place: GroupRank) -> str:
-    """Train in the one group; return ``done``, or ``stopped`` if that was requested."""
+    """Train in the only group; return ``done``, or ``stopped`` if a stop was requested."""
     own = inner(state)
     own.group.activity, said = "forming", "done"
     own.group.join(place, _named_store(place) if place.workers > 1 else None)
@@ -101,7 +101,7 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
 
 
 def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.Store
-    """Return the store that torchrun's environment names; rank 0 opens it, on that address alone."""
+    """Return the store named in torchrun's environment; rank 0 opens it, on that address only."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listen_on(os.environ.get(ADDRESS, address))
     if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

@@ -75,7 +75,7 @@ class State(StateBase):
 
     @property
     def step(self) -> int:
-        """The number of steps done, counting all workers' step as one: by reports or commits."""
+        """The number of completed steps, counted by reports or commits; a step of all workers counts once."""
         return inner(self).progress.step
 
     @property
@@ -111,7 +111,7 @@ class State(StateBase):
 
     @property
     def decided_batch(self) -> int | None:
-        """Samples of a step over all workers, as was decided for the present group; ``None`` if the script knows."""
+        """The decided samples per step over all workers of the present group; ``None`` if the script decides."""
         return decided_batch()
 
     def share(self, samples: int) -> BatchShare:
@@ -180,7 +180,7 @@ class State(StateBase):
 
 
 def leave_group(state: State, *, broken: bool = False) -> None:
-    """Leave the group, and drop the model that was wrapped for it."""
+    """Leave the group, and drop the model wrapped for it."""
     own = inner(state)
     for wrapped in own.group.wrapped:
         wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
@@ -260,7 +260,7 @@ def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
 
 
 def mark_large_values(state: StateBase) -> None:
-    """Record that all members hold the same large values: the next commit looks for changes since then."""
+    """Record that all members have the same large values: the next commit looks for changes since then."""
     digest_large_values(state, compared_values(state))
 
 
@@ -300,7 +300,7 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
 
 
 def report_in_memory(own: StateInternals) -> None:
-    """Report that all members hold a copy of the last commit: the training is safe against the loss of some nodes."""
+    """Report that all members have a copy of the last commit: the training survives the loss of some nodes."""
     own.progress.reported_at = time.monotonic()
     step = own.progress.commit_step if own.shards is None else own.copies.step
     if step != NO_STEP:

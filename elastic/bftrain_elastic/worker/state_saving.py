@@ -33,7 +33,7 @@ _AGAIN_S: Final = 5.0  # delay before a failed write of a commit is retried
 
 
 def rescue(state: StateBase) -> None:
-    """Save the copy of the last commit to the folder, unless a newer one is there. From any thread."""
+    """Save the copy of the last commit to the folder, unless the folder has a newer one. Callable from any thread."""
     own = inner(state)
     if own.shards is not None:  # one worker does not have all shards
         return
@@ -70,7 +70,7 @@ def save(state: StateBase, *, report_later: bool = False) -> None:
 
 
 def report_saved(own: StateInternals, step: int, begun: float, *, report_later: bool = False) -> None:
-    """Report that a state is on disk; the time that this took decides when it is due again."""
+    """Report that a state is on disk; the duration determines the time of the next save."""
     ended = time.monotonic()
     own.saver.due_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
     own.saver.unreported = StateOnDisk(step, round(ended - begun, 3))
@@ -79,7 +79,7 @@ def report_saved(own: StateInternals, step: int, begun: float, *, report_later: 
 
 
 def end_background_save(own: StateInternals, step: int, timeout_s: float | None = None) -> None:
-    """Stop the background save; one of ``step`` itself may finish."""
+    """Stop the background save; a save of ``step`` itself may finish."""
     if own.saver.job.busy and own.saver.job.step == step:
         own.saver.job.wait(timeout_s)
     else:
@@ -117,7 +117,7 @@ def save_if_due(state: StateBase, *, recent: bool = False) -> None:
 
 
 def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
-    """Report that a state could not be written, and try it again soon."""
+    """Report that a state could not be written, and retry soon."""
     own.saver.due_at, own.saver.soon = time.monotonic() + _AGAIN_S, False
     own.progress.report(StateNotOnDisk(step, str(error)[:_REASON_LETTERS]))
     words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
@@ -125,7 +125,7 @@ def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
 
 
 def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
-    """Start to save a large state in a thread, or to allocate the copy for it; return whether that was done."""
+    """Start to save a large state in a thread, or to allocate the copy for it; return whether it was started."""
     tree = capture(state)
     size = sum(one.nbytes for one in tree.tensors)
     if size <= AT_ONCE_BYTES:
@@ -194,7 +194,7 @@ def save_if_only_here(state: StateBase) -> None:
 
 
 def load(state: StateBase) -> bool:
-    """Read the state from its folder; return whether there was one."""
+    """Read the state from its folder; return whether the folder had one."""
     own = inner(state)
     found = checkpoint_file.load(own.saver.folder) if own.saver.folder is not None else None
     if found is None:

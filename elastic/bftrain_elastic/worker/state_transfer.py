@@ -1,4 +1,4 @@
-"""Sends the state from rank 0 to the members that lack it: by broadcasts of pieces, straight into place.
+"""Sends the state from rank 0 to the members that lack it: broadcasts pieces directly into place.
 
 A time limit applies to each piece, not to the whole transfer.
 """
@@ -56,7 +56,7 @@ def described(tree: StateTree) -> bytes:
 
 
 def receivable(description: bytes, into: StateTree | None) -> StateTree:
-    """Return a tree as described, in tensors of ``into`` where these fit, otherwise in new ones."""
+    """Return a tree as described, in tensors of ``into`` where these fit, otherwise in new tensors."""
     plain, shapes = json.loads(description)
     here = dict(zip(places_of(into.plain), into.tensors, strict=True)) if into else {}
     where = places_of(plain) if here else [()] * len(shapes)
@@ -70,9 +70,9 @@ def describe(store: Any, tree: StateTree) -> None:  # noqa: ANN401 - torch.distr
 
 
 def prepare(state: StateBase, peer: str) -> None:
-    """Allocate memory for the state that the worker at ``peer`` has described, and for a copy, while that one trains.
+    """Allocate memory for the state of the worker at ``peer``, and for a copy, while the peer trains.
 
-    Tensors that the script has created are used. Allocating pages takes the kernel longer than the transfer itself.
+    Reuses tensors that the script has created. Allocating pages takes the kernel longer than the transfer itself.
     """
     host, _, port = peer.rpartition(":")
     if host:

@@ -127,7 +127,7 @@ class TreeShape:
 
     @property
     def here(self) -> str:
-        """The kind of device for such a tensor on this machine: the CPU if it has no other."""
+        """The kind of device for this tensor on this machine: the CPU if the kind is missing."""
         import torch
 
         return self.device if self.device != "cuda" or torch.cuda.is_available() else "cpu"

@@ -39,7 +39,7 @@ _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent eno
 
 
 class StateBase:
-    """The part of a :class:`bftrain_elastic.State` that saving and agreeing need: its attributes by name."""
+    """The part of a :class:`bftrain_elastic.State` needed for saving and agreeing: its attributes by name."""
 
 
 class ShardKeeper(Protocol):
@@ -107,7 +107,7 @@ class StateCopies:
         return next((one for one in free if one is not None), None)
 
     def take(self, copy: StateTree, room: StateTree | None, step: int) -> None:
-        """Make ``copy`` the point to return to; it is in the memory of ``room``, if any, the older one is a spare."""
+        """Make ``copy`` the point to return to; it uses the memory of ``room``, if any. The older copy is a spare."""
         if room is not self.last:
             spares = [one for one in (*self.spares, self.last) if one is not None and one is not room]
             self.spares = spares[-SPARES:]
@@ -130,12 +130,12 @@ class StateSaver:
 
     @property
     def due(self) -> bool:
-        """Whether the state is to be written."""
+        """Whether the state is due to be written."""
         return self.folder is not None and not self.job.busy and (self.soon or time.monotonic() >= self.due_at)
 
 
 class StateProgress:
-    """The steps and samples of the training, and how they are reported."""
+    """The steps and samples of the training, and their reporter."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -224,7 +224,7 @@ def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:
 
 
 def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an object with load_state_dict, and its values
-    """Let an object take its values."""
+    """Load a value into an object in place."""
     try:
         present.load_state_dict(value)
     except (ValueError, KeyError, RuntimeError) as error:
@@ -242,7 +242,7 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
 def _undo_casts(optimizer: Any, saved: Any) -> None:  # noqa: ANN401 - torch.optim.Optimizer, and its state_dict
     """Restore the types of an optimizer's values: torch casts them to the type of their parameter.
 
-    So numbers of 32 bits that an optimizer keeps for weights of 16 bits would be rounded on new workers alone.
+    Otherwise, 32-bit values kept for 16-bit weights would be rounded on new workers only.
     """
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
@@ -259,14 +259,14 @@ def _frozen(model: Any) -> list[str]:  # noqa: ANN401 - torch.nn.Module
 
 
 def _freeze(model: Any, frozen: Collection[str]) -> None:  # noqa: ANN401 - torch.nn.Module
-    """Train all parameters but these."""
+    """Train all parameters except these."""
     for name, one in model.named_parameters():
         if one.requires_grad == (name in frozen):
             one.requires_grad_(name not in frozen)
 
 
 def copy_is_due(own: StateInternals) -> bool:
-    """Return whether the copy of a commit is due: unless copying a large state took long, or it is to be saved."""
+    """Return whether rank 0 should copy this commit: always, unless a previous copy was slow and no save is due."""
     return own.group.place.rank == 0 and (own.saver.due or time.monotonic() >= own.copies.due_at)
 
 
@@ -311,7 +311,7 @@ class CopyInPieces:
         )
 
     def take(self, number: int, start: int, stop: int) -> None:
-        """Copy these bytes of a tensor, which have arrived."""
+        """Copy these received bytes of a tensor."""
         here, there = self._copy.tensors[number], self._tensors[number]
         if here.is_contiguous() and there.is_contiguous():
             as_bytes(here)[start:stop].copy_(as_bytes(there)[start:stop])

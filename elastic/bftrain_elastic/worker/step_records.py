@@ -1,7 +1,7 @@
-"""Records of optimizer steps: what each worker computed a step from, for ``bftrain elastic check``.
+"""Records of optimizer steps: each worker's inputs to a step, for ``bftrain elastic check``.
 
 Workers that have the same weights and get the same inputs do the same work. The check compares the records of all
-workers; a normal training makes none.
+workers; a normal training makes no records.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Untyped = Any  # modules, tensors and optimizers: torch is imported only where a
 
 
 def record_steps(folder: str) -> None:
-    """Record the steps of this process from now on, each as a line of JSON in a file of ``folder``."""
+    """Record all later steps of this process, each as a line of JSON in a file of ``folder``."""
     from torch.nn import Module
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -45,7 +45,7 @@ def record_steps(folder: str) -> None:
 
 
 class StepRecorder:
-    """Digests the inputs and weights of each step; ``depth`` counts the modules that are being called."""
+    """Digests the inputs and weights of each step; ``depth`` counts nested module calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ def _collectives() -> int:
 
 
 def _caller() -> tuple[str, str]:
-    """Return the line of the script that led to this step, and the package that called it for the script."""
+    """Return the script's line that led to this step, and the package that called the optimizer for it."""
     frame, package = sys._getframe(1), os.environ.get("BFTRAIN_LAUNCHER", "")  # noqa: SLF001 - for a traceback
     while frame.f_back is not None:
         file = frame.f_code.co_filename

@@ -64,7 +64,7 @@ os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_ch
 
 
 def grace_s() -> float:
-    """Return how long before taking a node its scheduler warns; 0 if it does not."""
+    """Return the scheduler's warning time before a preemption in seconds; 0 if there is no warning."""
     try:
         return float(os.environ.get(GRACE) or 0.0)
     except ValueError:

@@ -27,13 +27,13 @@ class TaskContext(Protocol):
         """Return seconds on a monotonic clock."""
 
     def slots(self, node: str) -> int:
-        """Return how many workers a node takes; 0 if no agent is registered there."""
+        """Return the number of workers a node takes; 0 if no agent is registered there."""
 
     def address(self, node: str) -> str:
-        """Return the address at which other nodes reach this one."""
+        """Return the node's address for connections from other nodes."""
 
     def name(self, node: str, slot: int) -> str:
-        """Return a name for a new worker that was never used before."""
+        """Return a name for a new worker; names are never reused."""
 
     def spawn(  # noqa: PLR0913 - a process has so many properties
         self,
@@ -72,7 +72,7 @@ class TaskContext(Protocol):
 
 
 class TaskLifecycle(Protocol):
-    """The part of a launcher that handles one task."""
+    """The per-task part of a launcher."""
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes, oldest first; leave the nodes in ``at_once`` now, and the rest when it costs no work."""
@@ -94,7 +94,7 @@ class TaskLifecycle(Protocol):
         """Leave a node that the scheduler takes in ``grace_s`` seconds: hand the state over, or save it."""
 
     def inspected(self, worker: str, process_state: str) -> None:
-        """Receive the state of a worker's process as Linux names it: ``T`` is stopped; "" if it is gone."""
+        """Receive the state of a worker's process in Linux's notation: ``T`` is stopped; "" if it has exited."""
 
     def spawned(self, worker: str, port: int) -> None:
         """Handle the start of a worker, with its port if one was requested."""

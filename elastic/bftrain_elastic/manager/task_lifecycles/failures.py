@@ -93,7 +93,7 @@ class FailurePolicy:
     start_up_s: float = 0.0  # learned start-up time of the program
 
     def started(self, took_s: float) -> None:
-        """Record how long the program takes to start."""
+        """Record the program's start-up time in seconds."""
         self.start_up_s = max(took_s, self.start_up_s / 2)
 
     def died(self, death: WorkerDeath, now: float, step: int) -> None:
@@ -105,7 +105,7 @@ class FailurePolicy:
         self._pending.append(_Pending(death, now, step, counts=counts))
 
     def left_lately(self, nodes: Iterable[str], now: float) -> bool:
-        """Return whether any of these nodes left a moment ago."""
+        """Return whether any of these nodes left less than ``settle_s`` seconds ago."""
         return any(now - self._left.get(node, -math.inf) <= self._settle_s for node in nodes)
 
     def left_since(self, nodes: Iterable[str], at_s: float) -> bool:
@@ -122,7 +122,7 @@ class FailurePolicy:
             self._pending = [one for one in self._pending if node not in one.death.nodes]
 
     def reset(self) -> None:
-        """Forget all deaths, because the task gets another try."""
+        """Forget all deaths: the task gets another try."""
         self._pending = []
         self._step, self._own, self._outside = -1, 0, 0
 
@@ -142,7 +142,7 @@ class FailurePolicy:
         return now - recent <= max(self._settle_s, 1.0)
 
     def judge(self, now: float) -> FailureVerdict:
-        """Judge the deaths that a preemption would have explained by now."""
+        """Judge the deaths that are old enough to rule out a preemption."""
         due = [one for one in self._pending if now - one.at_s > self._settle_s]
         if not due:
             return FailureVerdict()

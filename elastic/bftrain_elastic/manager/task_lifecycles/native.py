@@ -72,7 +72,7 @@ class TrainingEnd:
         self.done, self.failure, self._reported = False, "", False
 
     def finish(self, step: int) -> None:
-        """Record that the training is done; the script may run on, such as to evaluate the result."""
+        """Record that the training has finished; the script may continue, for example to evaluate the result."""
         if not self.done:
             self.done, self.failure, self._left_at = True, "", 0.0
             self._supervision.further(step)
@@ -130,7 +130,7 @@ class TrainingEnd:
                 member.phase = MemberPhase.GOING
 
     def report_end(self) -> bool:
-        """Report the end once no worker is left; return whether that was just now."""
+        """Report the outcome once all workers have left; return whether this call reported it."""
         if not self.over:
             for member in self._members.of(MemberPhase.COMING):
                 self._members.dismiss(member, grace_s=0.0)
@@ -367,7 +367,7 @@ class NativeLifecycle(SupervisedLifecycle):
         return (left.done or self._end.finished) and self._end.done
 
     def _record_group_member(self, member: GroupMember, left: LeftWorker) -> None:
-        """Record that a worker is in a group; once all are found it counts as confirmed."""
+        """Record that a worker is in a group; the group counts as confirmed once all members are found."""
         member.phase, member.step, member.rank, member.joined = MemberPhase.IN, left.step, left.place.rank, 0
         self._group.find(left.place.generation, self._context.now())
         self._forming.began(self._group.formed_at)
@@ -451,7 +451,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
 
 class HorovodLifecycle(NativeLifecycle):
-    """One task under the horovod launcher; the regrouping itself happens in the workers' process."""
+    """One task under the horovod launcher; the worker processes do the regrouping."""
 
     launcher: ClassVar = "horovod"
     entrance: ClassVar = "a function under hvd.elastic.run"

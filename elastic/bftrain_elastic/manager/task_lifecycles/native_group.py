@@ -158,7 +158,7 @@ class PresentGroup:
         self.gather_at = self.broken_at = 0.0
 
     def reported(self, t: float) -> str:
-        """Record a step; return a note if members do not gather as asked. A single long step is soon forgotten."""
+        """Record a step; return a note if members ignore a gather order. A single long step is soon forgotten."""
         if self._reported_at:
             self._pace_s = max(t - self._reported_at, self._pace_s / 2)
         self._reported_at = t
@@ -169,11 +169,11 @@ class PresentGroup:
 
     @property
     def hang_s(self) -> float:
-        """The time that a member may be silent after its group broke."""
+        """The allowed silence of a member after its group broke, in seconds."""
         return STALLED_S if self.stalled else max(HANG_S, HANG_STEPS * self._pace_s)
 
     def left(self) -> str:
-        """Clear why the group broke, as all have left; return why one lost it if no death explains that."""
+        """Reset the break-up after all have left; return the reason for a lost connection if no death explains it."""
         unexplained = "" if self.explained else self._lost
         self._lost, self.explained, self._unheeded = "", False, 0
         return unexplained
@@ -230,11 +230,11 @@ class GroupMembers:
                         self._spawn(node, slot)
 
     def _hold_state(self) -> bool:
-        """Return whether a worker that stays on a wanted node has the state."""
+        """Return whether a staying worker on a wanted node has the state."""
         return any(one.step != NOTHING and one.stays for one in self.on_wanted(self))
 
     def confirm(self, step: int, furthest: int) -> None:
-        """Record that the members of the group hold the state of a step, while the task has been at ``furthest``."""
+        """Record that the group's members have the state of ``step``; the task has reached ``furthest``."""
         members = self.group
         joined = furthest if any(one.step != NOTHING for one in members) else 0
         for one in members:
@@ -289,7 +289,7 @@ class GroupMembers:
         member.phase = MemberPhase.GOING
 
     def dismiss_newcomers(self) -> None:
-        """Stop workers on nodes that are no longer wanted before they joined; the group has all that they hold."""
+        """Stop workers that have not joined yet on unwanted nodes; the group has all of their state."""
         present = self.present
         trains = bool(self.group) and present.confirmed and not (present.gather_at or present.broken_at)
         for member in self:
@@ -298,7 +298,7 @@ class GroupMembers:
                 self.dismiss(member, grace_s=self._job.stop_grace_s)
 
     def disband(self, ready: list[GroupMember]) -> None:
-        """Stop all these workers; the most advanced one saves the state first."""
+        """Stop these workers; the most advanced one saves the state first."""
         for place, member in enumerate(sorted(ready, key=lambda member: (-member.step, member.number))):
             self.dismiss(member, grace_s=self._job.stop_grace_s, save=place == 0 and member.step > 0)
 

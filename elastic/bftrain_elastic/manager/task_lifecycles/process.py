@@ -254,7 +254,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     @property
     def _is_ending(self) -> bool:
-        """Whether a rank has just exited with 0: the other ranks are about to, so a planned change can wait."""
+        """Whether a rank has just exited with 0. The other ranks will follow, so a planned change can wait."""
         now = self._context.now()
         return any(now - ended_at <= FAREWELL_S for ended_at, _ in self._ended.values())
 
@@ -273,7 +273,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._ended[process.rank] = (now - end.ago_s, process.node)
             return
         if self._finished_at is not None:
-            return  # it had its time, and the work is done
+            return  # its time limit is over, and the work is done
         if end.code and not end.stopped and self._context.slots(process.node):
             self._record_death(process, end)
             if not taken or not self._supervision.failures.left_since(nodes, self._began_at):

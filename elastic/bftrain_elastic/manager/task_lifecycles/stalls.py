@@ -1,4 +1,4 @@
-"""Stalls: detects that a task makes no steps or its groups never form, and reports where its ranks are."""
+"""Stalls: detects tasks that make no steps and groups that never form, and reports the positions of the ranks."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class StallWatch:
     pace_s: float = 0.0
 
     def trains(self, now: float) -> None:
-        """Record that the task trains from now on."""
+        """Record that the task trains now."""
         if self._trains_since is None:
             self._trains_since, self._stepped_at = now, None
 
     def rests(self, now: float) -> None:
-        """Record that it does not train: its group changes, or it has no nodes."""
+        """Record that the task does not train: its group changes, or it has no nodes."""
         if self._trains_since is not None:
             self._without_s += now - self._trains_since
             self._trains_since = None
@@ -122,14 +122,14 @@ class _Rank:
 
 
 class StallInspection:
-    """Collects where the ranks of a group are. ``ranks`` maps workers to their rank and node."""
+    """Collects the positions of a group's ranks. ``ranks`` maps workers to their rank and node."""
 
     def __init__(self, ranks: Mapping[str, tuple[int, str]], now: float) -> None:
         self._ranks = {worker: _Rank(rank, node) for worker, (rank, node) in ranks.items()}
         self._ends_at = now + ANSWER_S
 
     def position(self, worker: str, message: WorkerPosition) -> None:
-        """Record the position that a worker reports."""
+        """Record a worker's reported position."""
         rank = self._ranks.get(worker)
         if rank is not None:
             rank.place, rank.line, rank.commits = message.place, message.line, message.commits
@@ -146,7 +146,7 @@ class StallInspection:
         return answered or now > self._ends_at
 
     def words(self) -> str:
-        """Return where the ranks are as text, the likely culprit first."""
+        """Return the positions of the ranks as text, the likely culprit first."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.rank)
         parts = [
             f"rank {rank.rank} on {rank.node} is stopped (SIGSTOP), its process does not run"
@@ -213,7 +213,7 @@ class FormationWatch:
             self._began_at = self._moved_at = now
 
     def confirmed(self, now: float, *, learn: bool) -> None:
-        """Record that the group trains; with ``learn`` also how long its state took."""
+        """Record that the group trains; with ``learn``, also the loading time of its state."""
         if learn and self._met_at is not None:
             self._loading_s = max(now - self._met_at, self._loading_s / 2)
         self.reset()
@@ -223,7 +223,7 @@ class FormationWatch:
         self._began_at, self._met_at, self._why, self._failed, self._spent_s = None, None, "", 0, 0.0
 
     def lost(self, why: str) -> None:
-        """Record that the group did not form, and that no death explains it."""
+        """Record that the group did not form, with no death to explain it."""
         self._why = self._why or why
 
     def overdue(self, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""TaskSupervision: what all lifecycles watch of a task: its steps, losses, deaths and stalls, reported as notes."""
+"""TaskSupervision: tracks a task's steps, losses, deaths and stalls for all lifecycles, and reports notes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AssignedNodes:
         self._absent = {node: self._absent.get(node, now) for node in sorted(waited_for)}
 
     def agent_changed(self, node: str, *, there: bool) -> None:
-        """Record that the agent of a node connected or is gone."""
+        """Record that the agent of a node connected or left."""
         self.noticed.discard(node)
         self._absent.pop(node, None)
         (self._gone.discard if there else self._gone.add)(node)
@@ -194,18 +194,18 @@ class TaskSupervision:
 
     @property
     def write_limit_s(self) -> float:
-        """The time that a worker may take to write the state."""
+        """The time limit in seconds for a worker to write the state."""
         return max(_LEAST_WRITE_S, _WRITES * self._write_s)
 
     @property
     def is_early(self) -> bool:
-        """Whether an exit code of 0 alone does not mean that the work is done, as some is known to be left."""
+        """Whether an exit code of 0 is not enough to count the work as done."""
         work = None if self._counts_from_zero else self._job.work_samples
         far = work is not None and self._samples is not None and self._samples < _DONE_SHARE * work
         return self._says_when_finished or far
 
     def ended_early(self) -> str:
-        """Count an exit with 0 before the work was done; return why the task has failed if the limit is exceeded."""
+        """Count an exit with 0 before the work was done; return the failure's reason if the limit is exceeded."""
         self._early_ends = self._early_ends + 1 if self.step == self._early_step else 1
         self._early_step = self.step
         progress = f"after step {self.step}"
@@ -251,12 +251,12 @@ class TaskSupervision:
             self._context.emit({"type": "note", "text": text})
 
     def confirmed(self, generation: int, nodes: Sequence[str], step: int, **sizes: int) -> None:
-        """Report that a group trains, and the bytes of its state."""
+        """Report that a group trains, with the size of its state in bytes."""
         event = {"type": "confirmed", "generation": generation, "size": len(nodes)}
         self._context.emit({**event, "nodes": list(nodes), "step": step, **sizes})
 
     def report_end(self, *, done: bool, failure: str = "", finished: bool = True) -> None:
-        """Report that no worker is left: the task is done, has failed, or is paused."""
+        """Report that all workers have left: the task is done, has failed, or is paused."""
         if done:
             self._context.emit({"type": "done", "step": self.step, "finished": finished})
         elif failure:
