@@ -49,7 +49,7 @@ class _Task(msgspec.Struct, kw_only=True):
 
 
 class _Campaign(msgspec.Struct, kw_only=True):
-    """A campaign with tasks that are not over; ``tasks`` are sorted by work, then number."""
+    """A campaign with unfinished tasks; ``tasks`` are sorted by work, then number."""
 
     user: str
     label: str
@@ -84,7 +84,7 @@ class CampaignAdmission:
     virtual: VirtualSchedule[str] = field(default_factory=VirtualSchedule, init=False, compare=False)
     _campaigns: dict[int, _Campaign] = field(default_factory=dict, init=False, compare=False)
     _tasks: dict[str, _Task] = field(default_factory=dict, init=False, compare=False)
-    # By user and label, the last campaign of that label
+    # The last campaign by user and label
     _last: dict[tuple[str, str], int] = field(default_factory=dict, init=False, compare=False)
     _numbers: int = field(default=0, init=False, compare=False)
     _endless: dict[int, int] = field(default_factory=dict, init=False, compare=False)  # endless tasks by campaign
@@ -246,7 +246,7 @@ class CampaignAdmission:
 
 
 def _node_seconds(spec: TaskSpec) -> float:
-    """Return the node-seconds of a whole task on its smallest size, on its fastest kind."""
+    """Return the node-seconds of a whole task at its smallest size, on its fastest kind."""
     if spec.work_samples is None:
         return ENDLESS_S * spec.min_nodes
     curves = spec.curves.values() or (spec.curve,)

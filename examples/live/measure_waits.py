@@ -30,7 +30,7 @@ LEAST_PAIRS = 4  # fewer pairs of blocks give no confidence interval
 
 
 def main() -> None:
-    """Measure, and print what follows."""
+    """Measure, and print the results."""
     options = parsed()
     client = Client()
     if options.partition in client.harvesting().partitions:
@@ -128,9 +128,9 @@ def wait_of_probe(options: argparse.Namespace, folder: Path) -> float:
 
 
 def report(client: Client, waits: dict[bool, list[list[float]]]) -> None:
-    """Print the waits, their differences with 95 % confidence intervals, and how fast nodes were handed back.
+    """Print the waits, their differences with 95 % confidence intervals, and the hand-back times of nodes.
 
-    Neighbouring waits are alike, so whole pairs of blocks are resampled for the intervals.
+    Neighbouring waits are similar, so the intervals resample whole pairs of blocks.
     """
     pairs, dice = len(waits[True]), np.random.default_rng(0)
     if not pairs:

@@ -6,7 +6,7 @@ from bftrain.values.coupling import linear_sum
 
 
 class Calm:
-    """An objective that ties tasks together."""
+    """An objective that couples tasks."""
 
     name = "calm"
 

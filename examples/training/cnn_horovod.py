@@ -34,7 +34,7 @@ def network() -> nn.Module:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    """Train until all steps are done; called anew whenever the workers change."""
+    """Train until all steps are done; called again after each change of the workers."""
     while state.position < arguments.steps:
         pixels, labels = images(state.position)
         mine = slice(hvd.rank(), None, hvd.size())  # every worker takes its share of the batch

@@ -23,7 +23,7 @@ def sequences(position: int) -> torch.Tensor:
 
 
 class Reader(nn.Module):
-    """Two layers that look back, and a guess at the next letter of each place."""
+    """Two causal layers, and a prediction of the next letter at each position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,19 +34,19 @@ class Reader(nn.Module):
         self.guess = nn.Linear(WIDTH, LETTERS)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """Give a score for each letter at each place but the last."""
+        """Return a score for each letter at each position except the last."""
         mask = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1, device=text.device)
         return self.guess(self.layers(self.letters(text) + self.places[:-1], mask=mask, is_causal=True))
 
 
 def train(state: State) -> None:
-    """Train until all steps are done; called anew whenever the workers change."""
+    """Train until all steps are done; called again after each change of the workers."""
     model = state.parallel()
     while state.position < arguments.steps:
         mine, weight = state.share(BATCH)
         text = sequences(state.position)[mine].to(state.device)
         scores = model(text[:, :-1])
-        # The first half cannot be known; what counts is whether the second one is
+        # The first half is random, so only the loss of the second half counts
         loss = weight * nn.functional.cross_entropy(scores[:, HALF - 1 :].flatten(0, 1), text[:, HALF:].flatten())
         state.optimizer.zero_grad()
         loss.backward()

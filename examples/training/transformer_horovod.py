@@ -44,7 +44,7 @@ def rows(position: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    """Train until all steps are done; called anew whenever the workers change."""
+    """Train until all steps are done; called again after each change of the workers."""
     while state.position < arguments.steps:
         seen, wanted = rows(state.position)
         mine = slice(hvd.rank(), None, hvd.size())  # every worker takes its share of the batch
