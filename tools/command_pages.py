@@ -104,7 +104,7 @@ def _row(option: click.Option, context: click.Context) -> Iterator[str]:
 
 
 def _default(words: str) -> tuple[str, str]:
-    """Part what an option does from its default and its range, which stand in brackets at the end."""
+    """Split an option's help into its description, its default and its range, which are in brackets at the end."""
     value = limits = ""
     if found := _EXTRA.match(words):
         words, limits = found["words"], found["extra"]

@@ -59,7 +59,7 @@ class BenchmarkRun:
 
 
 def broken(pairs: Sequence[tuple[BenchmarkRun, BenchmarkRun]]) -> list[str]:
-    """Return the benchmarks that fail in all runs now, and in none before."""
+    """Return the benchmarks that fail in all runs now, and in no run before."""
     now = frozenset.intersection(*(now.failed for _, now in pairs))
     return sorted(now.difference(*(before.failed for before, _ in pairs)))
 
@@ -88,7 +88,7 @@ class ComparedBenchmark:
 
     @property
     def ratio(self) -> float:
-        """Now as a multiple of before; not a number where before was 0."""
+        """The present value as a multiple of the previous one; NaN if the previous value is 0."""
         before, now = self.best
         return now / before if before else float("nan")
 
@@ -162,7 +162,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def run(tree: Path, tests: Sequence[str], name: str) -> BenchmarkRun:
-    """Run the benchmarks of a tree, called ``name``, with its own code; missed bars are printed."""
+    """Run the benchmarks of a tree, called ``name``, with its own code; prints missed bars."""
     with tempfile.TemporaryDirectory(prefix="bftrain-packages-") as packages:
         for pattern in PACKAGES:
             for package in tree.glob(pattern):

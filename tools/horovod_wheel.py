@@ -54,8 +54,8 @@ EDITS: Final = (
     Edit(
         "cmake/Modules/FindPytorch.cmake", 'string(TOUPPER "${Pytorch_CUDA}" Pytorch_CUDA)', "set(Pytorch_CUDA FALSE)"
     ),
-    # The Gloo context of a process set forgets HOROVOD_GLOO_IFACE. It then listens where the host name points to,
-    # which is 127.0.1.1 on Debian and, on other machines, open to the network
+    # The Gloo context of a process set forgets HOROVOD_GLOO_IFACE. It then listens on the host name's address:
+    # 127.0.1.1 on Debian, and on other machines an address open to the network
     Edit(
         "horovod/common/gloo/gloo_context.cc",
         "  device_attr.iface = gloo_iface_;\n  device_attr.ai_family = AF_UNSPEC;\n"
@@ -66,7 +66,7 @@ EDITS: Final = (
 )
 _PARTS = ("WITH_GLOO", "WITH_PYTORCH", "WITHOUT_MPI", "WITHOUT_TENSORFLOW", "WITHOUT_MXNET", "WITHOUT_NVTX")
 OPTIONS: Final = {f"HOROVOD_{part}": "1" for part in _PARTS}
-# What its setup.py and CMake files want; 81 is the first setuptools without pkg_resources
+# Build requirements of its setup.py and CMake files; 81 is the first setuptools without pkg_resources
 BUILD_TOOLS: Final = (
     "setuptools<81",
     "wheel",
@@ -102,7 +102,7 @@ def say(text: str) -> None:
 
 
 def torch_version() -> str:
-    """Version of the torch that Horovod will work with."""
+    """Return the version of the torch that Horovod will use."""
     try:
         return version("torch")
     except PackageNotFoundError:
@@ -110,7 +110,7 @@ def torch_version() -> str:
 
 
 def wheel_name() -> str:
-    """A name for all that the wheel depends on: two machines with the same name can share it."""
+    """Return a name derived from all build inputs: machines with the same name can share the wheel."""
     recipe = hashlib.sha256(repr((SDIST_SHA256, EDITS, OPTIONS)).encode()).hexdigest()[:12]
     python = f"{sys.implementation.cache_tag}{sys.abiflags}"
     system = f"{sysconfig.get_platform()}-{'-'.join(platform.libc_ver())}"
@@ -118,7 +118,7 @@ def wheel_name() -> str:
 
 
 def cache() -> Path:
-    """Where wheels are kept."""
+    """Return the folder of the wheels."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser().absolute() / "bftrain" / "horovod"
 
@@ -134,14 +134,14 @@ def is_installed(name: str) -> bool:
         found = distribution("horovod")
     except PackageNotFoundError:
         return False
-    # pip notes where it had a wheel from
+    # pip records the source of an installed wheel
     origin = urllib.parse.unquote(json.loads(found.read_text("direct_url.json") or "{}").get("url", ""))
     library = Path(str(found.locate_file("horovod/torch"))).glob("mpi_lib_v2*.so")
     return f"/{name}/" in origin and any(library)
 
 
 def compiler() -> str | None:
-    """The C++ compiler that builds will use."""
+    """Return the C++ compiler that builds will use, or None."""
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         if name and (found := shutil.which(name)):
             return found
@@ -167,8 +167,8 @@ def lacking() -> str:
 
 
 def need_compiler() -> None:
-    """Make sure that C++ can be compiled, by Debian's packages if we may install them."""
-    # Another Python than Debian's own must bring its headers itself
+    """Make sure that C++ can be compiled, by installing Debian's packages if permitted."""
+    # A Python other than Debian's own must include its headers
     packages = ["g++", "python3-dev"] if sys.base_prefix == "/usr" else ["g++"]
     if lacking():
         subprocess.run([TOOLS / "debian-packages.sh", *packages], check=False)
@@ -251,7 +251,7 @@ def pip_env(**more: str) -> dict[str, str]:
 
 
 def build(place: Path, log: Path) -> Path:
-    """Build the wheel in a directory of its own, and put it into ``place`` in one step."""
+    """Build the wheel in a separate directory, and move it into ``place`` atomically."""
     with tempfile.TemporaryDirectory(prefix="bftrain-horovod-") as name:
         work = Path(name)
         python = build_environment(work, log)
@@ -279,7 +279,7 @@ def build_environment(work: Path, log: Path) -> Path:
 
 
 def edited_source(work: Path, python: Path, log: Path) -> Path:
-    """Download Horovod's source, check that it is the one we know, and edit it."""
+    """Download Horovod's source, check its hash, and edit it."""
     wanted = work / "wanted.txt"
     wanted.write_text(f"horovod=={HOROVOD} --hash=sha256:{SDIST_SHA256}\n")
     how = ("--require-hashes", "--no-deps", "--no-build-isolation", "--no-binary=horovod")
@@ -315,7 +315,7 @@ def locked(path: Path, waiting: str = "") -> Iterator[None]:
 
 
 def wheel(name: str) -> Path:
-    """The wheel of this name, built now if it never was."""
+    """Return the wheel of this name; builds it if necessary."""
     place = cache() / name
     if (kept := kept_wheel(place)) is not None:
         return kept

@@ -1,6 +1,6 @@
 """Print the lowest version of each package that pyproject.toml allows, as constraints for pip.
 
-``tools/lowest_versions.py EXTRA...`` covers what bftrain always needs and these extras.
+``tools/lowest_versions.py EXTRA...`` covers bftrain's required packages and these extras.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ LIMIT_S: Final = 300.0  # for a set of tests; a fault that makes them hang is no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A piece of a source file, its replacement, what that breaks, and the tests that must notice."""
+    """A source text, its replacement, the resulting fault, and the tests that must notice it."""
 
     fault: str
     file: str
@@ -69,7 +69,7 @@ class TreeCopy:
             subprocess.run([sys.executable, "-P", "-c", program], env=self._env, check=True)
 
     def run(self, tests: Sequence[str]) -> tuple[int, str]:
-        """Run tests; return pytest's exit code, and the test that failed."""
+        """Run tests; return pytest's exit code, and the failed test."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         with tempfile.TemporaryFile() as output:
             self._process = subprocess.Popen(
@@ -104,7 +104,7 @@ class TreeCopy:
         return CAUGHT if code in FAILED else ESCAPED if code == PASSED else BROKEN, test
 
     def close(self) -> None:
-        """End the tests that run."""
+        """Stop the running tests."""
         self._closed = True
         self._kill()
 

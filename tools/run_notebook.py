@@ -21,7 +21,7 @@ from typing import Any
 
 
 def executed(notebook: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the notebook with the outputs of its cells, run in order, in one namespace, in ``folder``."""
+    """Return the notebook with the outputs of its cells, run from top to bottom in one namespace, in ``folder``."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells, count = [], 0
     with chdir(folder):

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).parents[1]
-# What stands above docs/ -> its page
+# Files outside docs/ -> their page
 ABOVE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "LICENSE": "license.md"}
-# Pages that need a server, and none is there when the site is opened from disk
+# Pages that need a server, which is missing when the site is opened from disk
 SERVED: Final = ("404.html", "sitemap.xml", "sitemap.xml.gz")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Name the pages on commands in the navigation, where it has their folder."""
+    """Add the pages on commands to the navigation entry of their folder."""
     pages = [f"{FOLDER}/{name}" for name in command_pages()]
     _fill(config.nav or [], pages)
 
@@ -42,7 +42,7 @@ def _fill(entries: list[Any], pages: list[str]) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not in docs/."""
+    """Add the generated pages to the files of docs/."""
     for name, text in command_pages().items():
         files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
     for path in (ROOT / "docs").rglob("*.ipynb"):
@@ -65,7 +65,7 @@ def _from_above(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Turn links to what stands above docs/ into links to its page."""
+    """Turn links to files outside docs/ into links to their pages."""
     up = "../" * (page.file.src_uri.count("/") + 1)
     for name, target in ABOVE.items():
         markdown = markdown.replace(f"]({up}{name}", f"]({up.removesuffix('../')}{target}")
@@ -73,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Leave out what only a server would show."""
+    """Leave out parts that need a server."""
     if not config.site_url:
         for name in SERVED:
             (Path(config.site_dir) / name).unlink(missing_ok=True)
