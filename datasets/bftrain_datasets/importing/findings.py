@@ -21,10 +21,10 @@ from bftrain_datasets.log.time_formats import RecordClock
 
 @dataclass(frozen=True, slots=True)
 class RecordHazard:
-    """One kind of finding: the text ``says``, the treatment ``done``, the ``option`` that changes it.
+    """One kind of finding: the text ``says``, the treatment ``done``, and the ``option`` to change it.
 
-    A ``doubt`` may make the log wrong, and ``--strict`` rejects it; other kinds are normal, and only counted.
-    ``aside`` kinds are reasons to reject a whole row.
+    A ``doubt`` may make the log wrong, and ``--strict`` rejects it; other kinds are normal, and only counted. ``aside``
+    kinds are reasons to reject a whole row.
     """
 
     says: str
@@ -236,7 +236,7 @@ ASIDE: Final = "rows_aside_"  # prefix of the reason
 
 
 class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of rows: ``read`` = ``used`` + those set ``aside``, by reason."""
+    """Row counts: ``read`` = ``used`` + the sum of ``aside``, by reason."""
 
     read: int
     used: int
@@ -271,7 +271,7 @@ _CLOCK_FINDINGS: Final = (
 
 
 class FindingsTally:
-    """Counts rows and findings while a log is read. Every row is used or set aside, once."""
+    """Counts rows and findings while a log is read. Every row is used or skipped exactly once."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -280,8 +280,8 @@ class FindingsTally:
         self._running: dict[str, _Running] = {}
         self.file = ""  # the file being read
         self.line = 0
-        self.turn = 0  # grows with each row, so that the first place of a finding is that of the first row
-        self._open = False  # whether the row is not yet used or set aside
+        self.turn = 0  # row counter; the first place of a finding has the lowest turn
+        self._open = False  # whether the current row is still undecided
         self._unended = ""  # the place of a last line without an end
 
     @property
@@ -290,7 +290,7 @@ class FindingsTally:
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def row(self, line: int) -> None:
-        """Begin a row."""
+        """Start a row."""
         if self._open:
             raise Fault("a reader neither used a row nor set it aside", where=self.where)
         self.read += 1
@@ -308,7 +308,7 @@ class FindingsTally:
         self._close_row()
 
     def begin_many(self, rows: int) -> int:
-        """Begin several rows, completed by ``use_many`` and ``set_many_aside``; return the turn of the first."""
+        """Start several rows, to be completed by ``use_many`` and ``set_many_aside``; return the first turn."""
         self.read += rows
         self.turn += rows
         return self.turn - rows + 1
@@ -318,7 +318,7 @@ class FindingsTally:
         self.used += rows
 
     def set_aside(self, reason: str, node_s: float = 0.0) -> None:
-        """Set the row aside."""
+        """Skip the row."""
         self._close_row()
         if not HAZARDS[reason].aside:
             raise Fault(f"'{reason}' is no reason to set a row aside", where=self.where)
@@ -328,7 +328,7 @@ class FindingsTally:
             self.note("truncated")
 
     def set_many_aside(self, reason: str, rows: int, node_s: float) -> None:
-        """Set several rows aside, the first of which is at the present line."""
+        """Skip several rows; the first is at the current line."""
         self.aside[reason] += rows
         self.note(reason, count=rows, node_s=node_s)
 
@@ -342,7 +342,7 @@ class FindingsTally:
         self._open = True
 
     def unuse(self, reason: str, where: str, count: int, node_s: float) -> None:
-        """Set rows aside that were used before more was known."""
+        """Skip rows that were already counted as used."""
         self.used -= count
         self.aside[reason] += count
         self.note(reason, where=where, count=count, node_s=node_s)
@@ -369,7 +369,7 @@ class FindingsTally:
         self.note("odd_text", where=where)
 
     def note_clock(self, clock: RecordClock, *, zone_is_known: bool = False) -> None:
-        """Count what was assumed of times."""
+        """Count the assumptions about times."""
         for name, what, done in _CLOCK_FINDINGS:
             count: int = getattr(clock, what)
             if count and not (zone_is_known and what == "without_zone"):
@@ -384,9 +384,9 @@ class FindingsTally:
         return RowCounts(read=self.read, used=self.used, aside=dict(self.aside))
 
     def findings(self) -> tuple[LogFinding, ...]:
-        """Return the findings: doubts first, then in the order of ``HAZARDS``.
+        """Return the findings: doubts first, then in ``HAZARDS`` order.
 
-        A node-time that is the difference of two sums may be slightly negative by rounding.
+        A node-time computed as a difference may be slightly negative by rounding.
         """
         return ordered(
             LogFinding(name=name, count=each.count, node_s=max(0.0, each.node_s), first=each.first, done=each.done)
@@ -400,7 +400,7 @@ class FindingsTally:
 
 
 def ordered(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
-    """Return findings in order: doubts first, then in the order of ``HAZARDS``."""
+    """Sort findings: doubts first, then in ``HAZARDS`` order."""
     places = {name: place for place, name in enumerate(HAZARDS)}
     return tuple(sorted(findings, key=lambda each: (not is_doubt(each), places.get(each.name, len(places)))))
 

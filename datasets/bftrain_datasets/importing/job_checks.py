@@ -1,4 +1,4 @@
-"""RecordIntake: receives the rows of all readers and checks every job by the same rules, many at once in columns."""
+"""RecordIntake: receives rows from all readers and checks jobs by the same rules, column by column."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from bftrain_datasets.log.provenance import DoubtfulTime
 MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years at one a minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
 _MOST_CLUSTERS: Final = 8  # listed in a message
-# Reasons to reject rows whose jobs may have held nodes
+# Rejection reasons of jobs that may have used nodes
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
-RUNNING: Final = math.inf  # the end of a job that still runs
+RUNNING: Final = math.inf  # the end time of a running job
 _ROWS_AT_ONCE: Final = 1 << 13  # of the jobs that readers pass one by one
 _TIME_REASONS: Final = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
 
@@ -87,23 +87,25 @@ class ClusterNames:
 
 
 class RecordIntake(FindingsTally):
-    """Receives rows. A reader calls ``take`` with many jobs, or ``row`` for each, and then one of the next three.
+    """Receives rows from a reader, and decides which of them count.
 
-    - ``job``: the row describes a job that held nodes. The checks here decide whether it counts.
-    - ``use`` after any number of ``state`` or ``counted``: the row has states of nodes, or the number of busy ones.
-    - ``set_aside``: the row is not used, for one of the reasons in ``HAZARDS``.
+    A reader calls ``take`` with many jobs, or ``row`` for each, followed by one of these:
 
-    ``note`` counts all other assumptions and repairs of a reader.
+    - ``job``: the row describes a job that used nodes. The checks here decide whether it counts.
+    - ``use`` after any ``state`` or ``counted`` calls: the row has node states, or the number of busy nodes.
+    - ``set_aside``: the row is skipped, with a reason from ``HAZARDS``.
+
+    ``note`` counts a reader's other assumptions and repairs.
     """
 
     def __init__(self, options: ImportOptions | None = None) -> None:
         super().__init__()
         self.options = options or ImportOptions()
-        self.doubtful: list[DoubtfulTime] = []  # idle nodes that the records make doubtful
+        self.doubtful: list[DoubtfulTime] = []  # idle nodes with doubtful records
         self.doubtful_stays = DoubtfulStays()
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
-        self.stays = JobStays()  # the jobs whose rows are used
+        self.stays = JobStays()  # jobs in used rows
         self._rows: list[tuple[Any, ...]] = []  # jobs that are not checked yet
         self.sets = NodeSets(self.options, self, self.stays.add_sets)
         self.open_jobs = OpenJobTable()
@@ -121,7 +123,7 @@ class RecordIntake(FindingsTally):
         self.last_s = -math.inf  # latest time in any record
         self.file_names: list[str] = []
         self.file_number = 0  # of the file being read, from 1 on
-        self.preemptible_seen: set[str] = set()  # partitions from the options in which jobs ran
+        self.preemptible_seen: set[str] = set()  # partitions listed in the options and seen in the records
         self._clusters = ClusterNames(self.options.cluster)
 
     @property
@@ -131,11 +133,11 @@ class RecordIntake(FindingsTally):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The nodes that jobs held, or those in the options."""
+        """The nodes used by jobs, or the nodes in the options."""
         return tuple(self.sets.places)
 
     def begin_file(self, name: str) -> None:
-        """Begin a file; later rows come from it."""
+        """Start a file; the following rows belong to it."""
         self.file_names.append(name)
         self.file_number = len(self.file_names)
         self.file, self.line = name, 0
@@ -150,7 +152,7 @@ class RecordIntake(FindingsTally):
         return f"{self.file_names[file - 1]}:{line}"
 
     def close(self) -> None:
-        """Process the jobs without a recorded end, after all files."""
+        """Process the jobs without a recorded end. Call it after all files."""
         self._clusters.check()
         closed = self.open_jobs.close()
         for job, end_s, restarted in closed.jobs:
@@ -189,7 +191,7 @@ class RecordIntake(FindingsTally):
         self.last_s = max(self.last_s, time_s)
 
     def name_node(self, name: str) -> None:
-        """Record that the machine has this node, whether or not a job ever holds it."""
+        """Record that the machine has this node, even if no job uses it."""
         self.sets.name(name)
 
     def job(  # noqa: PLR0913 - all but four are options by name
@@ -207,12 +209,12 @@ class RecordIntake(FindingsTally):
         submit_s: float | None = None,
         on_use: Callable[[], object] | None = None,
     ) -> None:
-        """Complete the row with a job; it is checked with others, and used or set aside.
+        """Complete the row with a job; the checks later use or skip it.
 
-        ``start_s`` is None if the job never started, ``end_s`` is ``RUNNING``, or None if not recorded.
-        ``nodes`` is its node set as written, which ``expand`` turns into names; ``count`` is the number of nodes,
-        instead of names or as a check of them; 0 if not recorded. ``units`` are its GPUs or cores,
-        if these are counted. ``on_use`` is called if the row is used.
+        ``start_s`` is None if the job never started; ``end_s`` is ``RUNNING``, or None if not recorded. ``nodes`` is
+        the node set as written, which ``expand`` turns into names. ``count`` is the number of nodes, to replace or
+        check the names; 0 if not recorded. ``units`` are its GPUs or cores, if these are counted. ``on_use`` is called
+        if the row is used.
         """
         self.use_later()
         if self.options.unit != NODE:
@@ -225,7 +227,7 @@ class RecordIntake(FindingsTally):
             self.settle()
 
     def open_job(self, job: OpenJob, end_s: float) -> None:
-        """Complete the row with the end of a job that had started before."""
+        """Complete the row with the end of an already started job."""
         self.job(
             *(job.job, job.start_s, end_s, job.nodes),
             count=job.count,
@@ -256,9 +258,9 @@ class RecordIntake(FindingsTally):
         self._check(table, table.lines, np.array(turns, dtype=np.int64), np.array(sets, dtype=np.int64), calls)
 
     def take(self, table: JobTable, expand: Expand = expand_set, *, begun: bool = False) -> None:
-        """Check the rows of a table of jobs, and use them or set them aside.
+        """Check the rows of a job table, and use or skip each.
 
-        ``begun`` means that ``row`` and ``use_later`` were called for each of them.
+        ``begun`` means that ``row`` and ``use_later`` were already called for each row.
         """
         if not len(table):
             return
@@ -292,7 +294,7 @@ class RecordIntake(FindingsTally):
         self.file, self.file_number, self.line, self.turn = here
 
     def go_to(self, place: int, turn: int) -> None:
-        """Return to a row, so that it is the place of what is noted next."""
+        """Return to a row, so later notes refer to it."""
         self.file_number, self.line = file_and_line(place)
         self.file, self.turn = self.file_names[self.file_number - 1], turn
 
@@ -344,7 +346,7 @@ class RecordIntake(FindingsTally):
 
 
 class _Check:
-    """Checks the jobs of a table and uses their rows or sets them aside; the first reason that applies counts."""
+    """Checks the jobs of a table and uses or skips their rows; the first matching reason counts."""
 
     def __init__(self, intake: RecordIntake, table: JobTable, places: Places, turns: Places, sets: Places) -> None:
         self._intake = intake
@@ -392,7 +394,7 @@ class _Check:
                 call()
 
     def _set_outside_aside(self, weight: Floats) -> None:
-        """Set jobs outside the window aside, and record those that ended."""
+        """Skip jobs outside the window, and record which of them finished."""
         begin_s, until_s = self._intake.options.window
         start, end = self._table.start, self._table.end
         outside = np.zeros(start.size, dtype=np.bool_)
@@ -413,7 +415,7 @@ class _Check:
             self._intake.note(finding, count=rows.size if count is None else count, node_s=node_s)
 
     def _set_aside(self, reason: str, mask: Bools, node_s: Floats | None = None, size: Places | None = None) -> None:
-        """Set the rows in ``mask`` aside; ``size`` is the number of nodes that these may have held."""
+        """Skip the rows in ``mask``; ``size`` is the number of nodes that they may have used."""
         rows = np.flatnonzero(mask & self._left)
         if not rows.size:
             return
@@ -446,9 +448,9 @@ class _Check:
         return known
 
     def _hold(self) -> tuple[Places, Places, Places, Places]:
-        """Return for each row its nodes of the machine, others, repeated ones, and the reason to reject it or -1.
+        """Return for each row its known, unknown and repeated nodes, and the rejection reason or -1.
 
-        Each combination of node set and count is looked up once, in the order of the rows.
+        Each pair of node set and count is looked up once, in row order.
         """
         intake, table, sets = self._intake, self._table, self._intake.sets
         count = np.clip(table.count, -1, MOST_NODES + 1)

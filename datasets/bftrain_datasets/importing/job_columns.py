@@ -20,7 +20,7 @@ from bftrain_datasets.importing.text_columns import Column, Texts, lengths_of
 MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
 _PAIRS_AT_ONCE: Final = 1 << 19
-_MOST_DIGITS: Final = 18  # of a number that is its own key
+_MOST_DIGITS: Final = 18  # maximum number of digits in a name that serves as its own key
 _LEAST_OF_DIGITS: Final = np.array([0, 0, *(10 ** (digits - 1) for digits in range(2, _MOST_DIGITS + 1))])
 _LINE_BITS: Final = 40  # of a place, which combines a file number and a line number
 
@@ -34,11 +34,11 @@ def time_cell(time_s: float | None) -> float:
 class JobTable:
     """Rows of a reader, one per job. Times are seconds UTC: NaN for missing ones, ``BAD_TIME`` for unreadable ones.
 
-    ``lines`` are line numbers, ``job`` are keys of names. ``end`` is infinite while a job runs. ``nodes`` are node sets
-    as written, an array of Arrow with nulls for none; ``count`` is the number of nodes, instead of names or as a check
-    of them; 0 if not recorded. ``units`` are the GPUs or cores of each job, if these are counted. ``reason`` is the
-    index in ``reasons`` for which the reader sets a row aside, or -1. ``most`` is the largest number of nodes that a
-    job may have held, if its processors are known but not its nodes.
+    ``lines`` are line numbers, ``job`` are name keys. ``end`` is infinite while a job runs. ``nodes`` are node sets as
+    written, an Arrow array with nulls. ``count`` is the number of nodes, to replace or check the names; 0 if not
+    recorded. ``units`` are the GPUs or cores of each job, if these are counted. ``reason`` is the index in ``reasons``
+    of a skipped row, or -1. ``most`` is the largest number of nodes that a job may have used, if only its processors
+    are known.
     """
 
     lines: NDArray[np.int64]
@@ -66,9 +66,9 @@ class StayColumns:
     """One row per job. ``end`` is infinite while it runs, ``sets`` are its nodes, ``place`` its file and line.
 
     The nodes of set ``i`` are ``set_nodes[set_offsets[i]:set_offsets[i + 1]]``; without names, ``count`` is the number.
-    If GPUs or cores are counted, ``set_units`` is the number held of each node, or if negative
-    a slot: -1 is the first. ``queue`` and ``user`` are indices in ``queue_names`` and ``user_names``, or -1;
-    ``submit`` is the time of submission, or NaN; ``node_failed`` is 1 if a node failure killed the job.
+    If GPUs or cores are counted, ``set_units`` is the number used on each node; a negative number is a slot, -1 the
+    first. ``queue`` and ``user`` are indices in ``queue_names`` and ``user_names``, or -1; ``submit`` is the submission
+    time, or NaN; ``node_failed`` is 1 if a node failure killed the job.
     """
 
     start: NDArray[np.float64]
@@ -93,10 +93,10 @@ class StayColumns:
         return np.diff(self.set_offsets)[self.sets]
 
     def set_keys(self) -> NDArray[np.uint64]:
-        """Return a number for each job that is equal for equal nodes, or for equal counts if no nodes are named.
+        """Return a key for each job: equal for equal nodes, or for equal counts if no nodes are named.
 
-        A set may have been added twice, by two files or in another order. Each node has a pseudo-random number;
-        the numbers of a set are added, so that their order does not matter.
+        Two files may list the same set in different orders. Each node has a pseudo-random number; the key is their sum,
+        which does not depend on the order.
         """
         # Hash numbers to 64 bits (the last steps of SplitMix64)
         members = self.set_nodes.astype(np.uint64)
@@ -107,7 +107,7 @@ class StayColumns:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed = mixed ^ (mixed >> np.uint64(31))
         sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)))
-        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last is for jobs without a set
+        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last key is for jobs without a set
         nameless = self.sets < 0
         return np.where(nameless, self.count.astype(np.uint64), keys[self.sets])
 
@@ -135,16 +135,16 @@ class JobStays:
         return len(self._columns["job"])
 
     def keys(self) -> set[tuple[int, float, float]]:
-        """Return key, start and end of every job, to recognise a job contained in two files."""
+        """Return each job's key, start and end, to recognise jobs contained in two files."""
         return set(zip(*(self._columns[name] for name in ("job", "start", "end")), strict=True))
 
     def add_outside(self, jobs: NDArray[np.int64], start: NDArray[np.float64]) -> None:
-        """Record that jobs ended outside the window; other rows may list them as running."""
+        """Record jobs that finished outside the window; other rows may list them as running."""
         self._outside_job.frombytes(jobs.tobytes())
         self._outside_start.frombytes(start.tobytes())
 
     def outside(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return key and start of jobs that ended outside the window."""
+        """Return the key and start of jobs that finished outside the window."""
         return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
     def add_sets(self, nodes: ArrayLike, sizes: ArrayLike, units: Sequence[int] = ()) -> int:
@@ -163,7 +163,7 @@ class JobStays:
         )
 
     def add_many(self, sets: NDArray[np.int64], count: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Add jobs as columns; jobs without a node set have -1, and take the memory of one pair each.
+        """Add jobs as columns; a job without a node set has the set -1 and uses the memory of one pair.
 
         Further columns are as in ``StayColumns``.
         """
@@ -181,7 +181,7 @@ class JobStays:
             )
 
     def columns(self) -> StayColumns:
-        """Return all stays without a copy; nothing can be added afterwards."""
+        """Return all stays without a copy; no stays can be added afterwards."""
         return StayColumns(
             **{name: _shared(column) for name, column in self._columns.items()},
             set_offsets=_shared(self._set_offsets),
@@ -193,7 +193,7 @@ class JobStays:
 
 
 class Names(dict[str, int]):
-    """Numbers names in the order of their first use; an empty one is -1."""
+    """Numbers names by first use; an empty name is -1."""
 
     def __missing__(self, name: str) -> int:
         if not name:
@@ -217,7 +217,7 @@ def _shared(column: array[Any]) -> NDArray[Any]:
 
 
 def key_of(job: str) -> int:
-    """Return the key of a job's name, to save memory: a number plus 1, or a hash; times and nodes resolve collisions.
+    """Return the key of a job name, to save memory: a number plus 1, or a hash. Times and nodes resolve collisions.
 
     Jobs without a name have the key 0.
     """
@@ -265,7 +265,7 @@ def files_of(places: NDArray[np.int64]) -> NDArray[np.int64]:
 class HeldSpans:
     """(Job, node) pairs, ordered by node and start; ``row`` is the job's row.
 
-    If GPUs or cores are counted, ``units`` are the number held of each node, or a slot (see ``StayColumns``).
+    If GPUs or cores are counted, ``units`` is the number used on each node, or a slot (see ``StayColumns``).
     """
 
     node: NDArray[np.int32]
@@ -314,7 +314,7 @@ def _spans_of(
     units: NDArray[np.int32],
     window: tuple[float, float],
 ) -> HeldSpans:
-    """Return the (job, node) pairs of rows in order of start, with the nodes of each set from its offset on."""
+    """Return the (job, node) pairs of rows sorted by start; the nodes of each set start at its offset."""
     sets = jobs.sets[rows]
     counts = offsets[sets + 1] - offsets[sets]
     member = ranges_from(offsets[sets], counts)
@@ -328,7 +328,7 @@ def _spans_of(
 
 
 def latest_ends(first: NDArray[np.bool_], end: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each span the latest end of it and all before it in its group; ``first`` marks where groups begin."""
+    """Return for each span the latest end so far in its group; ``first`` marks the first span of each group."""
     pairs = np.empty(end.size, dtype=np.complex128)  # NumPy compares the group first, then the end
     pairs.real, pairs.imag = np.cumsum(first), end
     return np.maximum.accumulate(pairs).imag

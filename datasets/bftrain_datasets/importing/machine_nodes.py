@@ -1,4 +1,4 @@
-"""The nodes of a machine, from its records or the options, and the sets of them that jobs held."""
+"""The nodes of a machine, from its records or the options, and the node sets used by jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NUMBER_BITS: Final = 32  # of a node's key, which combines a numbered stem and 
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 _MOST_DIGITS: Final = 9
 
-_UNKNOWN, _STRANGER = -2, -1  # places of nodes that were not looked up yet, and of those of no machine
+_UNKNOWN, _STRANGER = -2, -1  # place of a node not looked up yet; place of a node outside the machine
 
 Places = NDArray[np.int64]
 Expand = Callable[[str], Sequence[str]]
@@ -63,7 +63,7 @@ def slots_of(node: str, numbers: str) -> tuple[Share, ...]:
 
 
 def shares_of(names: Sequence[str], units: int | tuple[Share, ...]) -> Sequence[Share]:
-    """Return the units held of each node; a sum is divided evenly, and the first nodes have one more if necessary.
+    """Return the units used on each node. A total is divided evenly; the first nodes take the remainder.
 
     >>> shares_of(("n1", "n2"), 3)
     [('n1', 2), ('n2', 1)]
@@ -79,10 +79,10 @@ def shares_of(names: Sequence[str], units: int | tuple[Share, ...]) -> Sequence[
 
 @dataclass(slots=True)
 class HeldNodes:
-    """A node set: its number of nodes of the machine, of other nodes, and of repeated names.
+    """A node set: its numbers of machine nodes, unknown nodes and repeated names.
 
-    If GPUs or cores are counted, it has ``units`` of each of ``nodes`` (numbers or slots) on ``node_count`` nodes;
-    ``assumed`` names the finding if they are not fully known. ``reason`` is that to reject its jobs.
+    If GPUs or cores are counted, the set uses ``units`` of each of ``nodes`` (numbers or slots) on ``node_count``
+    nodes; ``assumed`` names the finding if they are not fully known. ``reason`` is the rejection reason of its jobs.
     """
 
     size: int
@@ -100,12 +100,17 @@ SIZE, UNKNOWN, REPEATED, REASON, STORED, SURE, USUAL = range(7)  # rows of ``Nod
 
 
 class NodeSets:
-    """Numbers the nodes of a machine, and the node sets of jobs as written, so that each set is expanded once.
+    """Numbers the nodes of a machine, and the node sets of jobs as written, to expand each set once.
 
-    ``places`` are the nodes: given ones in their order, others at their first mention. ``facts[:, number]`` are the
-    size of a set, -1 if it is not known yet, its numbers of other nodes and of repeated names, the index of its reason
-    in ``OF_NODES`` or -1, its number in ``JobStays`` or -1, 1 if all of that is the same for jobs with any count, and
-    1 if the set may be in the usual form.
+    ``places`` maps node names to indices: nodes from the options in their order, otherwise by first mention. ``facts[:,
+    number]`` describes a set:
+
+    - its size, or -1 if unknown so far
+    - its number of unknown nodes, and of repeated names
+    - its reason as an index in ``OF_NODES``, or -1
+    - its number in ``JobStays``, or -1
+    - 1 if all these are the same for jobs with any count
+    - 1 if the set may be in the usual form
     """
 
     def __init__(
@@ -129,7 +134,7 @@ class NodeSets:
         self._columns: dict[Expand, tuple[Column, Places]] = {}  # distinct texts of columns, and their numbers
         self._expands: dict[int, Expand] = {}
         self._units: dict[int, Units] = {}
-        self._of_units: dict[int, tuple[int, str]] = {}  # nodes of a set with units, and what is assumed of it
+        self._of_units: dict[int, tuple[int, str]] = {}  # nodes of a set with units, and its assumed finding
         self._size = 0
         self.facts = np.full((USUAL + 1, 1), -1, dtype=np.int64)
 
@@ -179,16 +184,17 @@ class NodeSets:
             return 0
 
     def resolve(self, numbers: Places, counts: Places, times: Places, go_to: Callable[[int], object]) -> Places:
-        """Expand node sets where necessary; return for each set and recorded count the set that ``times`` rows hold.
+        """Expand node sets where necessary; return the set of each pair of set and recorded count.
 
-        The returned set has the reason to reject the rows, if there is one. ``go_to`` goes to the place of a set.
+        ``times`` is the number of rows with each pair. The returned set has the rejection reason of these rows, if any.
+        ``go_to`` moves to the first row of a set.
         """
         known = self.facts[SIZE, numbers] >= 0
         fresh, at = np.unique(np.where(known, -1, numbers), return_inverse=True)
         ranges = self._ranges_of(fresh)
         plain = (ranges.sizes[at] > 0) & ((counts == 0) | (counts == ranges.sizes[at]))
         chosen, first = np.unique(at[plain], return_index=True)
-        order = np.argsort(first)  # new nodes are numbered in the order of the rows
+        order = np.argsort(first)  # new nodes are numbered in row order
         chosen, first = chosen[order], np.flatnonzero(plain)[first[order]]
         if numbers.size > 1 and ranges.sizes[chosen].sum() > _MOST_AT_ONCE:
             half = numbers.size // 2
@@ -217,13 +223,13 @@ class NodeSets:
         return found
 
     def _ranges_of(self, numbers: Places) -> _Ranges:
-        """Return the ranges of node sets in the usual form; the others have no ranges."""
+        """Return the ranges of node sets in the usual form; other sets have no ranges."""
         usual = (self.facts[USUAL, numbers] > 0) & (numbers >= 0) & (self._options.unit == NODE)
         pairs = zip(numbers.tolist(), usual.tolist(), strict=True)
         return _Ranges.of([self.texts[number] if is_usual else "" for number, is_usual in pairs], self._stems)
 
     def _places_of(self, nodes: Places) -> Places:
-        """Return the places of numbered nodes, ``_STRANGER`` for those of no machine, or ``_UNKNOWN``."""
+        """Return the indices of numbered nodes: ``_STRANGER`` outside the machine, ``_UNKNOWN`` if not looked up."""
         if not self._keys.size:
             return np.full(nodes.size, _UNKNOWN, dtype=np.int64)
         index = np.minimum(np.searchsorted(self._keys, nodes), self._keys.size - 1)
@@ -234,7 +240,7 @@ class NodeSets:
         return places.get(name, _STRANGER) if self.is_fixed else places.setdefault(name, len(places))
 
     def _store(self, numbers: Places, sizes: Places, places: Places) -> None:
-        """Store expanded sets, whose places are concatenated."""
+        """Store expanded sets; ``places`` concatenates their nodes."""
         if not numbers.size:
             return
         kept = places >= 0
@@ -331,7 +337,7 @@ class NodeSets:
         return held
 
     def _held_with_units(self, text: str, units: int | tuple[Share, ...], expand: Expand) -> HeldNodes:
-        """Return the units held of each node; raise ``ValueError`` if unreadable."""
+        """Return the units used on each node; raise ``ValueError`` if unreadable."""
         names = list(dict.fromkeys(expand(text)))
         shares = shares_of(names, units)
         found = [(place, number) for name, number in shares if (place := self._place(name)) >= 0]
@@ -358,7 +364,7 @@ class NodeSets:
             self.places.setdefault(node, len(self.places))
 
     def spellings(self) -> Mapping[str, str]:
-        """Return names that differ from another in case, or by the domain in one of them, with that other name."""
+        """Map each name that differs from another only by case or domain to that name."""
         return {} if self.is_fixed else same_nodes(self.places)
 
     def known_as(self, names: Iterable[str]) -> Mapping[str, str]:
@@ -369,7 +375,7 @@ class NodeSets:
         return {name: known[short] for name in strange if (short := same.get(name, name)) in known}
 
     def join(self, same: Mapping[str, str]) -> list[int]:
-        """Merge names of the same node, after all sets are expanded; return the new index of each former index."""
+        """Merge the names of the same node after all sets are expanded; return the new index of each old index."""
         kept = {name: place for place, name in enumerate(name for name in self.places if name not in same)}
         moved = [kept[same.get(name, name)] for name in self.places]
         self.places = kept
@@ -397,7 +403,7 @@ class _Ranges:
 
         sets = compute.extract_regex(pa.array(texts, pa.string()), _PLAIN_SET)
         stem, listed, number = (texts_of(sets, place) for place in range(3))
-        alone = compute.if_else(compute.equal(stem, ""), "", number)  # a number without a stem may be anything
+        alone = compute.if_else(compute.equal(stem, ""), "", number)  # a number without a stem is ambiguous
         pieces = compute.split_pattern(compute.if_else(compute.equal(listed, ""), alone, listed), ",")
         offsets = pieces.offsets.to_numpy().astype(np.int64)
         bounds = compute.extract_regex(pieces.flatten(), _RANGE)
@@ -444,9 +450,9 @@ def is_range_of(count: int, nodes: str) -> bool:
 
 
 def same_nodes(names: Iterable[str]) -> dict[str, str]:
-    """Return names that are other spellings of a node, each with the first name without a domain.
+    """Map each alternative spelling of a node to its first name without a domain.
 
-    A name with a domain equals the one without, unless names of two domains begin with it.
+    A name with a domain equals the short name, unless two domains share this short name.
     """
     spelt: dict[str, list[str]] = {}
     for name in names:

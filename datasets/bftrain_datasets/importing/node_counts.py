@@ -1,7 +1,7 @@
 """Build a log from counts: the number of busy nodes is known, but not which.
 
-Nodes are numbered, and the first ``active`` of them are busy: of all possible assignments this has the fewest
-changes. Of ``total`` nodes the others are idle; nodes beyond ``total`` are down.
+Nodes are numbered, and the first ``active`` of them are busy: this assignment has the fewest changes. The rest up to
+``total`` are idle; nodes beyond ``total`` are down.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Steps:
 
 
 def log_from_counts(intake: RecordIntake) -> EventLog:
-    """Build the log of numbered nodes, the first ``active`` of which are busy."""
+    """Build the log of numbered nodes; the first ``active`` nodes are busy."""
     if intake.count_times:
         steps = _cut_to_window(_sorted_counts(intake), intake)
         largest = int(max(steps.active.max(), steps.total.max()))
@@ -92,7 +92,7 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
 
 
 def _sorted_counts(intake: RecordIntake) -> _Steps:
-    """Sort the counts; the last of several at one time holds."""
+    """Sort the counts by time; of several counts at the same time, the last wins."""
     times = np.array(intake.count_times, dtype=np.float64)
     falls = np.flatnonzero(np.diff(times) < 0) + 1
     if falls.size:
@@ -139,7 +139,7 @@ def _cut_to_window(steps: _Steps, intake: RecordIntake) -> _Steps:
 
 
 def _node_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Return node names: as many as in the options, else in the records, else as seen at once."""
+    """Return node names; their number comes from the options, the records, or the largest count, in this order."""
     options = intake.options
     if options.unit != NODE:
         return _slot_names(intake, largest)
@@ -165,7 +165,7 @@ def _numbered_names(count: int) -> tuple[str, ...]:
 
 
 def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Return slot names for as many nodes as in the options, else in the records, else as seen at once."""
+    """Return slot names; the node number comes from the options, the records, or the largest count, in this order."""
     options = intake.options
     each = options.node_units
     if each is None:
@@ -185,7 +185,7 @@ def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
 
 
 def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None:
-    """Count idle time after the last start: jobs that ended later may be missing."""
+    """Count idle time after the last start: jobs that finish later may be missing."""
     if intake.options.window[1] is not None or steps.runs_on:
         return
     rises = np.flatnonzero(np.diff(steps.active, prepend=0) > 0)

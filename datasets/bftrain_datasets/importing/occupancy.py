@@ -1,4 +1,4 @@
-"""Build a log from jobs: each job counts once, and a node is busy while any job holds it, and idle between."""
+"""Build a log from jobs. Each job counts once; a node is busy while a job occupies it, and idle otherwise."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
 from bftrain_datasets.log.provenance import LogProvenance
 
 MOST_SLOTS: Final = 1 << 24
-_NAMELESS: Final = 0  # key of jobs without a name, which are different jobs
+_NAMELESS: Final = 0  # the key of unnamed jobs, which are all different
 
 
 def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
-    """Return all jobs, and which of them to keep so that each stay on its nodes counts once."""
+    """Return all jobs, and a mask that keeps only one report of each stay."""
     jobs = intake.stays.columns()
     keep = np.ones(jobs.start.size, dtype=np.bool_)
     rows = _of_repeated_names(jobs.job)
@@ -50,7 +50,7 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     over = order[runs & (_equals_previous(order, jobs.job, jobs.start, held) | _ended_outside(order, jobs, intake))]
     keep[over] = False
     _set_used_aside("repeated", np.concatenate((again[elsewhere], over)), jobs, intake)
-    # End running jobs of one file that start again later in another, as after a requeue
+    # Close running jobs in one file if they start again later in another file, as after a requeue
     order, runs = _running_jobs(jobs, keep)
     now, later = order[:-1], order[1:]
     on = runs[:-1] & (jobs.job[now] == jobs.job[later]) & (jobs.start[now] < jobs.start[later])
@@ -73,13 +73,13 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
 
 
 def _of_repeated_names(names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows of jobs whose name occurs in several rows: few in most logs."""
+    """Return the rows of jobs whose name occurs in several rows. Most logs have few."""
     ordered = np.sort(names)
     return np.flatnonzero(np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]]))
 
 
 def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
-    """Return whether any job still runs at the end of the records."""
+    """Return whether any kept job is still running when the records stop."""
     return bool(np.isinf(jobs.end[keep]).any())
 
 
@@ -103,7 +103,7 @@ def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordInt
 
 
 def _equals_previous(order: NDArray[np.int64], *columns: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Return for each row, in this order, whether all columns equal those of the row before."""
+    """Return for each row, in ``order``, whether all columns equal the previous row's."""
     same = np.ones(order.size, dtype=np.bool_)
     same[:1] = False
     for column in columns:
@@ -165,7 +165,7 @@ _AtNodes = tuple[NDArray[np.int32], NDArray[np.float64]]  # nodes, and the time 
 
 
 class _Sweep:
-    """Joins the stays on each node, in order of start; ``reach`` is the latest end on each node so far."""
+    """Merges the stays on each node, sorted by start; ``reach`` is each node's latest end so far."""
 
     def __init__(self, jobs: StayColumns, node_count: int) -> None:
         self.reach = np.full(node_count, -np.inf)
@@ -174,7 +174,7 @@ class _Sweep:
         self._found: dict[str, tuple[int, float, tuple[int, int]]] = {}  # count, node-seconds, first node and its row
 
     def stays(self, held: HeldSpans) -> tuple[_AtNodes, _AtNodes, _AtNodes]:
-        """Return when nodes become idle and busy, and when jobs were killed by a failure of them."""
+        """Return when nodes become idle, when they become busy, and when a node failure killed a job."""
         node, row = held.node, held.row
         first = np.append(True, node[1:] != node[:-1])
         firsts = np.flatnonzero(first)
@@ -222,7 +222,7 @@ def _note_censored_end(last: NDArray[np.float64], end_s: float, intake: RecordIn
 
 
 def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
-    """Return the nodes in the order of the options, or else in natural order of names."""
+    """Return the nodes in the order given by the options; otherwise in natural name order."""
     names = intake.node_names
     if intake.options.nodes is not None:
         return np.arange(len(names))
@@ -231,7 +231,7 @@ def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
 
 
 def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -> tuple[float, float]:
-    """Return begin and end of the time in which the records describe all nodes."""
+    """Return the start and end of the observed time, during which the records describe all nodes."""
     begin_s, end_s = intake.options.window
     if not keep.any():
         raise _no_usable_rows(intake)
@@ -286,10 +286,10 @@ def _no_usable_rows(intake: RecordIntake) -> BadInput:
 
 
 def _observed_from(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: RecordIntake) -> float:
-    """Return the begin: the first start, or the first end if jobs that ended before are clearly missing.
+    """Return the observation start: the first job start, or the first job end if earlier jobs are clearly missing.
 
-    Those are missing from dumps of some days, which have the jobs that still ran at their beginning and no others.
-    Records of starts as they happen are complete from their first start on.
+    Dumps of a few days lack earlier jobs, except for jobs still running at the dump's start. Records written at job
+    start are complete from their first start.
     """
     first = float(start.min())
     known_s = min(float(end.min()), intake.open_jobs.first_begun_s)
@@ -315,10 +315,10 @@ def _observed_until(
     *,
     runs_on: bool,
 ) -> float:
-    """Return the end: that of the records, or the last start if jobs that ended later are clearly missing.
+    """Return the observation end: the last record, or the last job start if later-ending jobs are clearly missing.
 
-    Those are missing from dumps of ended jobs: the machine seems to empty, and nothing starts any more. Records
-    of starts as they happen, or of running jobs, show what runs at their end.
+    Dumps of finished jobs lack running jobs: the machine seems to drain, and no more jobs start. Records written at job
+    start, and records of running jobs, show the jobs running when the records stop.
     """
     started_s = float(start.max())
     after = last_s - started_s
@@ -336,15 +336,16 @@ def _observed_until(
     return started_s
 
 
-MOST_PARTITIONS: Final = 100  # more of them are users or projects by another name
+# A larger number suggests that the column contains users or projects
+MOST_PARTITIONS: Final = 100
 
 
 def partitions_of(
     jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, nodes: Sequence[str]
 ) -> dict[str, str]:
-    """Return the node set of each partition; a node counts for that whose jobs held it longest in the time observed.
+    """Return each partition's node set. A node belongs to the partition that used it longest in the observed time.
 
-    Nothing if the jobs that are kept were in one partition, in none, or in too many.
+    Returns an empty dictionary if the kept jobs used only one partition, no partition, or too many.
     """
     rows = np.flatnonzero(keep & (jobs.queue >= 0) & (jobs.sets >= 0))
     queues = np.unique(jobs.queue[rows])
@@ -367,7 +368,7 @@ def partitions_of(
 
 
 def _node_set(names: Sequence[str]) -> str:
-    """Write names as a node set that reads back as these; nothing if that cannot be done."""
+    """Return the names as a node set that expands back to them, or an empty string if impossible."""
     plain = ",".join(names)
     if not plain.isascii() or _names_in(plain) != list(names):
         return ""
@@ -384,10 +385,11 @@ def _names_in(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlots:
-    """The GPUs or cores of all nodes as slots, by name in node order; those of a node begin at its ``first``.
+    """The GPUs or cores of all nodes as slots, by name in node order; each node's slots start at its ``first``.
 
-    If only their number is recorded, a job gets the lowest free ones of its node when it starts. A job that gets too
-    few, because more are in use than the node has, gets those that others free. So the number of busy slots is right.
+    If only the number of slots is recorded, a starting job gets the lowest free slots of its node. If more slots are in
+    use than the node has, the job gets further slots when other jobs release them. So the number of busy slots is
+    right.
     """
 
     names: list[str]
@@ -398,7 +400,7 @@ class NodeSlots:
 
     @classmethod
     def of(cls, jobs: StayColumns, keep: NDArray[np.bool_], order: Sequence[int], intake: RecordIntake) -> NodeSlots:
-        """Determine the slots of each node: from the options, or the largest number in use at once."""
+        """Determine each node's slot count: from the options, or the largest number used simultaneously."""
         options, nodes = intake.options, intake.node_names
         capacity = np.full(len(nodes), options.node_units or 0, dtype=np.int64)
         places = {name: place for place, name in enumerate(nodes)}
@@ -481,7 +483,7 @@ class _Use:
 
     @classmethod
     def of(cls, held: HeldSpans, capacity: NDArray[np.int64]) -> _Use:
-        """Add up the slots of jobs; a slot held by several at once counts once."""
+        """Add up the slots of jobs; a slot shared by several jobs counts once."""
         units = _units(held)
         if not held.node.size:
             return cls(held.node, held.start, units, units)
@@ -506,14 +508,14 @@ class _Use:
 
     def over_change(self) -> NDArray[np.int64]:
         """Return the change of the excess at each time."""
-        return np.diff(self.over, prepend=0)  # 0 again at the end of each node
+        return np.diff(self.over, prepend=0)  # the excess returns to 0 on every node
 
 
 class SlotSweep:
-    """The stays of jobs on the slots of one node: ``entry`` held ``slot`` from ``begin_s`` to ``end_s``.
+    """The stays of jobs on the slots of one node: ``entry`` used ``slot`` from ``begin_s`` to ``end_s``.
 
-    ``units`` are the number of slots of an entry, or if negative a specific slot, which it gets in any case, while
-    its other user gets another one.
+    ``units`` is an entry's number of slots. A negative number is a specific slot: the entry always gets it, and its
+    current user moves to another slot.
     """
 
     def __init__(self, capacity: int, starts: Sequence[float], ends: Sequence[float], units: Sequence[int]) -> None:
@@ -521,7 +523,7 @@ class SlotSweep:
         self.slot: list[int] = []
         self.begin_s: list[float] = []
         self.end_s: list[float] = []
-        self._free = list(range(capacity))  # a heap; slots taken since are skipped
+        self._free = list(range(capacity))  # a heap; may contain slots already in use, which are skipped
         self._is_free = [True] * capacity
         self._users = [0] * capacity  # jobs that hold this specific slot
         self._owner: dict[int, tuple[int, float]] = {}  # of the other slots in use: entry and start

@@ -1,4 +1,4 @@
-"""Pair records in several rows: starts and ends of jobs, in any files; and outages of single nodes."""
+"""Pair records split over several rows: job starts and ends, in any files, and node outages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bftrain_datasets.importing.machine_nodes import Expand, Units
 from bftrain_datasets.log.builder import LogBuilder
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, NodeState
 
-MOST_ENDED: Final = 1 << 14  # ended jobs that are stored for a while
-SAME_START_S: Final = 60.0  # tolerance between two records of one start
+MOST_ENDED: Final = 1 << 14  # maximum number of recently finished jobs to remember
+SAME_START_S: Final = 60.0  # tolerance between two records of the same start
 
 
 @dataclass(slots=True)
 class OpenJob:
-    """A job that holds nodes. ``may_end_s`` is its latest possible end, ``place`` its file and line.
+    """A started job without an end. ``may_end_s`` is its latest possible end, ``place`` its file and line.
 
     ``restarted`` means that it started again before its end was read.
     """
@@ -47,7 +47,7 @@ class OpenJob:
 class ClosedJobs(NamedTuple):
     """Jobs still open after all records, each with its end and whether it restarted before the end was read.
 
-    ``lost_ends_s`` are ends of jobs without a recorded start; ``place`` is that of the first.
+    ``lost_ends_s`` are ends of jobs without a recorded start; ``place`` is the place of the first.
     """
 
     jobs: list[tuple[OpenJob, float, bool]]
@@ -56,17 +56,17 @@ class ClosedJobs(NamedTuple):
 
 
 class OpenJobTable:
-    """Stores jobs between the rows of their start and end; those left after all files still run.
+    """Stores jobs between the rows of their start and end; jobs left after all files are still running.
 
-    An end that is read before its start, because files are not in order, is stored as a few numbers and matched at
-    the end. ``any_begun`` is whether the records have any starts, ``first_begun_s`` the time of the first one.
+    If files are not in order, an end may be read before its start. It is stored as a few numbers and matched in
+    ``close``. ``any_begun`` is whether the records have any starts, ``first_begun_s`` the first start.
     """
 
     def __init__(self) -> None:
         self.any_begun = False
         self.first_begun_s = math.inf
         self._open: dict[str, OpenJob] = {}
-        self._unended: list[OpenJob] = []  # restarted without a record of their end
+        self._unended: list[OpenJob] = []  # restarted jobs without a recorded end
         self._ended: dict[str, None] = {}
         self._end_job = array("q")
         self._end_s = array("d")
@@ -96,7 +96,7 @@ class OpenJobTable:
         return True
 
     def end(self, job: str, end_s: float) -> OpenJob | None:
-        """Remove and return a job that ends, if it runs."""
+        """Remove and return a finished job; return None if it was not running."""
         known = self._open.get(job)
         if known is None or end_s < known.start_s:
             return None
@@ -107,13 +107,13 @@ class OpenJobTable:
         return known
 
     def recently_ended(self, job: str) -> bool:
-        """Return whether the job is among the last that ended."""
+        """Return whether the job is among the most recently finished jobs."""
         return job in self._ended
 
     def end_before_start(
         self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True
     ) -> None:
-        """Store the end of a job whose start was not read yet. A start that never follows is a doubt if ``counts``."""
+        """Store the end of a job whose start was not read yet. If no start follows, it is a doubt if ``counts``."""
         self._end_job.append(key_of(job))
         self._end_s.append(end_s)
         self._end_start.append(start_s)
@@ -128,7 +128,7 @@ class OpenJobTable:
         if left:
             wanted = {key_of(job.job) for job in left}
             among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
-            ends: dict[int, list[int]] = {}  # job -> indices of its recorded ends
+            ends: dict[int, list[int]] = {}  # job -> indices of its recorded end times
             for number in np.flatnonzero(among).tolist():
                 ends.setdefault(self._end_job[number], []).append(number)
             closed = [found for job in left if (found := self._end_of(job, ends, matched)) is not None]
@@ -156,13 +156,13 @@ class OpenJobTable:
 
 
 class NodeOutages:
-    """Collects the outages of nodes, in any order of time."""
+    """Collects node outages, in any time order."""
 
     def __init__(self) -> None:
         self._reports: dict[str, list[tuple[float, bool, str]]] = {}
 
     def tell(self, node: str, time_s: float, *, out: bool, why: str = "") -> None:
-        """Record that a node goes out or returns. With several reasons ``why``, each must end."""
+        """Record that a node goes out or returns. With several reasons ``why``, each must be cleared."""
         self._reports.setdefault(node, []).append((time_s, out, why))
 
     @property
@@ -171,7 +171,7 @@ class NodeOutages:
         return tuple(self._reports)
 
     def add(self, nodes: Iterable[str], start_s: float, end_s: float | None, *, why: str) -> None:
-        """Record an outage of nodes; an end of None is unknown."""
+        """Record an outage of nodes; None is an unknown end."""
         for node in nodes:
             self.tell(node, start_s, out=True, why=why)
             if end_s is not None:
@@ -183,7 +183,7 @@ class NodeOutages:
             self._reports.setdefault(same[name], []).extend(self._reports.pop(name))
 
     def spans(self, *names: str) -> list[tuple[float, float]]:
-        """Return the times in which a node is out, by reports under any of its names."""
+        """Return the outages of a node, reported under any of its names."""
         reasons: set[str] = set()
         begin_s, spans = math.nan, []
         for time_s, out, why in sorted(

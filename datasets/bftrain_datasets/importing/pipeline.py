@@ -57,7 +57,7 @@ class LogReader(Protocol):
         ...
 
     def recognises(self, head: bytes) -> bool:
-        """Return whether a file that begins with ``head`` has this format."""
+        """Return whether a file that starts with ``head`` has this format."""
         ...
 
     def read(self, file: RawFile, intake: RecordIntake) -> None:
@@ -69,9 +69,9 @@ ZIP: Final = b"PK\x03\x04"
 
 
 def reader_for(head: bytes, where: str, wanted: str | None, columns: Sequence[str] | None = None) -> LogReader:
-    """Return the reader called ``wanted``, or else the first one that recognises the beginning of the file.
+    """Return the reader called ``wanted``; otherwise the first reader that recognises the head of the file.
 
-    ``columns`` of a file without a header determine the format if nothing else does.
+    ``columns`` of a file without a header determine the format as a last resort. Raises ``BadInput`` if no reader fits.
     """
     if wanted is not None:
         reader: LogReader = registry.load("reader", wanted)
@@ -102,7 +102,7 @@ def reader_recognising(head: bytes) -> LogReader | None:
 
 
 def _format_of(columns: Sequence[str]) -> str:
-    """Return the format that has these columns and may come without a header."""
+    """Return the format of files with these columns and no header."""
     plain = {name.lower() for name in columns}
     if "state" in plain and "nodelist" in plain and not plain & {"start", "end", "jobid"}:
         return "sinfo"
@@ -138,7 +138,7 @@ def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
 
 
 def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
-    """Return times longer than ``longer_than_s`` in which some nodes are idle and none is busy."""
+    """Return periods longer than ``longer_than_s`` with idle nodes and no busy node."""
     change = (log.states == BUSY).view(np.int8) - (log.before == BUSY).view(np.int8)
     busy = len(log.node_names) + np.cumsum(sums_by_time(change, log.offsets))
     quiet = (busy == 0) & (log.pool_sizes() > 0)
@@ -173,7 +173,7 @@ STDIN: Final = "-"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Imported(ShortRepr):
-    """A log, the row counts, and the findings, which are in the log's provenance too."""
+    """A log, its row counts, and its findings, which the log's provenance also contains."""
 
     log: EventLog
     format: str
@@ -215,7 +215,8 @@ def import_files(
 ) -> Imported:
     """Import files of one format into one log; the path ``-`` is standard input.
 
-    ``tell`` receives the number of bytes read since its last call, and ``keep`` the jobs after all are read.
+    ``tell`` receives the number of bytes read since its last call. ``keep`` receives the intake after all files are
+    read.
     """
     if not paths:
         raise BadInput("no file to read", fix="name a file, or - for standard input")
@@ -266,14 +267,14 @@ def import_files(
 
 
 def _note_unseen_partitions(intake: RecordIntake) -> None:
-    """Note the names of preemptible partitions that no record has."""
+    """Note the preemptible partitions that do not occur in the records."""
     unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
     if unseen:
         intake.note("preemption", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
-    """Import the records of a scheduler, files of one format, into one log, as ``bftrain import`` does.
+    """Import the records of a scheduler, files of one format, into one log, like ``bftrain import``.
 
     >>> from bftrain import import_logs
     >>> imported = import_logs("sacct.txt")
@@ -294,10 +295,10 @@ def check_log(log: EventLog, downtime_after_s: float) -> Imported:
 def _read(
     path: Path, intake: RecordIntake, tell: Callable[[int], object] | None, before: str
 ) -> tuple[str, ProvenanceSource]:
-    """Read one file; return its format, which must be that of those ``before``, and its provenance."""
+    """Read one file; return its format and provenance. Raises ``BadInput`` if the format differs from ``before``."""
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
-    intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: goes into the provenance
+    intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: the name goes into the provenance
     with RawFile(None if piped else path, intake, tell) as file:
         reader = reader_for(file.head, where, _requested_format(intake.options), intake.options.columns)
         beside = bool(getattr(reader, "beside_others", False))
@@ -337,7 +338,7 @@ def _units_of(reader: LogReader) -> tuple[str, ...]:
 
 
 def _requested_format(options: ImportOptions) -> str | None:
-    """Return the format in the options, which options for tables of jobs imply too."""
+    """Return the format from the options; ``map`` and ``preset`` imply a table of jobs."""
     return "jobs" if options.format is None and (options.map or options.preset) else options.format
 
 
@@ -364,8 +365,8 @@ def _build(intake: RecordIntake) -> EventLog:
 
 
 def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
-    """Return when the first jobs of nodes begin that may have come to the machine by then, and note how many."""
-    if intake.has_states or intake.count_times or intake.options.counts:  # whose records list the nodes
+    """Return the first job starts on nodes that may have joined the machine then, and note their number."""
+    if intake.has_states or intake.count_times or intake.options.counts:  # these records list the nodes
         return np.empty(0)
     late = late_starts(log)
     if late.size:
@@ -375,7 +376,7 @@ def _late_nodes(log: EventLog, intake: RecordIntake) -> NDArray[np.float64]:
 
 
 def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
-    """Note and doubt the idle time after node failures. A censored end already covers the end of the log."""
+    """Note and doubt the idle time after node failures. A censored end already covers the log's end."""
     if not any(nodes.size for nodes, _ in intake.failed_nodes):
         return
     nodes, at_s = map(np.concatenate, zip(*intake.failed_nodes, strict=True))
@@ -393,7 +394,7 @@ def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) ->
         busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)
         nodes = math.ceil(lost * busy_s / jobs / log.span_s)
         intake.doubtful_stays.add(ROWS_ASIDE, -math.inf, math.inf, nodes)
-    if {"truncated", "unsorted"} <= names and intake.stays:  # in order of time, only the latest jobs are missing
+    if {"truncated", "unsorted"} <= names and intake.stays:  # in time order, only the latest jobs are missing
         intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
 
 

@@ -29,7 +29,7 @@ HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
 LARGE_BLOCK_BYTES: Final = 1 << 23  # of many lines that are parsed together
 _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
-_TAR_MARK: Final = slice(257, 262)  # where a tar archive says "ustar"
+_TAR_MARK: Final = slice(257, 262)  # the position of "ustar" in a tar archive
 _UNPACK: Final = "unpack it first, for example into standard input"
 _UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
 _NO_FILE: Final = ("an archive without a file in it", "pass the file that should be read")
@@ -45,19 +45,19 @@ _UNREADABLE: Final = {
 }
 _LOOK_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
-_LOG_MEMBER: Final = b".npy"  # of a bftrain log, which is a zip archive too
+_LOG_MEMBER: Final = b".npy"  # member suffix of a bftrain log, which is also a zip archive
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\0": lzma.LZMAFile,
     b"\x28\xb5\x2f\xfd": lambda stream: import_module("pyarrow").CompressedInputStream(stream, "zstd"),
 }
-# bz2 raises OSError, without a number, for damaged data
+# bz2 raises OSError, without an errno, for damaged data
 _DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError)
 
 
 class _Hashing(io.RawIOBase):
-    """Hashes all data that is read through it, and reports the number of bytes."""
+    """Hashes all data read through it, and reports the number of bytes."""
 
     def __init__(self, inner: IO[bytes], where: str, tell: Callable[[int], object] | None) -> None:
         self._inner = inner
@@ -83,9 +83,9 @@ class _Hashing(io.RawIOBase):
 
 
 class RawFile:
-    """One input. ``head`` is the beginning of its content; ``lines()`` or ``binary()`` returns all of it, once.
+    """An input. ``head`` is the start of its content; ``lines()`` or ``binary()`` returns the whole content, once.
 
-    Damaged bytes, such as a truncated archive, are counted in the ``tally``: the content ends where the damage begins.
+    Damage, such as a truncated archive, is counted in the ``tally``; the content stops at the damage.
     """
 
     def __init__(self, path: Path | None, tally: FindingsTally, tell: Callable[[int], object] | None = None) -> None:
@@ -163,7 +163,7 @@ class RawFile:
             yield first, b"\n".join(pieces)
 
     def _pieces(self) -> Iterator[tuple[int, bytes | None, bool]]:
-        """Yield whole lines as they are read, None for an overlong line, and whether the last one has an end."""
+        """Yield whole lines as they are read, None for an overlong line, and whether the last line is complete."""
         number, rest, overlong = 1, b"", False
         while block := self._stream.read1(_BLOCK_BYTES):
             whole, end, last = block.rpartition(b"\n")
@@ -204,7 +204,8 @@ class RawFile:
 
     def _check_members(self, archive: tarfile.TarFile) -> None:
         try:
-            count = sum(member.isfile() for member in archive)  # the list begins again with the member read
+            # the count starts again with the member already read
+            count = sum(member.isfile() for member in archive)
         except _DAMAGED as error:
             self._damage.append(error)
             return
@@ -234,7 +235,7 @@ class _Buffered(Protocol):
 
 
 class _Unpacked(io.RawIOBase):
-    """An unpacked stream, which ends where its damage begins; ``damage`` receives the error.
+    """An unpacked stream, which stops at any damage; ``damage`` receives the error.
 
     ``check`` is called with the number of bytes so far.
     """
@@ -270,7 +271,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def _check_format(head: bytes, where: str) -> None:
-    """Raise an error for content that is neither text nor a table, still packed or not."""
+    """Raise ``BadInput`` for content that is still packed, or neither text nor a table."""
     begin = head[:_LOOK_BYTES]
     problem: tuple[str, str] | None = None
     if begin.startswith((*_PACKING, _ZIP)) and _LOG_MEMBER not in begin:
@@ -311,7 +312,7 @@ def _copied(stream: IO[bytes], closing: ExitStack) -> IO[bytes]:
 def _first_member(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile]:
-    """Open the first file in an archive, as a stream: nothing is written to disk."""
+    """Open the first file in an archive as a stream, so no data is written to disk."""
     archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK_BYTES)  # noqa: SIM115 - closed with this object
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None

@@ -1,4 +1,4 @@
-"""JSON records: one per line, or the elements of an array, also of one in an object.
+"""JSON records: one per line, or the elements of an array, which may be a field of an object.
 
 Lines are read one by one. Any other file is kept in memory as text, and its records are parsed one by one.
 """
@@ -31,7 +31,7 @@ _LISTS: Final = (
     "results",
     "reservations",
 )  # keys of an object that contain its records
-# Keys that identify the JSON of a format with its own reader: all of one set
+# Keys that identify JSON of formats with their own reader: all keys in one set must be present
 KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "oar": (
         frozenset({"assigned_network_address"}),
@@ -66,7 +66,7 @@ _RESOURCE: Final = {"type", "name", "count"}  # Slurm's form of a job's resource
 
 
 def keys_in(head: bytes) -> list[str]:
-    """Return the keys in the beginning of JSON, in order of first occurrence."""
+    """Return the keys in the head of a JSON file, by first occurrence."""
     return list(dict.fromkeys(key.decode(errors="replace") for key in _KEYS.findall(head)))
 
 
@@ -77,7 +77,7 @@ def format_of(head: bytes) -> str:
 
 
 def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield each record with its line, or in an array its index; set other values aside."""
+    """Yield each record with its line number, or its index in an array; skip other values."""
     head = file.head.lstrip()
     lines = head.startswith(b"{") and _is_record(head.partition(b"\n")[0])
     found = _lines(file) if lines else enumerate(_elements(file), start=1)
@@ -152,7 +152,7 @@ def _values(text: str, where: str) -> Iterator[Any]:
 
 
 def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str]:
-    """Yield the field names of a record, nested ones with dots."""
+    """Yield the field names of a record; nested fields have dotted names."""
     if depth == MOST_DEPTH:
         return
     if isinstance(record, list):
@@ -204,7 +204,7 @@ def _resource(entry: Mapping[str, Any]) -> str:
 
 
 def _amount(resources: Sequence[Mapping[str, Any]], wanted: str) -> int | None:
-    """Return the amount of a resource: the total if listed beside types, as in ``gpu`` and ``gpu:a100``."""
+    """Return the amount of a resource: the total if listed alongside types, as in ``gpu`` and ``gpu:a100``."""
     known = {str(each["name"] or each["type"]): each["count"] for each in resources if _resource(each) == wanted}
     return known.get(wanted, sum(known.values()) if known else None)
 

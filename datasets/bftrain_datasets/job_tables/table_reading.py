@@ -45,9 +45,9 @@ REASONS: Final = ("other_record", "not_selected")
 
 @dataclass(slots=True)
 class JobTableReader:
-    """A table with known meanings of its columns.
+    """A table with known column meanings.
 
-    ``clusters`` are those found so far. If there are several, ``cluster`` has to select one, because their nodes
+    ``clusters`` are the clusters found so far. If there are several, ``cluster`` must select one, because their nodes
     may share names.
     """
 
@@ -64,7 +64,7 @@ class JobTableReader:
         """Yield all rows, unchanged and as jobs."""
         for batch in self.rows.batches(self.map.columns, self._shared_list()):
             yield batch, self.jobs(batch)
-        pa.default_memory_pool().release_unused()  # else tens of megabytes remain
+        pa.default_memory_pool().release_unused()  # otherwise tens of megabytes remain allocated
 
     def cells(self, batch: ColumnBatch, meaning: str) -> Cells | None:
         """Return the cells of a meaning, or ``None``."""
@@ -91,7 +91,7 @@ class JobTableReader:
         return np.zeros(batch.lines.size, dtype=np.int64) if cells is None else cell_values.read_counts(cells)
 
     def names(self, batch: ColumnBatch) -> list[str]:
-        """Return the names of the jobs, empty where the table has none."""
+        """Return the job names; an empty text for jobs without a name."""
         cells = self.cells(batch, "job")
         return [""] * batch.lines.size if cells is None else cell_values.read_names(cells)
 
@@ -131,7 +131,7 @@ class JobTableReader:
         )
 
     def _shared_list(self) -> str:
-        """Return the name of the list of records with the nodes of a job and the units held of each, if any."""
+        """Return the name of the list of records with a job's nodes and the units used on each, or an empty text."""
         meaning = OF_UNIT.get(self.unit, "")
         if meaning not in self.map or "nodes" not in self.map:
             return ""
@@ -139,7 +139,7 @@ class JobTableReader:
         return of_nodes if of_nodes == of_units and isinstance(self.rows, JsonTable) else ""
 
     def _units(self, batch: ColumnBatch) -> list[Units]:
-        """Return for each row the GPUs or cores held, in total or by node."""
+        """Return for each row the GPUs or cores used, in total or by node."""
         meaning, shared = OF_UNIT[self.unit], self._shared_list()
         if not shared:
             totals: list[Units] = np.maximum(self.counts(batch, meaning), 0).tolist()
@@ -166,7 +166,7 @@ class JobTableReader:
         return by_text(coded(nodes), lambda text: _size(text, expand), np.int64)
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
-        """Return the most nodes that jobs may have held, if only processors are known."""
+        """Return the largest number of nodes that each job may have used, if only processors are known."""
         whole = self.map.per_node()
         if self.unit != NODE or whole is None or {"count", "nodes"} & self.map.uses.keys():
             return None
@@ -179,7 +179,8 @@ class JobTableReader:
         if "start" not in self.map:
             waited = self.times(batch, "submit") + self.spans(batch, "wait")
             start = np.where(np.isnan(waited), end - elapsed_s, waited)
-            if self.map.to_schedule:  # when they start is what is asked
+            # the starts are the result of the schedule
+            if self.map.to_schedule:
                 start = np.where(np.isnan(start), self.times(batch, "submit"), start)
         end = np.where(np.isnan(end), start + elapsed_s, end)
         state = self._states(batch)
@@ -216,7 +217,7 @@ class JobTableReader:
 
 
 def _shares(node: object, held: object) -> Iterator[Share]:
-    """Yield the units held of a node: GPUs by name or number, or their count."""
+    """Yield the units used on a node: GPUs by name or number, or their count."""
     names = [str(each) for each in held] if isinstance(held, list) else []
     numbers = [match[0] for match in map(_LAST_NUMBER.search, names) if match]
     if numbers and len(set(numbers)) == len(names):
@@ -246,7 +247,7 @@ def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
 def read_table(
     file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock, *, to_schedule: str = ""
 ) -> JobTableReader:
-    """Return the table with meanings of its columns; times without a zone are in that of ``clock`` or the set."""
+    """Return the table and its column meanings; times without a zone use the zone of ``clock`` or of the public set."""
     rows = open_table(file, tally, options.columns)
     if isinstance(rows, JsonTable):
         known = named_set(options.preset) if options.preset else public_set_of(rows.names)

@@ -21,12 +21,11 @@ FIX_ORDER: Final = "set begin_s and end_s so that they enclose all transitions, 
 class LogBuilder:
     """Collects transitions ``(time, node, state)`` in any order, and builds the log from them.
 
-    - Nodes are indexed by ``node_names``, then in order of first mention. All are busy until mentioned.
-    - Of several transitions of one node at one time the last added one holds; the others are counted as
-      ``superseded``.
-    - An unchanged state is counted as ``repeated``; ``busy`` as a node's very first state only
-      declares the node and is counted as ``stated_busy``.
-    - If nodes have kinds, each of them has exactly one.
+    - Nodes are indexed by ``node_names``, then by first mention. All are busy until mentioned.
+    - If a node has several transitions at the same time, the last added wins; the rest are counted as ``superseded``.
+    - An unchanged state is counted as ``repeated``; ``busy`` as a node's first state only declares the node and is
+      counted as ``stated_busy``.
+    - A node has exactly one kind, if nodes have kinds.
     - ``transitions = used + superseded + repeated + stated_busy``, always; the counts go into the provenance.
     """
 
@@ -40,7 +39,7 @@ class LogBuilder:
             self.place(name)
 
     def place(self, name: str) -> int:
-        """Return the index of the node called ``name``; a new name gets the next one."""
+        """Return the index of the node ``name``; a new name gets the next index."""
         return self._places.setdefault(name, len(self._places))
 
     def set_kind(self, node: str, kind: str) -> None:
@@ -57,7 +56,7 @@ class LogBuilder:
         self._states.append(state)
 
     def add_pool_change(self, time_s: float, joined: Iterable[str], left: Iterable[str]) -> None:
-        """Add the nodes that joined and left the pool at ``time_s``; one in both left and came back."""
+        """Add the nodes that joined and left the pool at ``time_s``; a node in both lists left and returned."""
         for name in left:
             self.add(time_s, name, NodeState.BUSY)
         for name in joined:
@@ -66,7 +65,7 @@ class LogBuilder:
     def add_columns(
         self, times: NDArray[np.float64], nodes: NDArray[np.integer[Any]], states: NDArray[np.integer[Any]]
     ) -> None:
-        """Add many transitions at once; ``nodes`` are indices of known nodes."""
+        """Add many transitions; ``nodes`` are indices of known nodes."""
         if not times.shape == nodes.shape == states.shape:
             raise BadInput("columns differ in length", where="LogBuilder.add_columns")
         if nodes.size and not 0 <= int(nodes.min()) <= int(nodes.max()) < len(self._places):
@@ -152,7 +151,7 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
 def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
-    order = np.lexsort((times, nodes))  # stable: keeps the order of insertion for one node at one time
+    order = np.lexsort((times, nodes))  # stable: transitions of a node at the same time keep their insertion order
     node, time_s = nodes[order], times[order]
     same = (node[1:] == node[:-1]) & (time_s[1:] == time_s[:-1])
     last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))

@@ -1,7 +1,7 @@
-"""EventLog: the times at which nodes were idle, busy or down. All replays read this form.
+"""EventLog: when nodes were idle, busy or down. All replays read this form.
 
-The log is columnar and sparse: it contains changes, not a matrix of nodes and times. All nodes are busy before
-their first change. Between two times the pool is that after the first of them.
+The log is columnar and sparse: it contains changes, not a matrix of nodes and times. All nodes are busy before their
+first change. The pool stays constant between two times.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ IDLE: Final = int(NodeState.IDLE)
 DOWN: Final = int(NodeState.DOWN)
 STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
 
-FORMAT: Final = "bftrain event log 1"  # first line of log files and of the hashed content
+FORMAT: Final = "bftrain event log 1"  # the first line of log files and of the hashed content
 
-_BLOCK: Final = 4096  # times converted to node names at once, to bound memory
+_BLOCK: Final = 4096  # number of times converted to node names in one step, to bound memory
 
 
 def _with_unit(provenance: LogProvenance, names: Sequence[str]) -> LogProvenance:
@@ -61,14 +61,14 @@ def _with_unit(provenance: LogProvenance, names: Sequence[str]) -> LogProvenance
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class EventLog(ShortRepr):
-    """Changes of node states in order of time, from ``times[0]`` to ``end_s`` (seconds, UTC).
+    """Changes of node states in time order, from ``times[0]`` to ``end_s`` (seconds, UTC).
 
-    At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``; ``a`` and ``b`` are ``offsets[i]`` and
-    ``offsets[i + 1]``, the nodes are sorted. Each is a real change, never a repeated state. Only the first
-    time may have none; observation begins there. ``before`` holds each node's state before its change.
+    At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``, with ``a = offsets[i]`` and ``b = offsets[i +
+    1]``; the nodes are sorted. Each is a real change, never a repeated state. Only the first time, the start of
+    observation, may have no changes. ``before`` is each node's state before its change.
 
-    If nodes have kinds, ``node_kinds`` has an index in ``kind_names`` for every node; otherwise both are
-    empty. Kinds are in order of first occurrence. A node never changes its kind.
+    If nodes have kinds, ``node_kinds`` has an index in ``kind_names`` for every node; otherwise both are empty. Kinds
+    are numbered by first occurrence. A node never changes its kind.
     """
 
     node_names: tuple[str, ...]
@@ -209,12 +209,12 @@ class EventLog(ShortRepr):
 
     @property
     def unit(self) -> str:
-        """The unit of its names: a ``node``, or a ``gpu`` or ``core`` of one, such as ``n1/gpu3``."""
+        """The unit of the log: a ``node``, ``gpu`` or ``core``; GPU and core names look like ``n1/gpu3``."""
         return self.provenance.unit
 
     @property
     def start_s(self) -> float:
-        """Begin of the observation, in seconds UTC."""
+        """Start of the observation, in seconds UTC."""
         return float(self.times[0])
 
     @property
@@ -271,7 +271,7 @@ class EventLog(ShortRepr):
         return states
 
     def events(self) -> Iterator[Event]:
-        """Yield pool changes in order of time; at one time nodes leave before others join."""
+        """Yield pool changes in time order; at the same time, nodes leave before other nodes join."""
         for time_s, left, joined in self.pool_changes():
             if left:
                 yield NodesLeft(time_s=time_s, nodes=left)
@@ -287,7 +287,7 @@ class EventLog(ShortRepr):
         return self._kind_of or {}
 
     def by_kind(self, nodes: tuple[str, ...]) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Group nodes by kind, in the order of the kinds; without kinds in one group; without nodes in none."""
+        """Group nodes by kind, in kind order; without kinds in one group; without nodes in no group."""
         if not self.kind_names or not nodes:
             return (("", nodes),) if nodes else ()
         kind_of = self.kind_of
@@ -319,10 +319,10 @@ class EventLog(ShortRepr):
         nodes: slice | Sequence[int] | NDArray[np.integer[Any]] | None = None,
         window: tuple[float | None, float | None] | None = None,
     ) -> EventLog:
-        """Return a new log with some nodes only, a part of the time, or both.
+        """Return a new log with selected nodes, a part of the time, or both.
 
-        The nodes keep their given order. A window must be within the log; ``None`` leaves an
-        end open. The new log begins with the states at the window's start.
+        The nodes keep their given order. ``window`` is in seconds UTC and must be within the log; ``None`` leaves an
+        end open. The new log starts with the states at the window's start.
         """
         chosen = chosen_places(nodes, len(self.node_names))
         begin, end = window or (None, None)

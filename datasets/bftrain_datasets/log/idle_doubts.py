@@ -1,8 +1,8 @@
 """Doubtful idle node-time of a log, by cause, for any part of the log.
 
-An import records for each cause the number of doubtful idle nodes over time (`DoubtfulTime` in the log's
-provenance). A part of the log inherits these curves, cut to its time and scaled to its nodes here. Every idle
-node-second is doubtful for at most one cause: the first in the order of `CAUSES`.
+For each cause, an import records the number of doubtful idle nodes over time (`DoubtfulTime` in the log's provenance).
+A part of the log inherits these curves, cut to its time and scaled to its nodes here. Every idle node-second is
+doubtful for one cause only: the first in `CAUSES`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LABELS: Final[Mapping[str, str]] = {
 }
 _LEAST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _HOUR_S: Final = 3600.0
-# A node is late if its first job comes after both, the second of the log's length
+# A node is late if its first job starts after both: seconds, and a fraction of the log's length
 _LATE_S, _LATE_SHARE = 604_800.0, 0.1
 
 
@@ -87,9 +87,9 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parts(self) -> str:
-        """The sure node-hours, and the doubtful ones by cause; empty if there are none.
+        """The sure node-hours, and the doubtful ones by cause; empty if none are doubtful.
 
-        The text continues a sentence on the idle node-hours.
+        The text continues a sentence about the idle node-hours.
         """
         return in_words_of(self.unit, self._parts())
 
@@ -105,12 +105,12 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """Both numbers with their causes as a sentence; empty if nothing is doubtful."""
+        """Both numbers with their causes as a sentence; empty without doubtful time."""
         return f"{self._idle}, {self.parts}" if self.parts else ""
 
     @property
     def in_words(self) -> str:
-        """Both numbers with their causes as a sentence, even if nothing is doubtful."""
+        """Both numbers with their causes as a sentence, even without doubtful time."""
         return self.sentence or f"{self._idle}, none known to be doubtful"
 
     @property
@@ -224,7 +224,7 @@ def _integral(curve: DoubtfulTime, log: EventLog) -> float:
 
 
 def late_starts(log: EventLog) -> NDArray[np.float64]:
-    """Return when the first jobs begin on nodes that are idle long before: they may have come to the machine late."""
+    """Return the first job starts on nodes idle long before: these nodes may have joined the machine late."""
     begin, first = int(log.offsets[1]), np.full(len(log.node_names), -1, dtype=np.int64)
     for part in reversed(list(parts_of(log.nodes.size))):
         low = max(part.start, begin)
@@ -240,8 +240,8 @@ def idle_after_failures(
 ) -> list[tuple[float, float, int]]:
     """Return the idle time after failures of ``nodes`` at ``at_s``: start, next change, and number of idle nodes.
 
-    All GPUs or cores of a node fail together, except those that are idle throughout the log, which are doubtful anyway.
-    A node on which another job still runs has not failed.
+    All GPUs or cores of a node fail together. Slots idle throughout the log are excluded, since they are doubtful
+    anyway. A node on which another job still runs has not failed.
     """
     names = log.node_names
     whole = names if log.unit == NODE else [node_of(name) for name in names]
@@ -279,8 +279,9 @@ def doubtful_times(
 ) -> tuple[DoubtfulTime, ...]:
     """Return the doubtful idle nodes of a newly imported log.
 
-    ``censored`` means that jobs may be missing at its end, ``by_counts`` that nodes are only numbered, ``downtime`` are
-    times of suspected downtime, ``late`` the first jobs of nodes that may have been missing before.
+    ``censored`` means that jobs may be missing at its end. ``by_counts`` means that nodes are only numbered.
+    ``downtime`` are periods of suspected downtime. ``late`` are the first job starts of nodes that may have been
+    missing before.
     """
     pool = log.pool_sizes().astype(np.int64)
     changes = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
@@ -288,7 +289,7 @@ def doubtful_times(
     always = int(((log.states_at(log.start_s) == IDLE) & np.isinf(last)).sum())
     tail = np.zeros(pool.size, dtype=np.int64)
     if censored:
-        # Count at each time the nodes idle from a job to the end; numbered nodes: from the last start
+        # Count at each time the nodes idle until the log's end; for numbered nodes, from the last start
         if by_counts:
             starts = sums_by_time((log.states == BUSY).view(np.int8), log.offsets)
             since_s = float(log.times[starts > 0].max(initial=log.start_s))
@@ -316,7 +317,7 @@ class DoubtfulStays:
         self._stays: dict[str, tuple[array[Any], array[Any], array[Any]]] = {}
 
     def add(self, cause: str, begin_s: ArrayLike, end_s: ArrayLike, nodes: ArrayLike) -> None:
-        """Add nodes that may have been in use; a number above that of the log stands for all nodes."""
+        """Add nodes that may have been in use; a number above the log's size stands for all nodes."""
         columns = np.broadcast_arrays(np.atleast_1d(begin_s), end_s, nodes)
         kept = (columns[2] > 0) & (columns[0] < columns[1])
         if kept.any():

@@ -1,10 +1,10 @@
-"""Generator of logs for a machine like Summit, whose idle nodes BFTrainer (arXiv:2106.12091) measured in 2021.
+"""Generator of logs for a machine like Summit. BFTrainer (arXiv:2106.12091) measured its idle nodes in 2021.
 
-The model: at random moments a *batch* of nodes becomes idle, as when a large job ends. It consists of
-one or more *groups*; the nodes of a group stay idle equally long and leave together. A slow random wave makes
-groups larger and longer at some hours than at others, which gives the bursts; a second one makes batches more
-frequent. Lengths and sizes follow fixed distributions exactly, independent of the waves. Groups that would leave at
-about the same time as a larger one leave with it, as when a large job starts.
+The model: at random times a *batch* of nodes becomes idle, as after a large job. A batch consists of one or more
+*groups*; the nodes in a group stay idle equally long and leave together. A slow random wave makes groups larger and
+longer at some hours than at others, which creates bursts; a second wave varies the batch frequency. Lengths and sizes
+follow fixed distributions exactly, independent of the waves. Groups that would leave at about the same time as a larger
+group leave with it, as when a large job starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bftrain_datasets.log.provenance import LogProvenance
 
 SUMMIT_NODES: Final = 4734
 SUMMIT_IDLE_SHARE: Final = 0.0827
-# Lengths of Summit's idle fragments: the fraction of them up to each length in seconds
+# The fraction of Summit's idle fragments up to each length in seconds
 LENGTH_PARTS: Final = (0.0, 0.10, 0.15, 0.25, 0.50, 0.56, 0.75, 0.90, 0.91, 0.95, 0.99, 0.999, 1.0)
 LENGTH_SECONDS: Final = (60, 91, 120, 162, 475, 600, 1397, 3269, 3600, 4723, 9246, 13_000, 20_000)
 # Group sizes are log-normal. Median and spread fit Summit; how they scale with the machine is an assumption
@@ -43,7 +43,7 @@ LENGTH_WITH_BURST: Final = 0.76
 LENGTH_WITH_BATCH: Final = 0.3
 SIZE_WITH_BURST: Final = 0.42
 SIZE_WITH_BATCH: Final = 0.7
-# Groups below this many nodes (on Summit) leave with a larger one if that shifts them by at most this fraction
+# Groups below this size (nodes, on Summit) leave with a larger group if that shifts them by no more than this fraction
 LEAVE_WITH: Final = ((60, 0.5), (8, 0.3))
 
 FULLEST_PART: Final = 0.95
@@ -57,17 +57,17 @@ LONGEST_DAYS: Final = 3660
 LARGEST_IDLE_SHARE: Final = 0.5
 
 
-# Nodes that join and leave together: begin, end (seconds from the begin of the warm-up), number
+# Nodes that join and leave together: start and end (seconds since the warm-up start), number of nodes
 _Groups = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
 
 
 def generate_log(
     nodes: int, days: float, seed: int, *, idle_share: float = SUMMIT_IDLE_SHARE, start_s: float = 0.0
 ) -> EventLog:
-    """Generate a log of ``nodes`` nodes over ``days`` days whose idle time is like Summit's.
+    """Generate a log of ``nodes`` nodes over ``days`` days with Summit-like idle time.
 
-    Equal arguments lead to equal logs. The idle share is within one per cent of ``idle_share`` if the log
-    is long enough. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
+    Equal arguments lead to equal logs. The idle share is within one per cent of ``idle_share`` if the log is long
+    enough. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
 
     >>> from bftrain import generate_log
     >>> len(generate_log(64, 0.5, seed=1).node_names)
@@ -126,7 +126,7 @@ def sample_log() -> EventLog:
 
 
 def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Generator) -> _Groups:
-    """Return random groups, in order of joining; separate random streams limit the effect of more groups."""
+    """Return random groups sorted by joining time; separate random streams limit the effect of more groups."""
     streams = iter(rng.spawn(9))
     steps = int(span_s / WAVE_STEP_S) + 2
     burst = _wave(steps, BURST_TIME_S, next(streams))
@@ -206,7 +206,7 @@ def _avoid_full_machine(
     span_s: float,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Move groups that find no busy nodes to another moment, so that the distributions stay unchanged."""
+    """Move groups that find too few busy nodes to another time, to keep the distributions unchanged."""
     steps = int((span_s + LENGTH_SECONDS[-1]) / WAVE_STEP_S) + 2
     for _ in range(OVERFLOW_ROUNDS):
         begin = (join_s / WAVE_STEP_S).astype(np.int64)

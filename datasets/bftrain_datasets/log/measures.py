@@ -22,9 +22,9 @@ LARGE_DEPARTURE_NODES: Final = 64
 
 
 class IdleFragments(msgspec.Struct, frozen=True, kw_only=True):
-    """Every stay of a node in the pool: the node, begin and end (as indices in the log's ``times``) and the length.
+    """All stays of nodes in the pool: node, join and leave time (indices in the log's ``times``), and length.
 
-    A node still idle at the end of the log has ``leave`` one past the last index; its true length is unknown.
+    A node still idle when the log stops has ``leave`` one past the last index; its true length is unknown.
     """
 
     node: NDArray[np.int32]
@@ -51,7 +51,7 @@ class LengthShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Lengths of idle fragments in seconds; ``open`` fragments last beyond the end of the log."""
+    """Lengths of idle fragments in seconds; ``open`` counts fragments cut off by the log's end."""
 
     count: int
     open: int
@@ -63,10 +63,10 @@ class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
 class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures on how nodes leave the pool, as fractions from 0 to 1.
 
-    ``together``: of the nodes that joined with others, the largest subset that also left together.
-    ``in_large_departures``: leaving nodes in departures of 64 or more.
-    ``at_once``: percentiles over leaving nodes of the size of their departure.
-    ``chance_within_300_s``: by age in seconds, the probability that an idle node leaves within the next five minutes.
+    ``together``: the largest subset that left together, as a fraction of nodes that joined in groups.
+    ``in_large_departures``: nodes that leave in departures of 64 or more. ``at_once``: percentiles of the departure
+    size, over leaving nodes. ``chance_within_300_s``: by age in seconds, the probability that an idle node leaves
+    within five minutes.
     """
 
     together: float
@@ -76,7 +76,7 @@ class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind: their number, idle share, and the most that are idle at once."""
+    """The nodes of one kind: their number, idle share, and largest pool."""
 
     nodes: int
     idle_share: float
@@ -109,7 +109,7 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 def fragments(log: EventLog) -> IdleFragments:
     """Return all idle fragments, by node and then by time."""
     index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
-    # A node alternately joins and leaves: its k-th departure ends the fragment begun by its k-th arrival
+    # A node alternately joins and leaves: its k-th departure closes the fragment opened by its k-th arrival
     (node, join), (left, ended) = (
         sorted_pairs(log.nodes[changes], index[changes])
         for changes in (np.flatnonzero(log.joins), np.flatnonzero(log.leaves))
@@ -123,7 +123,7 @@ def fragments(log: EventLog) -> IdleFragments:
 
 
 def fragments_in_parts(log: EventLog, at_once: int = 1 << 20) -> Iterator[IdleFragments]:
-    """Yield all idle fragments, those that end within ``at_once`` changes at a time; the open ones come last."""
+    """Yield all idle fragments, in parts of ``at_once`` changes; open fragments come last."""
     bounds = np.append(log.times, log.end_s)
     since = np.full(len(log.node_names), -1, dtype=np.int32)  # the time at which each idle node has joined
     for low in range(0, log.nodes.size, at_once):
@@ -132,7 +132,7 @@ def fragments_in_parts(log: EventLog, at_once: int = 1 << 20) -> Iterator[IdleFr
         moved = np.flatnonzero(idle | before)
         time = (np.searchsorted(log.offsets, low + moved, side="right") - 1).astype(np.int32)
         node, order = sorted_pairs(log.nodes[low:high][moved], np.arange(moved.size))
-        # Each departure ends the fragment begun by the change before it
+        # Each departure closes the fragment opened by the previous change
         joins, time, first = idle[moved[order]], time[order], begins_of_runs(node)
         begun = np.roll(time, 1)
         begun[first] = since[node[first]]
@@ -173,17 +173,17 @@ def pool_sizes_by_kind(log: EventLog) -> dict[str, NDArray[np.int64]]:
 
 
 def largest_by_kind(log: EventLog) -> dict[str, int]:
-    """Return the largest number of nodes of each kind that are idle at once."""
+    """Return the largest number of simultaneously idle nodes of each kind."""
     return {kind: int(sizes.max()) for kind, sizes in pool_sizes_by_kind(log).items()}
 
 
 def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
-    """Return for each percentile the smallest pool size that is not exceeded for that part of the time."""
+    """Return the time-weighted percentiles of the pool size."""
     return _weighted(log.pool_sizes(), log.durations_s, percentiles)
 
 
 def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Sequence[int]) -> dict[int, int]:
-    """Return for each percentile the smallest value that is not exceeded by that part of the weight."""
+    """Return the weighted percentiles of the values."""
     order = np.argsort(values, kind="stable")
     passed = np.cumsum(weights[order])
     wanted = np.array(percentiles) / 100 * passed[-1]
@@ -192,7 +192,7 @@ def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Seq
 
 
 def leaving_together(pieces: IdleFragments) -> float:
-    """Return the fraction of nodes, joined with others, in the largest subset that also left together."""
+    """Return the largest subset that left together, as a fraction of nodes that joined in groups."""
     if pieces.join.size == 0:
         return 0.0
     # Nodes that joined together and left together form a run of equal pairs
@@ -231,7 +231,7 @@ def down_node_s(log: EventLog) -> float:
 def leave_chance(pieces: IdleFragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
     """Return the probability that a node idle for ``age_s`` leaves within ``within_s`` more.
 
-    Fragments still open at the end of the log do not count, unless they have outlasted both.
+    Fragments cut off by the log's end count only if longer than the sum of both.
     """
     alive = (pieces.length_s > age_s) & ~(pieces.open & (pieces.length_s <= age_s + within_s))
     gone = alive & (pieces.length_s <= age_s + within_s)

@@ -1,4 +1,4 @@
-"""Groups of a log's nodes: kinds, partitions, or racks as the names of nodes tell them."""
+"""Groups of a log's nodes: kinds, partitions, or racks inferred from node names."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ NO_RACK: Final = "no rack known"
 def groups_of_nodes(
     log: EventLog, racks: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], NDArray[np.int32], str] | None:
-    """Return names of groups, the group of each node, and where they are from; nothing where there are not several.
+    """Return group names, the group of each node, and the source of the groups; None without several groups.
 
-    Racks that are given come first, as ``bftrain.topology.load_topology`` gives them, then kinds, then the partitions
-    whose jobs held the nodes longest, then names that are alike.
+    Given racks (from ``bftrain.topology.load_topology``) take precedence, then kinds, then the partitions that used the
+    nodes longest, then similar names.
     """
     if racks:
         rack = rack_of(racks)
@@ -48,7 +48,8 @@ def groups_of_nodes(
     return None if named is None else (*named, NAMES)
 
 
-_MOST_GROUPS: Final = 24  # by name; more of them are no answer that one reads
+# A larger number of groups by name is too long to read
+_MOST_GROUPS: Final = 24
 _ALL_OTHERS: Final = "*"
 
 
@@ -68,7 +69,7 @@ def groups_by_name(nodes: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.in
 
 
 def _stem(name: str, depth: int) -> str:
-    """Return a node's name without its last numbers, and what stands between them.
+    """Return a node's name up to its last ``depth`` numbers.
 
     >>> _stem("r1i2n07", 1), _stem("r1i2n07", 2)
     ('r1i2n', 'r1i')

@@ -29,9 +29,10 @@ REMEDY: Final = "save the log again with bftrain; the format is described in doc
 _FOREIGN: Final = "not a bftrain log, or of a later version"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible files
 _LEVEL: Final = 6
-_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # with others zipfile unpacks a whole block at once
+# zipfile unpacks other compressions a whole block at a time
+_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NAME_AT: Final = 30  # offset of the name of a ZIP archive's first member
-# All known exceptions of zipfile, zlib and read_header on damaged data; OSError comes from invalid seeks
+# All known exceptions of zipfile, zlib and read_header on damaged data; invalid seeks raise OSError
 _DAMAGE: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -71,7 +72,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
 
 
 def is_own(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes is an archive whose first member has the format's name."""
+    """Return whether a file that starts with these bytes is an archive whose first member has the format's name."""
     return head.startswith(b"PK\x03\x04") and head[_NAME_AT:].startswith(f"{MEMBERS[0]}.npy".encode())
 
 
@@ -134,7 +135,7 @@ def _check_sizes(members: list[zipfile.ZipInfo], path: Path) -> None:
 
 
 def _check_counts(headers: Mapping[str, NpyHeader], path: Path) -> None:
-    """Raise an error for columns of inconsistent lengths, before any of them is read."""
+    """Raise ``BadInput`` for columns of inconsistent lengths, before reading any of them."""
     size = {name: header.size for name, header in headers.items()}
     times, offsets, changes = size["times"], size["offsets"], size["nodes"]
     rules = {
@@ -171,7 +172,7 @@ _HEADER_BYTES: Final = 4096
 
 
 class NpyHeader(NamedTuple):
-    """Description of a column: ``size`` numbers of type ``dtype``, from byte ``data_at`` to the end of the member."""
+    """Description of a column: ``size`` numbers of type ``dtype``, from byte ``data_at`` until the member ends."""
 
     dtype: np.dtype[Any]
     size: int

@@ -16,7 +16,7 @@ WINDOW_REMEDY: Final = (
     "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be omitted; "
     "or an end of a log, such as last-2w"
 )
-ENDS: Final = ("first", "last")  # ends of a log, as in last-2w
+ENDS: Final = ("first", "last")  # the ends of a log, as in last-2w
 
 _MINUTES: Final = {f":{minute:02d}:": minute * 60.0 for minute in range(60)}
 _SECONDS: Final = {f"{second:02d}": float(second) for second in range(60)}
@@ -25,11 +25,11 @@ _SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)
 
 
 class RecordClock:
-    """Parses times; those without a zone are in ``zone``. Counts its assumptions, for the caller.
+    """Parses times, and counts its assumptions for the caller. Times without a zone are in ``zone``.
 
-    ``without_zone`` times had none, ``in_ms`` were epochs in milliseconds, ``twice`` were local times, ambiguous
-    or nonexistent at a change of summer time. ``first`` has the place of the first occurrence for each of these counts,
-    as returned by ``where``.
+    ``without_zone`` counts times without a zone, ``in_ms`` epochs in milliseconds, and ``twice`` local times that are
+    ambiguous or nonexistent because of daylight saving time. ``first`` maps each of these counts to the place of its
+    first occurrence, as returned by ``where``.
     """
 
     def __init__(self, zone: tzinfo = UTC, where: Callable[[], str] = str) -> None:
@@ -40,10 +40,10 @@ class RecordClock:
         self.in_ms = 0
         self.twice = 0
         self._hours: dict[str, float] = {}  # hour as written -> seconds UTC of its start
-        self._odd_hours: set[str] = set()  # hours in which the clock changes
+        self._odd_hours: set[str] = set()  # hours with a clock change
 
     def seconds(self, text: str) -> float:
-        """Return seconds UTC of an epoch or an ISO time; raise ``ValueError`` for others, and before 1970."""
+        """Return seconds UTC of an epoch or an ISO time; raise ``ValueError`` for other texts, and before 1970."""
         # Fast path: most times fall into a cached hour. The first is parsed, since its place is recorded
         hour_s = self._hours.get(text[:13]) if self.without_zone else None
         minute_s, second = _MINUTES.get(text[13:17]), _SECONDS.get(text[17:])
@@ -99,7 +99,7 @@ class RecordClock:
             self.first.pop("twice", None)
 
     def local(self, moment: datetime) -> float:
-        """Return seconds UTC of a time in another notation; without a zone it is in ``zone``."""
+        """Return seconds UTC of a time; a time without a zone is in ``zone``."""
         if moment.tzinfo is None:
             self._assume("without_zone")
             moment = moment.replace(tzinfo=self.zone)
@@ -116,7 +116,7 @@ class RecordClock:
         return value / 1000
 
     def _hour(self, written: str, date: str, hour: str, minute: int) -> float:
-        """Return seconds UTC at which this hour would have begun, by the zone's offset at this minute of it."""
+        """Return seconds UTC of the start of this hour, by the zone's offset at this minute of it."""
         begin = datetime.fromisoformat(f"{date}T{hour}:00:00")
         begin_s = self.start_of_hour(written, begin)
         if begin_s is not None:
@@ -126,7 +126,7 @@ class RecordClock:
         return _since_1970(at) - minute * 60
 
     def start_of_hour(self, written: str, begin: datetime) -> float | None:
-        """Return seconds UTC at which a local hour begins; None if the clock changes in it."""
+        """Return seconds UTC of the start of a local hour; None if the clock changes in it."""
         known = self._hours.get(written)
         if known is not None or written in self._odd_hours:
             return known
@@ -139,7 +139,7 @@ class RecordClock:
         return begin_s
 
     def count_local(self, times: int) -> None:
-        """Count local times that were read elsewhere, the first of which is at the present place."""
+        """Count local times read elsewhere; the first is at the current place."""
         if times:
             self._assume("without_zone")
             self.without_zone += times - 1
@@ -189,7 +189,10 @@ def zone(name: str) -> tzinfo:
 
 
 def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[float | None, float | None]:
-    """Parse ``A..B`` to seconds UTC; either end may be empty, ISO times without a zone are in ``zone``."""
+    """Parse ``A..B`` to seconds UTC; raise ``BadInput`` for other texts.
+
+    Either end may be empty; ISO times without a zone are in ``zone``.
+    """
     begin, dots, end = text.partition("..")
     if from_end(text) is not None:
         fix = "write A..B, or import all and cut the log: bftrain slice --window"
@@ -207,7 +210,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
 
 
 def from_end(text: str) -> tuple[str, float] | None:
-    """Parse ``last-2w`` or ``first-12h`` to an end of a log and seconds from it; ``None`` for any other text.
+    """Parse ``last-2w`` or ``first-12h`` to the end it counts from and seconds; ``None`` for any other text.
 
     >>> from_end("last-2w"), from_end("0..600")
     (('last', 1209600.0), None)
@@ -230,7 +233,7 @@ def time_text(time_s: float) -> str:
 
 
 def span_s(text: str) -> float:
-    """Return the seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raise ``ValueError`` for others."""
+    """Return the seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raise ``ValueError`` for other texts."""
     match = _SPAN.match(text)
     if match is None:
         raise ValueError(f"{text!r} is not a time span")

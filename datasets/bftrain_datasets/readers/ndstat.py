@@ -1,6 +1,6 @@
 """The published replayer's log, ``ndstat-*.pkl``, also in its ``.tar.gz``: a table pickled by pandas.
 
-Nothing in the pickle is executed.
+The pickle is read as data, without executing any of it.
 
 | column | required | meaning |
 |---|---|---|
@@ -31,7 +31,7 @@ _PROTOCOLS: Final = range(2, 6)
 _MARKS: Final = (b"pandas", b"DataFrame")
 _TASK_MARK: Final = b"Tsub"  # a column of the pickled tables of tasks
 _BEGINNING: Final = 1 << 10
-COLUMNS_AT_ONCE: Final = 64  # nodes compared at once, to need little memory besides the table
+COLUMNS_AT_ONCE: Final = 64  # number of nodes compared in one step, to need little memory
 REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
 
 
@@ -39,9 +39,9 @@ REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for id
 class NodeTransitions:
     """A table as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` change to ``states``.
 
-    The first row sets every node; then follow changes only, node by node. Times are seconds UTC. ``rows`` are
-    the table's; ``unsorted`` of them preceded an earlier one, ``repeated_times`` have the time of another row, of
-    which the last one holds.
+    The first row sets every node; only changes follow, node by node. Times are seconds UTC. ``rows`` is the number of
+    table rows. ``unsorted`` rows precede an earlier time. ``repeated_times`` rows share their time with another row;
+    the last of them wins.
     """
 
     node_names: tuple[str, ...]
@@ -74,7 +74,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def transitions_of(frame: SavedFrame) -> NodeTransitions:
-    """Return the transitions in a table; ``BadInput`` names the first value that is neither 0 nor 1.
+    """Return the transitions in a table; raise ``BadInput`` at the first value that is neither 0 nor 1.
 
     The table is processed in pieces, to need little additional memory.
     """

@@ -79,7 +79,7 @@ class _Record:
         return "" if nodes.isspace() else nodes
 
     def units(self, unit: str) -> Units:
-        """Return the GPUs or cores that the job held of each node, as numbers or slots, if counted."""
+        """Return the GPUs or cores that the job used on each node, as numbers or slots, if counted."""
         try:
             return 0 if unit == NODE or not self.nodes() else self._units(unit)
         except ValueError:
@@ -127,8 +127,9 @@ def recognises(head: bytes) -> bool:
 def places_of(text: str) -> list[str]:
     """Return the node names in hosts and vnodes as written, such as ``n1/0*4+n2/0 (n1:ncpus=4)+(n2:ncpus=1)``.
 
-    A host may consist of several vnodes, such as ``n1[0]``. It is idle only when all of them are, so hosts are the
-    nodes. If vnodes are not part of their hosts, as on a machine whose jobs start from a service node, the vnodes are.
+    A host may consist of several vnodes, such as ``n1[0]``. It is idle only when all its vnodes are, so the nodes are
+    hosts. If vnodes are not part of their hosts, as on a machine with jobs launched from a service node, the nodes are
+    vnodes. Raises ``ValueError`` if unreadable.
     """
     host_text, _, vnode_text = text.partition(" ")
     if not vnode_text and not set(host_text) & set("/+"):
@@ -151,7 +152,7 @@ def _cobalt_places(text: str) -> list[str]:
         names = expand(f"[{text}]")
     elif block is not None:
         sides = [range(int(low, 36), int(high, 36) + 1) for low, high in zip(block[2], block[3], strict=True)]
-        if prod(map(len, sides)) != int(block[4]):  # the block wraps around the torus, or is something else
+        if prod(map(len, sides)) != int(block[4]):  # the block wraps around the torus, or is not a block
             raise ValueError(f"{text[:60]!r} is not a block")
         names = [f"{block[1]}-{''.join(map(_DIGITS.__getitem__, place))}" for place in product(*sides)]
     else:
@@ -173,7 +174,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             continue
         record = _Record(match)
         take = _KINDS.get(record.kind)
-        if take is None or "[]" in record.job:  # the parent of an array holds nothing itself
+        if take is None or "[]" in record.job:  # an array's parent uses no nodes itself
             intake.set_aside("other_record")
             continue
         server = record.job.partition(".")[2].partition(".")[0]  # with or without its domain
@@ -206,7 +207,7 @@ def _started(record: _Record, intake: RecordIntake) -> None:
 
 
 def _ended(record: _Record, intake: RecordIntake) -> None:
-    """Record the end of a run, from this record alone or with the record of its start."""
+    """Record the end of a run, from this record alone or together with its start record."""
     try:
         start_s, end_s = _time(record.value("start"), intake), _time(record.value("end"), intake)
     except ValueError:
@@ -218,7 +219,7 @@ def _ended(record: _Record, intake: RecordIntake) -> None:
     known = intake.open_jobs.end(record.job, end_s)
     if known is None:
         intake.open_jobs.end_before_start(record.job, end_s, intake.place(), start_s=start_s or end_s, counts=False)
-    elif start_s is None or known.start_s > start_s:  # the job released nodes, and holds fewer since then
+    elif start_s is None or known.start_s > start_s:  # the job released nodes since its start
         start_s = known.start_s
     nodes = record.nodes() or (known.nodes if known else "")
     queue = record.value("queue") or (known.queue if known else "")
@@ -230,7 +231,7 @@ def _ended(record: _Record, intake: RecordIntake) -> None:
 
 
 def _shrinks(record: _Record, intake: RecordIntake) -> None:
-    """Record the nodes held until an update; the accompanying record has the nodes that the job keeps."""
+    """Record the nodes used until an update; the accompanying record has the nodes that the job keeps."""
     known = intake.open_jobs.get(record.job)
     until_s = intake.seconds(record.when)
     if known is None or until_s <= known.start_s:

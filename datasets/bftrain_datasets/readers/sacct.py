@@ -1,7 +1,7 @@
 """Slurm's accounting: one job per line, as ``sacct`` prints it with ``--parsable2``.
 
-Get it with ``SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Partition,Start,End,NNodes,NodeList,State``. Columns may
-have any order. Files without a header have the columns of Open XDMoD, or of ``--columns``.
+Export it with ``SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Partition,Start,End,NNodes,NodeList,State``. Columns
+may have any order. Files without a header have the columns of Open XDMoD, or of ``--columns``.
 
 | column | required | meaning |
 |---|---|---|
@@ -65,7 +65,7 @@ from bftrain_datasets.log.time_formats import span_s
 name: Final = "sacct"
 about: Final = "Slurm: sacct --parsable2, with a header or in the order of Open XDMoD"
 
-# The columns of Open XDMoD: the most common dump without a header
+# Columns of Open XDMoD, the most common dump without a header
 # fmt: off
 XDMOD_COLUMNS: Final = (
     "jobid", "jobidraw", "cluster", "partition", "qos", "account", "group", "gid", "user",
@@ -93,7 +93,7 @@ ALIASES: Final = {
     "submit_time": "submit",
     "submittime": "submit",
 }
-ASKED: Final = frozenset({"reqnodes", "nodes_req"})  # a requested number may differ from that of NodeList
+ASKED: Final = frozenset({"reqnodes", "nodes_req"})  # a requested number may differ from the nodes in NodeList
 JOB_COLUMNS: Final = (
     "jobid", "start", "end", "nodelist", "state", "partition", "nnodes", "elapsedraw", "elapsed", "cluster",
     "alloctres", "alloccpus", "user", "submit",
@@ -109,7 +109,7 @@ _SMALL_BLOCK_BYTES: Final = 1 << 16
 _TIMES: Final = ("start", "end", "elapsedraw", "elapsed")
 _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
-# A configuring job waits for nodes that it already holds
+# A configuring job waits for nodes already allocated to it
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
 COMPLETING: Final = "COMPLETING"  # with an end, the job is over: only its epilog still runs
 PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
@@ -120,7 +120,7 @@ RESIZING: Final = "RESIZING"  # one record per size: all except the last have an
 class _Layout:
     """The index of each column. Free text may contain the separator; it is located from both sides.
 
-    ``closed`` means that each line ends with a separator, as with ``--parsable``.
+    ``closed`` means a trailing separator on each line, as with ``--parsable``.
     """
 
     def __init__(self, columns: Sequence[str], separator: str, *, closed: bool = False) -> None:
@@ -153,7 +153,7 @@ class _Layout:
         return cells if len(cells) == self.width else None
 
     def torn(self, line: str) -> list[str] | None:
-        """Return the cells of a line whose node set, or only column of free text, contains separators."""
+        """Return the cells of a line whose node set, or only free-text column, contains separators."""
         cells = line.split(self.separator)
         if self.closed and not cells[-1]:
             cells.pop()
@@ -246,14 +246,14 @@ def _below_headers(first: int, block: bytes, file: RawFile) -> Iterator[tuple[in
 
 
 def _skip(line: str, number: int, intake: RecordIntake) -> None:
-    """Set a line aside that does not fit the columns, unless it is empty or a rule."""
+    """Skip a line that does not fit the columns, unless it is empty or a rule."""
     if line.strip() and not line.startswith(MARKDOWN_RULE):
         intake.row(number)
         intake.set_aside("malformed")
 
 
 def _read_lines(first: int, block: bytes, layout: _Layout, file: RawFile, intake: RecordIntake) -> None:
-    """Read lines of one layout: the usual ones in columns, and the others one by one."""
+    """Read lines of one layout: the usual lines as columns, the rest one by one."""
     names = [name for name in JOB_COLUMNS if name in layout.places]
     places = [layout.places[name] for name in names]
     closing = [layout.width] if layout.closed else []
@@ -291,7 +291,7 @@ def _read_lines(first: int, block: bytes, layout: _Layout, file: RawFile, intake
 
 
 def _odd_cells(line: str, number: int, layout: _Layout, intake: RecordIntake) -> list[str] | None:
-    """Return the cells of any line; set it aside if they do not fit the columns."""
+    """Return the cells of any line; skip it if they do not fit the columns."""
     if not line.strip() or line.startswith(MARKDOWN_RULE):
         return None
     cells = layout.cells(line)
@@ -351,7 +351,7 @@ def _table_of(
 def _times(
     columns: Mapping[str, Column], wanted: NDArray[np.bool_], lines: NDArray[np.int64], intake: RecordIntake
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return starts and ends in seconds UTC; only those of ``wanted`` rows are complete, and count as assumptions."""
+    """Return starts and ends in seconds UTC; only ``wanted`` rows are complete and count as assumptions."""
     start, start_read, start_local = times_of(columns["start"], intake.clock)
     end, end_read, end_local = times_of(columns["end"], intake.clock)
     usual, local = start_read & end_read, start_local.astype(np.int64) + end_local
@@ -390,10 +390,10 @@ def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
 def _by_states(
     state: Texts, start: NDArray[np.float64], end: NDArray[np.float64], named: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return starts and ends by the jobs' states, and the times that the records reach.
+    """Return starts and ends by job state, and the times that the records reach.
 
-    A job that never started has neither; the end of one that still runs is ``RUNNING``, and of one that sacct
-    truncated the time reached.
+    A job that never started has neither. The end is ``RUNNING`` for a running job, and the time reached for a job
+    truncated by sacct.
     """
     kinds = [state.texts[code] if code >= 0 else "" for code in range(len(state.texts))]
     held, bad = end > start, np.isneginf(start) | np.isneginf(end)
@@ -441,8 +441,8 @@ def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
 def _by_length(start: str, end: str, length_s: float, twice: int, intake: RecordIntake) -> tuple[float, float]:
     """Resolve ambiguous or nonexistent local times so that the job's length is closest to the recorded one.
 
-    If two readings are equally close, as for a job within the repeated hour, use the earlier one
-    and count a doubt; else ``twice`` is the number of such times before.
+    If two readings are equally close, as for a job within the repeated hour, use the earlier one and count a doubt.
+    ``twice`` is the number of ambiguous times before this one.
     """
     pairs = [(first, last) for first in intake.clock.readings(start) for last in intake.clock.readings(end)]
     off = [abs(last - first - length_s) for first, last in pairs]

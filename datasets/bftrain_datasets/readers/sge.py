@@ -43,13 +43,13 @@ JSON_KEYS: Final = (
     "owner", "submission_time",
 )  # fmt: skip
 NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
-LEAST_FIELDS: Final = 36  # up to the task number; version 6 has 45 fields, others have more
+LEAST_FIELDS: Final = 36  # up to the task number; version 6 has 45 fields, other versions have more
 NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
 NO_TIME: Final = frozenset({"0", "-/-"})
 COMMENT: Final = "#"
-RULE: Final = "=" * 20  # begin of a record of qacct
-ACCOUNTING: Final = "acct"  # the type of such a record among others, in the file reporting
-# Parallel environments that usually have all slots on one host; others may use several
+RULE: Final = "=" * 20  # the first line of a qacct record
+ACCOUNTING: Final = "acct"  # the type of accounting records in the file "reporting"
+# Parallel environments that usually have all slots on one host; other environments may use several
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
 MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record of another host
 LONGEST_MS: Final = 14  # letters of an epoch in milliseconds; version 9 writes microseconds
@@ -95,13 +95,14 @@ def _is_job(fields: Sequence[str]) -> bool:
 class _ParallelJobs:
     """Finds parallel jobs with only one listed host.
 
-    With ``accounting_summary`` off each host of a job has its own line, before that of the job or after it. A job
-    that may have more hosts waits for such a line until many others wait too, or the file ends.
+    With ``accounting_summary`` off, each host of a job has its own line, before or after the job's line. A job with
+    possibly more hosts waits for such a line until many jobs wait, or until the file ends.
     """
 
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
-        self._named: dict[str, None] = {}  # jobs whose other hosts were listed before the job itself
+        # jobs with other hosts listed before the job itself
+        self._named: dict[str, None] = {}
         self._waiting: dict[str, tuple[float, float, int]] = {}  # start, end, slots
 
     def other_host(self, job: str) -> None:
@@ -123,7 +124,7 @@ class _ParallelJobs:
             self._note(job)
 
     def _note(self, job: str) -> None:
-        """Count a job that may hold as many further hosts as it has further slots."""
+        """Count a job that may use more hosts: up to one for each further slot."""
         start_s, end_s, slots = self._waiting.pop(job)
         self._intake.note("hosts_incomplete")
         self._intake.doubtful_stays.add(HOSTS_INCOMPLETE, start_s, end_s, slots - 1)
@@ -149,7 +150,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 def _lines(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
     for number, line in file.lines():
-        if len(line.strip()) <= 1 or line.startswith(COMMENT):  # Grid Engine itself ignores lines of one letter
+        # Grid Engine itself ignores single-letter lines
+        if len(line.strip()) <= 1 or line.startswith(COMMENT):
             continue
         fields = line.split(":")
         if len(fields) < LEAST_FIELDS:

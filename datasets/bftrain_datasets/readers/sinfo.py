@@ -1,7 +1,7 @@
 """Polled node states of Slurm: the output of ``sinfo`` with a date line before each poll.
 
-Get it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. Changes are seen
-up to one poll late.
+Record it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. Changes are seen up to one poll
+late.
 
 | column | required | meaning |
 |---|---|---|
@@ -46,7 +46,7 @@ MOST_IN_RANGES: Final = 1 << 24
 MISSING: Final = -1  # as a state: the poll does not list the node; as an index: not known yet
 STRANGER: Final = -2  # as an index: the options do not list the node
 _NOTHING: Final = np.empty(0, dtype=np.int32)
-# If several partitions list a node, the least idle state holds
+# If several partitions list a node, the least idle state wins
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
 
 
@@ -107,7 +107,7 @@ def recognises(head: bytes) -> bool:
 
 
 class _Polls:
-    """The polls of one file. Changes of a poll are passed on when the next one begins."""
+    """The polls in one file. A poll's changes are passed on when the next poll starts."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self.intake = intake
@@ -124,7 +124,8 @@ class _Polls:
         self._reported = np.empty(0, dtype=np.int8)  # the last reported state of each node
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
         self._fixed = frozenset(intake.options.nodes or ())
-        self._set_of(intake.node_names)  # nodes of the options or an earlier file, expected here too
+        # nodes from the options or an earlier file, also expected in this one
+        self._set_of(intake.node_names)
 
     def begin(self, time_s: float, line: int) -> None:
         self.finish()
@@ -138,7 +139,7 @@ class _Polls:
     def add(self, state: NodeState, nodes: str) -> bool:
         """Add the state of nodes to the poll; return False if the node set is unreadable."""
         try:
-            # Look up the nodes of a set; ranges at once, because most are known
+            # Look up the nodes of a set; ranges in one step, because most are known
             match = ONE_BRACKET.match(nodes)
             if match is None:
                 places = self._set_of(expand(nodes))
@@ -213,7 +214,7 @@ class _Polls:
         if table.size <= high:
             more = np.full(max(high + 1, 2 * table.size) - table.size, MISSING, dtype=np.int32)
             self._range_size += more.size
-            if self._range_size > MOST_IN_RANGES:  # too many names for any machine
+            if self._range_size > MOST_IN_RANGES:  # more names than any machine has
                 self._ranges.clear()
                 self._range_size = table.size + more.size
             table = self._ranges[key] = np.concatenate((table, more))
@@ -271,8 +272,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         layout = layout or _headless(line)
         cells = layout.cells(line) if layout is not None else None
         if layout is None or cells is None:
-            # Set a line aside that is neither a row nor a date; if it looks like a date, the rows after it have no
-            # time
+            # Skip a line that is neither a row nor a date; if it looks like a date, the following rows have no time
             if looks_like_time(line):
                 polls.forget()
                 intake.set_aside("bad_time")

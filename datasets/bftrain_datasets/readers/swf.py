@@ -47,7 +47,7 @@ PARTIAL: Final = frozenset({2, 3, 4})  # parts of a swapped-out job; usually the
 CANCELLED: Final = 5
 COMPLETED: Final = 1
 COMMENT: Final = ";"
-_MOST_PROCS: Final = 1 << 40  # more are too many for any machine
+_MOST_PROCS: Final = 1 << 40  # larger numbers exceed any machine
 
 Procs = TypeVar("Procs", int, NDArray[np.int64])
 _PLAIN: Final = re.compile(rb"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
@@ -57,7 +57,7 @@ _HEADINGS_NEEDED: Final = 2
 
 
 class SwfHeader:
-    """Data in the comments: the begin of time, and the size of the machine."""
+    """Header comments: the time origin and the machine size."""
 
     def __init__(self) -> None:
         self.begin_s = 0
@@ -83,7 +83,7 @@ class SwfHeader:
         return self.nodes or self.procs or None
 
     def epoch(self, submit_s: float) -> float:
-        """Return a submission time in seconds UTC. Logs with a begin that count from 1970 are detected."""
+        """Return a submission time in seconds UTC. Detects logs with an origin whose times still count from 1970."""
         return submit_s if submit_s > self.begin_s / 2 or self.begin_s <= 0 else self.begin_s + submit_s
 
     def nodes_for(self, procs: Procs) -> Procs:
@@ -126,7 +126,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntake) -> None:
-    """Process jobs whose rows were begun one by one."""
+    """Process jobs whose rows were started one by one."""
     found = []
     for parts, numbers in records:
         intake.use_later()
@@ -160,7 +160,7 @@ class JobParts:
         self._whole.frombytes(jobs.tobytes())
 
     def hold_back_parts(self, records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
-        """Yield lines of whole jobs; store those of parts."""
+        """Yield lines of whole jobs; store lines of job parts."""
         for parts, values in records:
             if values[STATUS] in PARTIAL:
                 tally.use()  # until it is known whether the job has its own line
@@ -170,7 +170,7 @@ class JobParts:
                 yield parts, values
 
     def finish(self, tally: FindingsTally) -> Iterator[SwfRow]:
-        """Yield parts of jobs without their own line; set the others aside as steps."""
+        """Yield parts of jobs without their own line; skip the remaining parts as steps."""
         known = set(self._whole) if self._pieces else set()
         for line, parts, values in self._pieces:
             tally.again(tally.file, line)
@@ -259,7 +259,7 @@ def _sizes(
     header: SwfHeader,
     intake: RecordIntake,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Return the number of nodes that each job held, -1 if impossible, and its upper bound where it is larger.
+    """Return each job's number of nodes, -1 if impossible, and its upper bound where larger.
 
     Assumptions are made, and counted, only if hosts are not required.
     """
@@ -302,7 +302,7 @@ def _numbered(column: NDArray[np.float64]) -> Texts:
 
 
 def whole_jobs(records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
-    """Yield lines of whole jobs, then parts of jobs without such a line; set other parts aside as steps."""
+    """Yield lines of whole jobs, then parts of jobs without such a line; skip the remaining parts as steps."""
     parts_of_jobs = JobParts()
     yield from parts_of_jobs.hold_back_parts(records, tally)
     yield from parts_of_jobs.finish(tally)
@@ -314,9 +314,9 @@ def rows(
     header: SwfHeader,
     leave_out: Callable[[], object] | None = None,
 ) -> Iterator[SwfRow]:
-    """Yield the fields of every job, as written and as numbers; the caller uses or rejects each row.
+    """Yield each job's fields, as written and as numbers; the caller uses or rejects each row.
 
-    Comments go into the ``header``; a line that is no job is set aside here, unless ``leave_out`` is called for it.
+    Comments go into the ``header``. A line without a job is skipped here, unless ``leave_out`` is called for it.
     """
     for number, line in lines:
         text = line.strip()
@@ -349,7 +349,7 @@ def _numbers(parts: Sequence[str]) -> list[float] | None:
 
 
 def ran(values: Any) -> Any:  # noqa: ANN401 - one job's numbers, or columns
-    """Return whether a job ever held a node; a job without a run time did if its status is completed."""
+    """Return whether a job ever used a node; without a run time, a completed job did."""
     run_s, status = values[RUN], values[STATUS]
     held = (run_s != UNKNOWN) | ((status == COMPLETED) & (values[PROCS] > 0))
     return ((run_s == 0) & (status != CANCELLED)) | ((run_s != 0) & held)

@@ -44,7 +44,7 @@ class PlacedJobs:
         return float((idle * np.maximum(lasts, 0.0)).sum())
 
     def log(self, begin_s: float, provenance: LogProvenance) -> EventLog:
-        """Return the log, with the first submission at ``begin_s`` UTC."""
+        """Return the log with the first submission at ``begin_s`` (seconds UTC)."""
         return EventLog(
             node_names=self.node_names,
             times=self.times + begin_s,
@@ -57,18 +57,18 @@ class PlacedJobs:
 
 
 def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJobs:
-    """Assign nodes to every job at its start: the first free ones, or the first gap that is large enough.
+    """Assign nodes to every job at its start: the first free nodes, or the first sufficiently large gap.
 
     Without such a gap, a contiguous placement uses the largest gaps, because the schedule guarantees the number of free
-    nodes, but not their position. With shared nodes, processors are assigned, ``per_node`` on each,
-    and a node is idle while none of its processors is held.
+    nodes, but not their position. With shared nodes, processors are assigned, ``per_node`` on each node, and a node is
+    idle while all its processors are free.
     """
     count = schedule.nodes // per_node
     digits = max(_NAME_DIGITS, len(str(count)))
     names = tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
     choose = _contiguous if placement == CONTIGUOUS else _first_fit
     busy = np.zeros(schedule.nodes, dtype=np.bool_)  # nodes, or the processors of shared nodes
-    reported = np.ones(count, dtype=np.bool_)  # whether each node was busy; all are before the log
+    reported = np.ones(count, dtype=np.bool_)  # whether each node was last reported busy; all are busy before the log
     held: dict[int, NDArray[np.int64]] = {}
     node_sets = [""] * len(schedule.jobs)
     times: list[float] = []
@@ -102,9 +102,9 @@ def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJob
 
 
 def _moments(schedule: JobSchedule) -> Iterator[tuple[float, tuple[list[int], list[int]]]]:
-    """Yield at each time the jobs that stop and those that start, the begin first.
+    """Yield at each time the jobs that stop and the jobs that start, beginning at time 0.
 
-    Jobs of zero length are omitted, and so is everything after the end.
+    Jobs of zero length are omitted, and so are all events after the schedule stops.
     """
     found: defaultdict[float, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []), {0.0: ([], [])})
     for job, start_s in enumerate(schedule.start_s):
@@ -119,9 +119,9 @@ def _first_fit(busy: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
 
 
 def _contiguous(busy: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
-    """Return the first gap that is large enough; else the largest gaps, for few pieces."""
+    """Return the first sufficiently large gap, otherwise the largest gaps, for few pieces."""
     free = np.flatnonzero(~busy)
-    firsts = np.flatnonzero(np.diff(free, prepend=-2) > 1)  # indices in ``free`` where a gap begins
+    firsts = np.flatnonzero(np.diff(free, prepend=-2) > 1)  # indices in ``free`` of the first node in each gap
     lengths = np.diff(firsts, append=free.size)
     enough = np.flatnonzero(lengths >= size)
     if enough.size:

@@ -31,11 +31,11 @@ _Row = tuple[float, int, float, float, int, list[str]]  # submission (UTC), inde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedJobs:
-    """One entry per job, in order of submission. Times are seconds since ``begin_s``, which is seconds UTC.
+    """One entry per job, in submission order. Times are seconds since ``begin_s``, itself in seconds UTC.
 
-    ``size`` counts what is scheduled: whole nodes, or processors of shared nodes; ``procs`` counts processors.
-    ``user`` is an index in ``users``, who are sorted and have a share in ``shares`` each. ``fields`` are the 18 fields
-    of the row as written.
+    ``size`` counts scheduled units: whole nodes, or processors of shared nodes; ``procs`` counts processors. ``user``
+    is an index in the sorted ``users``, with one share each in ``shares``. ``fields`` are the row's 18 fields as
+    written.
     """
 
     begin_s: float
@@ -61,9 +61,8 @@ class SubmittedJobs:
 class JobWorkload:
     """Jobs, their machine, and their source.
 
-    The scheduled resources are nodes, or with shared nodes processors, ``per_node`` of them on each node.
-    ``header_begin_s`` is the origin of times according to the log; ``unknown_shares`` are users of the shares file
-    without jobs.
+    The scheduled units are nodes, or processors of shared nodes, ``per_node`` on each node. ``header_begin_s`` is the
+    origin of times according to the log; ``unknown_shares`` are users in the shares file without jobs.
     """
 
     jobs: SubmittedJobs
@@ -89,9 +88,9 @@ def read_workload(
     *,
     tell: Callable[[int], object] | None = None,
 ) -> JobWorkload:
-    """Return the jobs of an SWF log; ``None`` is standard input. Each row is used or set aside for a reason.
+    """Return the jobs of an SWF log; ``None`` is standard input. Each row is used, or skipped for a reason.
 
-    ``tell`` is called with the number of bytes read since its last call.
+    ``tell`` is called with the number of bytes read since its last call. Raises ``BadInput`` if no job is usable.
     """
     tally, header = FindingsTally(), swf.SwfHeader()
     with RawFile(path, tally, tell) as file:
@@ -221,7 +220,7 @@ def _rejection_reason(values: list[float], procs: float, at_s: float, window: tu
 
 
 def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> tuple[int, float, int]:
-    """Return the number of nodes, of processors per node, and of schedulable parts per node."""
+    """Return the number of nodes, the processors per node, and the schedulable units per node."""
     several = header.procs / header.nodes if header.has_multi_processor_nodes else 1.0
     cores = float(settings.cores_per_node or several)
     if settings.nodes:
@@ -246,7 +245,7 @@ def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> t
 def _sorted(
     rows: list[_Row], settings: ScheduleSettings, procs_each: float, shares: dict[str, float], tally: FindingsTally
 ) -> SubmittedJobs:
-    """Return the jobs in order of submission; ties in the order of the log."""
+    """Return the jobs sorted by submission; ties keep the log order."""
     rows.sort()  # by time, then by index in the log
     late = sum(1 for before, after in pairwise(rows) if after[1] < before[1])
     if late:
@@ -281,20 +280,20 @@ LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
 
 
 class RuntimeEstimator:
-    """A main scheduler's estimates of run times: at submission, and again whenever a job exceeds its estimate.
+    """A main scheduler's run time estimates: at submission, and whenever a job exceeds its estimate.
 
-    No job is ended here for exceeding an estimate: each ran as long as recorded. But a policy plans with estimates:
+    Jobs are never killed for exceeding an estimate: each runs as long as recorded. But a policy plans with estimates:
 
-    - ``limit``: the time that a user requested; without a request, the run time itself.
+    - ``limit``: the time requested by the user; without a request, the run time itself.
     - ``actual``: the run time itself, as if the scheduler knew it.
-    - ``last2``: the mean of the run times of the two latest ended jobs of the same user, and at most the
-      limit; until two have ended, the limit.
+    - ``last2``: the mean run time of the user's two latest finished jobs, capped by the limit; before two jobs have
+      finished, the limit.
     """
 
     def __init__(self, kind: str, jobs: SubmittedJobs) -> None:
         self._jobs = jobs
         self._learns = kind == LAST_TWO
-        self._last: dict[int, tuple[float, ...]] = {}  # run times of each user's last two jobs
+        self._last: dict[int, tuple[float, ...]] = {}  # run times of each user's last two finished jobs
         self._known_s = [
             (run_s or LEAST_S) if kind == ACTUAL or limit_s == UNLIMITED else limit_s
             for run_s, limit_s in zip(jobs.run_s, jobs.limit_s, strict=True)
@@ -308,7 +307,7 @@ class RuntimeEstimator:
         return min(max(sum(last) / 2, LEAST_S), self._jobs.limit_s[job])
 
     def ended(self, job: int) -> None:
-        """Update the estimates after the end of a job."""
+        """Update the estimates after a job finishes."""
         if self._learns:
             user = self._jobs.user[job]
             self._last[user] = (*self._last.get(user, ())[-1:], self._jobs.run_s[job])

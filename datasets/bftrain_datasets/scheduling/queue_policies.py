@@ -1,4 +1,4 @@
-"""The machine that queue policies see, and the policies: first come, EASY and conservative backfilling, by rank."""
+"""The machine that queue policies see and the policies: FCFS, EASY and conservative backfilling, OStrich."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NEVER: Final = math.inf
 
 
 class SimulatedCluster:
-    """The machine, its queue, and its running jobs, at ``now_s`` (seconds since the first submission).
+    """The machine, its queue and its running jobs at ``now_s`` (seconds since the first submission).
 
-    Jobs are numbers, in order of submission, with their ``size``, ``submit_s`` and ``user``. Real run times are not
-    visible: ``planned_s`` is the estimated run time of a submitted job, which is raised when it is
-    exceeded. ``running`` holds ``(planned end, job)``, the earliest first; ``start_s`` is the start of a running job.
-    ``submitted``, ``ended`` and ``overran`` are the changes since the policy was called last.
+    Jobs are numbered by submission; ``size``, ``submit_s`` and ``user`` are indexed by job. Policies cannot see real
+    run times: ``planned_s`` is the current estimate, which rises when a job exceeds it. ``running`` lists ``(planned
+    end, job)`` pairs, earliest first; ``start_s`` is the start of each running job. ``submitted``, ``ended`` and
+    ``overran`` list the changes since the last policy call.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class SimulatedCluster:
         self.campaigns = campaigns
 
     def planned_end_s(self, job: int) -> float:
-        """Return the planned end of a job that runs or ended since the policy was called last."""
+        """Return the planned end of a job that is running or has finished since the last policy call."""
         return self.start_s[job] + self.planned_s[job]
 
     # The methods below are for the engine.
@@ -131,7 +131,7 @@ class FreeNodesProfile:
 
     @classmethod
     def of(cls, now_s: float, free: int, running: Iterable[tuple[float, int]], size: Sequence[int]) -> FreeNodesProfile:
-        """Return the profile of running jobs, given by their ends in order; ``free`` nodes are free now."""
+        """Return the profile of the running jobs, sorted by planned end; ``free`` nodes are free now."""
         made = cls(now_s, free)
         times, steps = made.times, made.free
         for end_s, job in running:
@@ -162,9 +162,9 @@ class FreeNodesProfile:
             at = after
 
     def sooner(self, size: int, length_s: float, begin_s: float, at: int) -> float | None:
-        """Return a time before the planned ``begin_s``, or ``None``; the search starts at index ``at``.
+        """Return a start time before the planned ``begin_s``, or ``None``; search from index ``at``.
 
-        The planned job holds its nodes from ``begin_s`` on anyway, so only the time before matters.
+        The plan already reserves the job's nodes from ``begin_s``, so only earlier times matter.
         """
         times, free = self.times, self.free
         while times[at] < begin_s:
@@ -183,7 +183,7 @@ class FreeNodesProfile:
         return None
 
     def least(self, begin_s: float, end_s: float) -> int:
-        """Return the smallest number of free nodes from ``begin_s`` to ``end_s``."""
+        """Return the minimum number of free nodes between ``begin_s`` and ``end_s``."""
         first = max(0, bisect_right(self.times, begin_s) - 1)
         last = max(first + 1, bisect_left(self.times, end_s))
         return min(self.free[first:last])
@@ -227,7 +227,7 @@ def fitting(jobs: Iterable[int], free: int, size: Sequence[int]) -> tuple[list[i
 
 
 class FirstComePolicy:
-    """Starts jobs in order of submission, as long as they fit."""
+    """Starts jobs in submission order while they fit."""
 
     name: Final = "fcfs"
 
@@ -237,9 +237,9 @@ class FirstComePolicy:
 
 
 class EasyBackfill:
-    """First come, first served with a reservation for the head of the queue, and for no other job.
+    """First come, first served, with a reservation only for the head of the queue.
 
-    ``promises`` holds for each job that was head the start promised at that time.
+    ``promises`` maps each job that reached the head to its start time promised then.
     """
 
     name: Final = "easy"
@@ -248,7 +248,7 @@ class EasyBackfill:
         self.promises: dict[int, float] = {}
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Return the jobs that start: from the head of the queue, then those that fit beside its reservation."""
+        """Return the jobs to start: from the head of the queue, then jobs that fit around its reservation."""
         size, planned_s = cluster.size, cluster.planned_s
         started, free, head = fitting(cluster.waiting, cluster.free, size)
         if head is None:
@@ -278,8 +278,8 @@ def reservation(size: int, free: int, ends: Iterable[tuple[float, int]], sizes: 
 def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
     """Return the jobs after the head that may fit now.
 
-    If no job ended and no plan changed, jobs that did not fit before do not fit now, because there are no more nodes
-    and the reservation is no later. Then only new jobs are candidates.
+    If no job finished and no plan changed, earlier candidates still do not fit: no nodes were freed, and the
+    reservation is no later. Then only new jobs are candidates.
     """
     if cluster.ended or cluster.overran or started:
         return cluster.waiting[started + 1 :]
@@ -288,7 +288,7 @@ def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
 
 
 def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, shadow_s: float, extra: int) -> list[int]:
-    """Return the candidates that end before the reservation begins, or need none of its nodes."""
+    """Return the candidates that finish before the reservation starts, or need none of its nodes."""
     size, planned_s, now_s = cluster.size, cluster.planned_s, cluster.now_s
     started = []
     for job in candidates:
@@ -307,11 +307,11 @@ def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, sha
 
 
 class ConservativeBackfill:
-    """Keeps a plan of all waiting jobs, and starts each at its planned time.
+    """Plans all waiting jobs, and starts each at its planned time.
 
-    When a job ends early, the others move up one by one, the first submitted first; none moves back. When a job exceeds
-    its estimate, not all promises can be kept: the plan is rebuilt in the order of the promises.
-    ``promises`` holds the first promised start of each job.
+    When a job finishes early, the waiting jobs move up one by one in submission order; no job moves back. When a job
+    exceeds its estimate and the promises conflict, the plan is rebuilt in promise order. ``promises`` maps each job to
+    its first promised start.
     """
 
     name: Final = "conservative"
@@ -327,7 +327,7 @@ class ConservativeBackfill:
         return min(self._begin_s.values(), default=NEVER)
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Return the jobs whose planned start has come."""
+        """Return the jobs whose planned start is due."""
         profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
         now_s, size = cluster.now_s, cluster.size
         profile.forget(now_s)
@@ -337,7 +337,7 @@ class ConservativeBackfill:
             profile.take(now_s, end_s, size[job])
             conflict = conflict or profile.least(now_s, end_s) < 0
         if conflict:
-            # Plan all jobs again, in the order of their planned starts
+            # Plan all jobs again, sorted by planned start
             profile = self._profile = FreeNodesProfile.of(now_s, cluster.free, cluster.running, size)
             for job in sorted(self._begin_s, key=lambda job: (self._begin_s[job], job)):
                 self._plan(profile, cluster, job)
@@ -355,14 +355,15 @@ class ConservativeBackfill:
         return started
 
     def _move_up(self, profile: FreeNodesProfile, cluster: SimulatedCluster) -> None:
-        """Move each job to its earliest start while all others keep theirs."""
+        """Move each job to its earliest start; the plans of all other jobs stay fixed."""
         now_s, size, planned_s, begins = cluster.now_s, cluster.size, cluster.planned_s, self._begin_s
         most = list(accumulate(profile.free, max))
         for job in cluster.waiting[: len(cluster.waiting) - len(cluster.submitted)]:
             begin_s, needed = begins[job], size[job]
             if begin_s <= now_s:
                 continue
-            place = bisect_left(most, needed)  # earlier entries are too small for this job at any time
+            # before this index, the job never fits
+            place = bisect_left(most, needed)
             sooner_s = profile.sooner(needed, planned_s[job], begin_s, place)
             if sooner_s is None:
                 continue
@@ -390,23 +391,23 @@ class BackfillTimes:
         self._depth, self._interval_s = options.backfill_depth, options.backfill_interval_s
 
     def depth(self, now_s: float) -> int:
-        """Return how many jobs may be examined now after those that fit."""
+        """Return the number of jobs to examine after those that fit."""
         if self._interval_s and (due_s := math.ceil(now_s / self._interval_s) * self._interval_s) > now_s:
             self.wake_s = due_s
             return 0
         return self._depth
 
     def backfilled(self, now_s: float, jobs: int) -> None:
-        """Record how many jobs were backfilled: after some, the next interval may have space for others."""
+        """Record the number of backfilled jobs; if any, backfill again after the next interval."""
         if self._interval_s:
             self.wake_s = now_s + self._interval_s if jobs else NEVER
 
 
 def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTimes) -> list[int]:
-    """Return the jobs that start, by rank: as many as fit, then up to a depth more that delay none before them.
+    """Return the jobs to start: by rank while they fit, then a limited number of backfilled jobs.
 
-    Each examined job, including the first that does not fit, is planned at its earliest time given those
-    before it, and starts if that is now. So no job is delayed by an examined one of lower rank.
+    Each examined job, including the first that does not fit, is planned at its earliest time given the jobs before it,
+    and starts if this time is now. So no examined job delays a job of higher rank.
     """
     size, jobs, depth = cluster.size, iter(ranked), times.depth(cluster.now_s)
     started, free, blocked = fitting(jobs, cluster.free, size)
@@ -415,7 +416,7 @@ def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTi
     looked_at = [blocked, *islice(jobs, depth - 1)]
     last = max((place for place, job in enumerate(looked_at) if size[job] <= free), default=0)
     if last == 0:
-        return started  # none of them can start now, so their plans have no effect
+        return started  # no candidate can start now, so the plans have no effect
     further = _planned(looked_at[: last + 1], started, free, cluster, times.window_s)
     times.backfilled(cluster.now_s, len(further))
     return started + further
@@ -447,7 +448,7 @@ class UserUsage:
     def __init__(self, users: int, half_life_s: float) -> None:
         self._rate = math.log(2) / half_life_s if half_life_s > 0 else 0.0
         self._used = [0.0] * users
-        self._nodes = [0] * users  # nodes held now
+        self._nodes = [0] * users  # nodes currently allocated
         self._at_s = [0.0] * users
 
     def of(self, user: int, now_s: float) -> float:
@@ -463,7 +464,7 @@ class UserUsage:
         return self._used[user]
 
     def hold(self, user: int, nodes: int, now_s: float) -> None:
-        """Change the number of nodes that a user holds, from now on."""
+        """Change a user's number of allocated nodes at ``now_s``."""
         self.of(user, now_s)
         self._nodes[user] += nodes
 
@@ -476,8 +477,8 @@ _LN_2: Final = 0.693  # the value in Slurm
 class PublishedUsage:
     """Usage as computed by Slurm's multifactor plugin and the published simulator of OStrich.
 
-    At each event, at the next time to backfill, and every 5 minutes from then on, the node-time since the last update
-    is added to the usage, and the sum decays by that time.
+    At each event, at the next backfill, and every 5 minutes after it, the node-time since the last update is added to
+    the usage, and the sum decays by that time.
     """
 
     def __init__(self, options: PolicyOptions) -> None:
@@ -488,7 +489,7 @@ class PublishedUsage:
         self._used, self._nodes, self._at_s = np.zeros(shares.size), np.zeros(shares.size), 0.0
 
     def hold(self, user: int, nodes: int, now_s: float) -> None:
-        """Change the number of nodes that a user holds, from now on."""
+        """Change a user's number of allocated nodes at ``now_s``."""
         self.advance(now_s)
         self._nodes[user] += nodes
 
@@ -521,7 +522,7 @@ class FairSharePolicy:
         self._usage: UserUsage | PublishedUsage = UserUsage(len(options.shares), options.half_life_s)
         if options.decay == PUBLISHED:
             self._usage = PublishedUsage(options)
-        self._waiting: dict[int, list[int]] = {}  # by user, in order of submission
+        self._waiting: dict[int, list[int]] = {}  # waiting jobs by user, in submission order
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Return the jobs that start."""
@@ -559,15 +560,15 @@ class FairSharePolicy:
         return chain.from_iterable(self._waiting[user] for _, _, user in ranks)
 
 
-PRECISION: Final = 1e6  # of virtual ends, relative: smaller differences are rounding
+PRECISION: Final = 1e6  # relative precision of virtual ends; smaller differences are rounding errors
 MERGED: Final = 256  # jobs
 
 
 class OStrichPolicy:
-    """Ranks campaigns by their virtual end, and the jobs of one by their estimate; backfills in that order."""
+    """Ranks campaigns by virtual end and their jobs by estimate; backfills in rank order."""
 
     name: str = "ostrich"
-    by_estimate: bool = True  # order of the jobs of a campaign; else by submission
+    by_estimate: bool = True  # rank the jobs of a campaign by estimate, otherwise by submission
 
     def __init__(self, options: PolicyOptions) -> None:
         self._times = BackfillTimes(options)
@@ -599,11 +600,12 @@ class OStrichPolicy:
     def ranked(self, campaigns: UserCampaigns) -> Iterator[int]:
         """Yield all waiting jobs by rank.
 
-        The campaigns of one user are sorted already: each ends virtually after those before it. So users are merged
-        lazily, as far as a pass examines jobs; beyond ``MERGED`` jobs all the others are sorted at once.
+        The campaigns of a user are already sorted by virtual end. So users are merged lazily, as far as a pass examines
+        jobs; after ``MERGED`` jobs, all remaining jobs are sorted in one go.
         """
         tag, created_s = campaigns.virtual.tag, campaigns.created_s
-        least = campaigns.virtual.level if self._oldest_first else 0.0  # virtually ended campaigns rank as ending now
+        # virtually finished campaigns rank as finishing now
+        least = campaigns.virtual.level if self._oldest_first else 0.0
         heads = [
             (round(max(tag[numbers[0]], least) * PRECISION), created_s[numbers[0]], user, numbers[0], 0)
             for user, numbers in self._campaigns.items()
@@ -642,7 +644,7 @@ class OStrichPolicy:
 
 
 class FifoOStrichPolicy(OStrichPolicy):
-    """Ranks campaigns like ``ostrich``, and the jobs of one by their submission."""
+    """Ranks campaigns like ``ostrich``, and the jobs in a campaign by submission."""
 
     name = "ostrich-fifo"
     by_estimate = False

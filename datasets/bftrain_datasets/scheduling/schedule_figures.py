@@ -28,7 +28,7 @@ STATES: Final = (DONE, RUNNING, WAITING, NOT_ARRIVED, REFUSED)
 
 
 class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of a figure over many jobs or campaigns; ``None`` if there are none."""
+    """Statistics of a figure over many jobs or campaigns; ``None`` without values."""
 
     mean: float | None
     p50: float | None
@@ -85,7 +85,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFigures:
-    """One entry per job, in order of submission; NaN for events that did not happen."""
+    """One entry per job, in submission order; NaN for events that did not happen."""
 
     state: list[str]
     start_s: NDArray[np.float64]
@@ -130,7 +130,7 @@ def _state(schedule: JobSchedule, job: int, end_s: float) -> str:
 
 
 def held_s(schedule: JobSchedule) -> float:
-    """Return the node-seconds, or processor-seconds of shared nodes, that jobs held."""
+    """Return the node-seconds used by jobs, or processor-seconds with shared nodes."""
     jobs = schedule.jobs
     return math.fsum(
         jobs.size[job] * (min(schedule.stop_s(job), schedule.end_s) - start_s)
@@ -192,11 +192,11 @@ def summarise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignFigures:
-    """One entry per campaign, in order of creation; NaN for events that did not happen.
+    """One entry per campaign, in creation order; NaN for events that did not happen.
 
-    ``work`` and ``previous_work`` are node-seconds (of shared nodes processor-seconds), all ``_s`` are seconds;
-    ``created_s`` and the two ends count from the first submission. ``done`` campaigns have no unfinished jobs;
-    only these have a ``stretch`` and a ``bound_s``.
+    ``work`` and ``previous_work`` are node-seconds (processor-seconds with shared nodes), all ``_s`` are seconds.
+    ``created_s`` and both ends count from the first submission. ``done`` campaigns have no unfinished jobs; only they
+    have a ``stretch`` and a ``bound_s``.
     """
 
     user: NDArray[np.int64]
@@ -215,35 +215,35 @@ class CampaignFigures:
 
     @property
     def done(self) -> NDArray[np.bool_]:
-        """Whether all jobs of each campaign ended."""
+        """Whether all jobs of each campaign have finished."""
         return np.isfinite(self.end_s)
 
     @property
     def flow_s(self) -> NDArray[np.float64]:
-        """Time from the creation to the end of the last job."""
+        """Time from creation until the last job finishes, in seconds."""
         return self.end_s - self.created_s
 
     @property
     def within(self) -> NDArray[np.bool_]:
-        """Whether each campaign ended within its bound; false for unfinished ones."""
+        """Whether each campaign finished within its bound; false for unfinished campaigns."""
         return self.flow_s <= self.bound_s * (1 + ROUNDING)
 
 
 def figures(schedule: JobSchedule) -> CampaignFigures:
-    """Return the figures of the campaigns. Refused jobs belong to no campaign.
+    """Return the campaign figures. Jobs larger than the machine belong to no campaign.
 
-    The bound is that of OStrich (docs/how-to/schedule.md has the proof): a campaign waits for the remaining work
-    of its user and for its own, each as often as there are rivals; for one running job; and for its own longest job.
+    The bound is OStrich's (docs/how-to/schedule.md has the proof): a campaign waits for its user's remaining work and
+    its own work, each multiplied by the number of rivals; for one running job; and for its own longest job.
     """
     campaigns, count = schedule.campaigns, len(schedule.campaigns)
-    taken = np.isfinite(schedule.first_planned_s)  # submitted jobs, without refused ones
+    taken = np.isfinite(schedule.first_planned_s)  # submitted jobs, except those larger than the machine
     run_s, of = np.array(schedule.jobs.run_s)[taken], np.array(campaigns.of, dtype=np.int64)
     number, user = of[taken], np.array(campaigns.user, dtype=np.int64)
     arrived = np.bincount(number, minlength=count)
     stop_s = np.array(schedule.start_s)[taken] + run_s
     end_s = _largest(number, np.where(stop_s <= schedule.end_s, stop_s, np.inf), count)
     complete = (arrived == np.bincount(of[of != NO_CAMPAIGN], minlength=count)) & (arrived > 0)
-    end_s = np.where(complete & np.isfinite(end_s), end_s, np.nan)  # NaN if a job has not ended or arrived
+    end_s = np.where(complete & np.isfinite(end_s), end_s, np.nan)  # NaN if a job has not finished or arrived
     created_s = np.array(campaigns.created_s, dtype=np.float64)
     work = np.bincount(number, np.array(schedule.jobs.size, dtype=np.float64)[taken] * run_s, minlength=count)
     longest_s = _largest(number, run_s, count)

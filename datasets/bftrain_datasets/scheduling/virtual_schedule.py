@@ -1,13 +1,13 @@
-"""The virtual fair schedule of OStrich: the node-time of each user if the nodes in use could be divided at will.
+"""The virtual fair schedule of OStrich: each user's node-time if the nodes in use were divisible at will.
 
-Campaigns are jobs that one user submits together.
+Campaigns are jobs submitted together by one user.
 
-All users with unfinished work in it share the nodes really in use, in proportion to their shares. A user's
-part goes to their campaigns, the oldest first; any rest after all are complete is lost.
+All users with unfinished virtual work share the nodes actually in use, in proportion to their shares. A user's part
+serves the oldest campaign first; the rest after the last campaign is lost.
 
-The idea: nothing is updated for every user at every event. ``level`` is the node-seconds served so far per unit of
-share; a campaign ends virtually when the level reaches its ``tag``, which only changes when work is added to,
-or removed from, that campaign or an older one of the same user.
+No event updates every user. ``level`` is the node-seconds served so far per unit of share. A campaign finishes
+virtually when the level reaches its ``tag``. The tag changes only when work is added to, or removed from, this campaign
+or an older campaign of the same user.
 
 J. Emeras, V. Pinheiro, K. Rzadca and D. Trystram, "OStrich: fair scheduling for multiple submissions" (2013).
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:  # or each replay would load the readers of records
 
 U = TypeVar("U", int, str)
 
-_DIGITS: Final = 6  # significant digits when times are rounded up to seconds; the others are rounding errors
+_DIGITS: Final = 6  # significant digits when times are rounded up to seconds; the rest is rounding error
 NO_CAMPAIGN: Final = -1
-PRECISION: Final = 1e6  # of virtual ends, relative: smaller differences are rounding
+PRECISION: Final = 1e6  # relative precision of virtual ends; smaller differences are rounding errors
 
 
 class UserAccount(msgspec.Struct, kw_only=True):
-    """One user: the ``campaigns`` in order, from the oldest that may still change.
+    """A user and their ``campaigns``, from the oldest that may still change.
 
-    ``total`` is all their work up to now. The work served is ``zero`` plus the share of the rise of the level
-    since ``base`` while the user is active, else ``total``. ``unfinished`` are the campaigns with tasks
-    that have not ended; ``order`` numbers their virtual ends.
+    ``total`` is the user's work so far. The work served is ``zero`` plus the share of the level's rise since ``base``
+    while the user is active, and ``total`` otherwise. ``unfinished`` lists the campaigns with unfinished tasks;
+    ``order`` numbers the user's virtual ends.
     """
 
     share: float
@@ -54,9 +54,9 @@ class UserAccount(msgspec.Struct, kw_only=True):
 
 
 class VirtualSchedule(Generic[U]):
-    """Virtual schedule of users (numbers or names) and campaigns (numbers that rise in order of creation).
+    """Virtual schedule of users (numbers or names) and campaigns (numbered by creation).
 
-    ``tag`` is the virtual end of each campaign, as a level. Finished campaigns and users are removed.
+    ``tag`` is each campaign's virtual end, as a level. Finished campaigns and users are removed.
     """
 
     def __init__(self, shares: Mapping[U, float] | None = None) -> None:
@@ -69,7 +69,7 @@ class VirtualSchedule(Generic[U]):
         self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0
         self._orders = 0
-        self._ends: list[tuple[float, U, int]] = []  # level at which a user's work ends, the user, their order
+        self._ends: list[tuple[float, U, int]] = []  # (level when the user's work finishes, user, user's order)
 
     def advance(self, to_s: float, busy: int) -> None:
         """Advance time with ``busy`` nodes in use; with 0, no user is served."""
@@ -101,7 +101,7 @@ class VirtualSchedule(Generic[U]):
     def add(self, user: U, campaign: int, work: float, share: float = 1.0) -> None:
         """Add work to a campaign, after a submission or a longer estimate.
 
-        ``share`` is that of a new user.
+        ``share`` applies to a new user only.
         """
         known = self._users.get(user)
         if known is None:
@@ -118,12 +118,12 @@ class VirtualSchedule(Generic[U]):
         self._change(user, campaign, work)
 
     def remove(self, user: U, campaign: int, work: float) -> None:
-        """Remove work from a campaign that ended earlier than expected. The user's next campaigns move forward."""
+        """Remove work from a campaign that finished earlier than expected. The user's next campaigns move forward."""
         if work > 0:
             self._change(user, campaign, -work)
 
     def close(self, user: U, campaign: int) -> None:
-        """End a campaign whose last task is over. Finished campaigns are removed in order."""
+        """Close a campaign after its last task. Finished campaigns are removed in order."""
         known = self._users[user]
         del known.unfinished[bisect_left(known.unfinished, campaign)]
         gone, oldest = 0, known.unfinished[0] if known.unfinished else known.campaigns[-1]
@@ -187,17 +187,17 @@ class VirtualSchedule(Generic[U]):
         """Called when the set of active users or their shares change."""
 
     def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - see above
-        """Return when a user whose work ends at ``level`` has none left, and the level then."""
+        """Return when the work of a user finishes whose last tag is ``level``, and the level then."""
         needed_s = max(0.0, level - self.level) * self.active_shares / served
         return self.now_s + needed_s, max(level, self.level)
 
     def _change(self, user: U, campaign: int, by: float) -> None:
-        """Change the work of a campaign, and the virtual ends of that and the user's later campaigns."""
+        """Change the work of a campaign, and the virtual ends of it and the user's later campaigns."""
         known = self._users[user]
         for number in known.campaigns[bisect_left(known.campaigns, campaign) :]:
             self._up_to[number] += by
             tag = known.base + (self._up_to[number] - known.zero) / known.share
-            # Past virtual ends stay; a campaign that ends because of a lower estimate ends now
+            # Keep past virtual ends; a lower estimate can move an end back to now, but no further
             self.tag[number] = tag if tag > self.level else min(self.tag[number], self.level)
         known.total = self._up_to[known.campaigns[-1]]
         self._orders += 1
@@ -234,9 +234,9 @@ class ScheduleSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class UserVirtualSchedule(VirtualSchedule[int]):
-    """Users and campaigns are numbers, all known from the begin; none is removed.
+    """The schedule of numbered users and campaigns, all known at the start; none is removed.
 
-    With ``whole_seconds`` users keep their share until the second after their end, as in the published simulator.
+    With ``whole_seconds``, users keep their share until the second after their end, as in the published simulator.
     """
 
     tag: array[float]  # contiguous, because it is sorted repeatedly
@@ -249,7 +249,7 @@ class UserVirtualSchedule(VirtualSchedule[int]):
         self._share_times_s, self._share_sums = array("d", [0.0]), array("d", [0.0])
 
     def advance(self, to_s: float, busy: int) -> None:
-        """Advance time with ``busy`` nodes in use, at least one, so that all campaigns end."""
+        """Advance time with at least one of ``busy`` nodes in use, so all campaigns finish."""
         super().advance(to_s, max(busy, 1))
 
     def times_of(self, levels: ArrayLike) -> NDArray[np.float64]:
@@ -265,9 +265,8 @@ class UserVirtualSchedule(VirtualSchedule[int]):
 
     def most_shares(self, begins_s: ArrayLike, ends_s: ArrayLike) -> NDArray[np.float64]:
         """Return the largest sum of the shares of all active users between these times."""
-        # Range maximum by a sparse table: ``values[i]`` holds from ``times[i]``
-        # on. Row ``k`` of the table has the maximum of ``2 ** k`` values from each index on; two of them cover any
-        # range.
+        # Range maximum by a sparse table. ``values[i]`` applies from ``times[i]``. Row ``k`` of the table is the
+        # maximum of ``2 ** k`` values from each index; two entries cover any range.
         times = np.asarray(self._share_times_s)
         values = np.asarray(self._share_sums)
         first = np.maximum(np.searchsorted(times, np.asarray(begins_s, dtype=np.float64), side="right") - 1, 0)
@@ -292,10 +291,10 @@ class UserVirtualSchedule(VirtualSchedule[int]):
         return end_s, max(level, self.level + (end_s - self.now_s) * served / self.active_shares)
 
     def _forget(self, campaigns: Iterable[int]) -> None:
-        """Keep the campaigns, because figures need their ends."""
+        """Keep the campaigns, because the figures need their ends."""
 
     def _forget_if_at_rest(self, user: int, known: UserAccount) -> None:
-        """Keep the user, who may return."""
+        """Keep the user, since more jobs may follow."""
 
     def _note_level(self) -> None:
         self._times_s.append(self.now_s)
@@ -307,13 +306,12 @@ class UserVirtualSchedule(VirtualSchedule[int]):
 
 
 class UserCampaigns:
-    """Numbers campaigns in order of creation, and updates the virtual schedule.
+    """Numbers campaigns by creation, and updates the virtual schedule.
 
-    A job joins the last campaign of its user if submitted less than ``gap_s`` after the first job of that campaign.
-    Jobs larger than the machine join none. ``of`` is the campaign of each job, or ``NO_CAMPAIGN``; ``user``
-    and ``created_s`` describe each campaign. ``previous`` is the
-    virtual work that the user had left at its creation, and ``planned`` the largest estimate of its
-    work, in node-seconds. The last two grow during the simulation.
+    A job joins its user's last campaign if submitted less than ``gap_s`` after the first job of that campaign. Jobs
+    larger than the machine join no campaign. ``of`` is the campaign of each job, or ``NO_CAMPAIGN``; ``user`` and
+    ``created_s`` describe each campaign. ``previous`` is the user's remaining virtual work at its creation, and
+    ``planned`` the largest estimate of its work, both in node-seconds. The last two grow during the simulation.
     """
 
     def __init__(self, jobs: SubmittedJobs, nodes: int, gap_s: float, *, whole_seconds: bool = False) -> None:
@@ -337,7 +335,7 @@ class UserCampaigns:
         self.planned = [0.0] * len(self.user)
         self.virtual = UserVirtualSchedule(jobs.shares, len(self.user), whole_seconds=whole_seconds)
         self._work = [0.0] * len(self.user)
-        self._open = [0] * len(self.user)  # submitted jobs that have not ended
+        self._open = [0] * len(self.user)  # submitted, unfinished jobs
         self._jobs = jobs
 
     def ordered(self, numbers: Sequence[int], precision: float, least: float) -> list[int]:

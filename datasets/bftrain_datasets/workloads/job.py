@@ -18,17 +18,17 @@ from bftrain_datasets.importing.text_cells import MOST_DIGITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadOptions:
-    """Settings that a file of jobs does not contain.
+    """Settings that are missing in a job file.
 
-    ``format`` selects the reader, by default from the content. ``speeds`` is a throughput table. Tasks get the speeds
-    on the ``kinds`` of nodes in it, by default on all; with ``node_kind`` only those on this one.
-    ``reference`` is the kind for the ideal duration of a deadline. ``elastic`` allows all measured
-    gangs instead of the requested one; ``by_hosts`` keeps their speeds on several hosts. ``per_node`` GPUs or
-    processors make a node. Jobs that ``nodes`` nodes can never hold are rejected.
+    ``format`` selects the reader (default: detected from the content). ``speeds`` is a throughput table. Tasks get the
+    speeds on its node ``kinds`` (default: all); with ``node_kind``, only the speeds on this kind. ``reference`` is the
+    kind for the ideal duration of a deadline. ``elastic`` allows all measured gangs instead of the requested one;
+    ``by_hosts`` keeps their speeds on several hosts. ``per_node`` GPUs or processors make a node. Jobs too large for
+    ``nodes`` nodes are rejected.
 
-    Only the ``first`` jobs are considered, and only those that arrive in the ``window`` become tasks, from begin
-    to end on the file's clock. ``submit_s`` counts from ``begin_s`` (seconds UTC), by default from the first task.
-    Times without a zone are in ``zone``. A ``strict`` import ends at the first doubtful row.
+    Only the ``first`` jobs are considered. Jobs that arrive in the ``window`` (start and end on the file's clock)
+    become tasks. ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first task). Times without a zone are
+    in ``zone``. A ``strict`` import stops at the first doubtful row.
     """
 
     format: str | None = None
@@ -71,10 +71,10 @@ def short(model: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A job that needs ``gang`` GPUs or processors at once.
+    """A job that needs ``gang`` GPUs or processors simultaneously.
 
-    It either runs for ``duration_s`` seconds, or does ``steps`` steps of a ``model``. ``nodes`` is the number of whole
-    nodes, if the file has it. ``slack`` times its ideal duration is the time until its deadline.
+    It runs for ``duration_s`` seconds, or does ``steps`` steps of a ``model``. ``nodes`` is the number of whole nodes,
+    if the file has it. The deadline is ``slack`` times the ideal duration after submission.
     """
 
     name: str
@@ -133,12 +133,12 @@ def duration_of(seconds: float, field: str) -> float:
 
 T = TypeVar("T")
 
-MOST_KEPT: Final = 1000  # rejected rows with messages; others are only counted
+MOST_KEPT: Final = 1000  # rejected rows with messages; further rows are only counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row without a task: the ``reason`` is the name of a hazard, ``where`` its place, ``what`` the problem."""
+    """A row without a task: the ``reason`` is a hazard name, ``where`` its place, ``what`` the problem."""
 
     reason: str
     where: str
@@ -146,7 +146,7 @@ class RefusedRow:
 
 
 class WorkloadRowCounts(FindingsTally):
-    """The tally of one file, with messages on rejected rows; of very many rows some are only counted."""
+    """The tally of one file, with messages for rejected rows, up to a limit."""
 
     def __init__(self, *, strict: bool) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class WorkloadRowCounts(FindingsTally):
                 yield job
 
     def refuse(self, why: UnusableJob) -> None:
-        """Reject the row; a strict import ends here if the reason is a doubt."""
+        """Reject the row; a strict import stops here if the reason is a doubt."""
         where = self.where
         self.set_aside(why.reason)
         if self.strict and HAZARDS[why.reason].doubt:

@@ -16,18 +16,18 @@ DEFAULT_MAX_NODES: Final = 64  # of sweeps: the bundled models were measured up 
 # The cost of a start from zero nodes is not published; growing is the nearest measured operation
 DEFAULT_START_COST_S: Final = 18.0
 
-MOST_TASKS: Final = 500_000  # more than that is a typing error; 0.8 GB, if each is different
+MOST_TASKS: Final = 500_000  # larger numbers are likely typos; distinct tasks would need 0.8 GB
 
-# The models of the sample: those of generate_mix(56, 1), without its random numbers, whose import takes 5 ms
+# The models of generate_mix(56, 1) as digits; importing the random generator would take 5 ms
 _SAMPLE: Final = "50142631623450301456216350240213645312046563240510635142"
 SAMPLE_WORK_SAMPLES: Final = 2 * MEASURED_WORK_SAMPLES
 
 
 class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Common properties of generated tasks. Tasks without ``work_samples`` never end.
+    """Common properties of generated tasks. Tasks without ``work_samples`` run forever.
 
-    ``None`` for a size is the smallest or the largest measured one of the model; for the cost of a start its
-    measured cost, or else the cost of growing on Summit.
+    A size of ``None`` is the smallest or largest measured size of the model. A start cost of ``None`` is the measured
+    cost; if not measured, the cost of growing on Summit.
     """
 
     work_samples: float | None = MEASURED_WORK_SAMPLES
@@ -39,7 +39,7 @@ class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskArrivals(msgspec.Struct, frozen=True, kw_only=True):
-    """Submission times: all at ``start_s``, or random from then on, ``per_hour`` on average (Poisson)."""
+    """Submission times: all at ``start_s``, or random after it, ``per_hour`` on average (Poisson)."""
 
     start_s: float = 0.0
     per_hour: float | None = None
@@ -106,7 +106,7 @@ def sample_tasks() -> tuple[TaskSpec, ...]:
 
 
 def checked_count(count: int) -> int:
-    """Return the number of tasks to generate; raise ``BadValue`` if it is too large."""
+    """Return the number of tasks to generate; raise ``BadValue`` if it is below 1 or too large."""
     if count < 1:
         raise BadValue(f"must be at least 1, not {count}", where="tasks.count")
     if count > MOST_TASKS:

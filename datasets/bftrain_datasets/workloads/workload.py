@@ -32,7 +32,7 @@ class JobFormat(NamedTuple):
     read: Callable[[RawFile, WorkloadRowCounts, WorkloadOptions], Generator[TrainingJob]]
 
 
-# Blox before Philly, whose tables may have any columns
+# Blox precedes Philly, because Philly tables may have any columns
 _READERS: Final = (
     JobFormat("gavel", job_formats.is_gavel, job_formats.read_gavel),
     JobFormat("blox", job_formats.is_blox, job_formats.read_arrivals),
@@ -45,12 +45,12 @@ PICKLE: Final = b"\x80"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainingWorkload(ShortRepr):
-    """Tasks in order of submission, and the outcome of every row.
+    """Tasks in submission order, and the outcome of every row.
 
-    ``begin_s`` was subtracted from the times of submission: seconds UTC, or of the file's own clock. If speeds were
-    needed, ``node_kind`` is their kind, or ``kinds`` are several, of which the first applies to
-    nodes without kinds; ``reference`` is that of deadlines. ``refused`` are rejected rows with messages;
-    a file with very many has more of them, which are only counted.
+    ``begin_s`` was subtracted from the submission times: seconds UTC, or on the file's own clock. With speeds,
+    ``node_kind`` is their kind; several ``kinds`` are possible, and the first applies to nodes without kinds.
+    ``reference`` is the kind for deadlines. ``refused`` lists rejected rows with messages; beyond a limit, they are
+    only counted.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -76,7 +76,7 @@ class TrainingWorkload(ShortRepr):
 def import_workload(
     path: Path | str | None, options: WorkloadOptions | None = None, *, tell: Callable[[int], object] | None = None
 ) -> TrainingWorkload:
-    """Import the jobs of one file as tasks, as ``bftrain tasks import`` does; ``None`` is standard input.
+    """Import the jobs in a file as tasks, like ``bftrain tasks import``; ``None`` is standard input.
 
     ``tell`` is called with the number of bytes read since its last call.
 
@@ -123,7 +123,7 @@ def import_workload(
 
 
 def recognised(head: bytes) -> str | None:
-    """Return the format of a file that begins with ``head``, or ``None``."""
+    """Return the format of a file that starts with ``head``, or ``None``."""
     return next((reader.name for reader in _READERS if reader.recognises(head)), None)
 
 
@@ -177,7 +177,7 @@ def _sizing(
 def _tasks(
     jobs: Iterable[TrainingJob], sizing: TaskSizing, tally: WorkloadRowCounts, window: tuple[float | None, float | None]
 ) -> list[TaskSpec]:
-    """Return a task for every usable job; its times are still those of the file."""
+    """Return a task for every usable job; times are still on the file's clock."""
     tasks: list[TaskSpec] = []
     names: set[str] = set()
     for job in jobs:
@@ -232,7 +232,7 @@ def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
 
 
 def _in_order(tasks: list[TaskSpec], begin_s: float, tally: WorkloadRowCounts) -> list[TaskSpec]:
-    order = sorted(tasks, key=lambda task: task.submit_s)  # stable: ties in the order of the file
+    order = sorted(tasks, key=lambda task: task.submit_s)  # stable: ties keep the file order
     late = sum(after.submit_s < before.submit_s for before, after in pairwise(tasks))
     if late:
         tally.note("unsorted", count=late, where="")
