@@ -28,7 +28,7 @@ class ColumnType(StrEnum):
     """The type of the cells of a column; any but ``sizes`` may be empty."""
 
     TEXT = "text"
-    NAME = "name"  # text of which few are different
+    NAME = "name"  # text with few distinct values
     NUMBER = "number"  # 64-bit floating point
     WHOLE = "whole number"
     TRUTH = "true or false"
@@ -42,7 +42,7 @@ class TableColumn(NamedTuple):
     kind: ColumnType
 
 
-# Column by column; a cell without a value is None
+# Columns by name; an empty cell is None
 Table = Mapping[str, Sequence[Any]]
 
 
@@ -52,7 +52,7 @@ def rows(table: Table) -> Iterable[tuple[Any, ...]]:
 
 
 def write_all(tables: Mapping[str, Table], folder: Path, form: str, file_format: str) -> None:
-    """Write tables whose columns have the types of their cells."""
+    """Write tables; the cells determine the column types."""
     for name, table in tables.items():
         write(folder, name, [TableColumn(*each) for each in _kinds(table)], rows(table), form, file_format)
 
@@ -71,7 +71,7 @@ def write(
     form: str,
     file_format: str,
 ) -> None:
-    """Write a table; it appears complete or not at all, and one of an earlier run in another form goes."""
+    """Write a table atomically, and delete a table of an earlier run in another form."""
     with created(folder, name, form) as file:
         if form == CSV:
             _write_csv(file, columns, rows)
@@ -109,9 +109,9 @@ def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[S
         pieces, open_ended = _PiecesOfSizes(), csv.writer(text, lineterminator=",")
         sizes, end = object(), ""
         for row in rows:
-            if row[-1] is not sizes:  # decisions that change nothing share theirs
+            if row[-1] is not sizes:  # unchanged sizes are the same object
                 sizes = row[-1]
-                end = pieces.cell(sizes) + "\n"  # type: ignore[arg-type]  # sizes, as the column says
+                end = pieces.cell(sizes) + "\n"  # type: ignore[arg-type]  # the last column contains sizes
             open_ended.writerow(row[:-1])
             text.write(end)
     elif any(column.kind is ColumnType.TRUTH for column in columns):
@@ -218,6 +218,6 @@ def _check_columns(path: Path, names: Sequence[str], known: Collection[str], lat
 def read_rows(
     folder: Path, name: str, columns: Sequence[TableColumn], later: Collection[str] = ()
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield these columns of a table row by row; ``None`` where there is no value."""
+    """Yield these columns of a table row by row; an empty cell is ``None``."""
     for batch in read(folder, name, columns, later):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -31,7 +31,8 @@ class InputFile(click.Path):
         """Return the path."""
         scheduled = Path(value, SCHEDULED_LOG)
         is_folder = False
-        with suppress(PermissionError):  # which click says
+        # click reports the permission error itself
+        with suppress(PermissionError):
             is_folder = Path(value).is_dir()
         if is_folder and not scheduled.is_file():
             wanted = f"files in it, such as {value}/*" if self.allow_dash else "log in it"

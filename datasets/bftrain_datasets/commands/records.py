@@ -279,7 +279,8 @@ class FindingsTable:
         from bftrain_datasets.importing.findings import hazard_of
 
         known = hazard_of(each.name)
-        idle = each.name in _OF_THE_LOG  # these describe the log; all others describe nodes in the records
+        # these describe the log; all other findings describe nodes in the records
+        idle = each.name in _OF_THE_LOG
         lines = (known.says if known else each.name, done_about(each))
         return "\n".join(
             line for line in (*(self._words(each) if idle else each for each in lines), each.first) if line
@@ -307,7 +308,7 @@ def findings_data(findings: Sequence[LogFinding]) -> list[dict[str, Any]]:
 
 
 def report(findings: Sequence[LogFinding], unit: str = NODE) -> RenderableType:
-    """Return all findings, doubts separate from others, with idle time in hours of this unit."""
+    """Return all findings in two tables, doubtful and ordinary, with idle time in hours of this unit."""
     from rich.console import Group
 
     from bftrain_datasets.importing.findings import is_doubt

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "cluster"
 _KINDS: Final = ("mix", "trials", CLUSTER)
-# options of one or two kinds of tasks
+# Options that apply only to some kinds of tasks
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("trials",),
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
@@ -110,7 +110,7 @@ def generate(
     arrivals_per_hour: float | None,
     seed: int,
     out: Output,
-    **given: Any,  # noqa: ANN401 - options of one kind or another
+    **given: Any,  # noqa: ANN401 - options of any kind
 ) -> None:
     """Generate tasks with measured speeds.
 

@@ -1,8 +1,8 @@
-"""Anonymous logs: they show when nodes were idle, but neither node names nor the origin of the log.
+"""Anonymous logs: they show when nodes were idle, but neither node names nor the log's origin.
 
-Nodes are named by a keyed hash of their names, so that a node has the same name in all logs made with one key, and
-the names cannot be guessed by trial. Nodes are sorted by these names, because their old order may show their place
-in the machine. Of the log's provenance only figures are kept.
+Nodes are renamed by a keyed hash. A node has the same pseudonym in all logs anonymised with the same key, and the names
+cannot be guessed by trial. Nodes are sorted by pseudonym, because the old order may reveal their place in the machine.
+Only figures are kept from the log's provenance.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def make_key(path: Path) -> bytes:
 
 
 def others_may_read(path: Path) -> bool:
-    """Return whether others than the owner may read the file."""
+    """Return whether other users may read the file."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def pseudonym(name: str, key: bytes, unit: str = NODE) -> str:
     """Return the pseudonym of a node name under this key.
 
-    A GPU or core keeps its number, so that the slots of one node remain recognisable.
+    A GPU or core keeps its number, which keeps the slots of a node together.
     """
     node = node_of(name) if unit != NODE else name
     if node != name:
@@ -85,7 +85,7 @@ def pseudonym(name: str, key: bytes, unit: str = NODE) -> str:
 
 
 def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> EventLog:
-    """Return the log without names; with ``shift_times`` it begins at 0, which hides its dates."""
+    """Return the log without names; with ``shift_times`` it starts at 0, which hides its dates."""
     names = [pseudonym(name, key, log.unit) for name in log.node_names]
     order = np.array(sorted(range(len(names)), key=lambda place: natural_order(names[place])))
     if log.unit == NODE:

@@ -21,7 +21,7 @@ from bftrain_datasets.log.time_formats import RecordClock
 
 @dataclass(frozen=True, slots=True)
 class RecordHazard:
-    """One kind of finding: the text ``says``, the treatment ``done``, and the ``option`` to change it.
+    """A kind of finding: the text ``says``, the treatment ``done``, and the ``option`` to change it.
 
     A ``doubt`` may make the log wrong, and ``--strict`` rejects it; other kinds are normal, and only counted. ``aside``
     kinds are reasons to reject a whole row.

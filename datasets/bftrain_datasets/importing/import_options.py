@@ -23,14 +23,14 @@ def listed(text: str) -> tuple[str, ...]:
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of an import; each field is an option of ``bftrain import``.
 
-    ``nodes`` are the machine's, in order, and ``node_count`` their number if only that is known.
-    ``window`` and ``down`` hold times in seconds UTC; ``down_nodes`` are names of nodes with such a window.
-    ``down_suspected`` marks suspected downtime as down; ``keep_end`` keeps the time after the last start in a dump of
-    ended jobs. Of records of several clusters ``cluster`` is the one to read, or ``all`` for all as one machine.
-    With ``sharing`` = ``cores``, the number of busy nodes is the number that the cores in use fill.
-    ``unit`` is the resource counted as idle: ``node``, ``gpu`` or ``core``; each node has ``node_units`` of them, or
-    the number in ``node_units_of`` for its node set. ``map`` sets the meaning of columns in a table of jobs, such as
-    ``start=began:ms``; ``preset`` is the name of a public data set.
+    ``nodes`` lists the machine's nodes in order; ``node_count`` is their number if the names are unknown. ``window``
+    and ``down`` are times in seconds UTC; ``down_nodes`` are node names with such a window. ``down_suspected`` marks
+    suspected downtime as down. ``keep_end`` keeps the time after the last start in a dump of finished jobs. ``cluster``
+    selects one of several clusters in the records, or ``all`` to read all as one machine. With ``sharing`` = ``cores``,
+    the number of busy nodes is computed from the cores in use. ``unit`` is the resource counted as idle: ``node``,
+    ``gpu`` or ``core``; a node has ``node_units`` units, or the number in ``node_units_of`` for its node set. ``map``
+    sets the meaning of columns in a table of jobs, such as ``start=began:ms``; ``preset`` is the name of a public data
+    set.
     """
 
     format: str | None = None

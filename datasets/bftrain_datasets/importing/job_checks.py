@@ -227,7 +227,7 @@ class RecordIntake(FindingsTally):
             self.settle()
 
     def open_job(self, job: OpenJob, end_s: float) -> None:
-        """Complete the row with the end of an already started job."""
+        """Complete the row with the end time of an already started job."""
         self.job(
             *(job.job, job.start_s, end_s, job.nodes),
             count=job.count,
@@ -394,7 +394,7 @@ class _Check:
                 call()
 
     def _set_outside_aside(self, weight: Floats) -> None:
-        """Skip jobs outside the window, and record which of them finished."""
+        """Skip jobs outside the window, and record the finished ones."""
         begin_s, until_s = self._intake.options.window
         start, end = self._table.start, self._table.end
         outside = np.zeros(start.size, dtype=np.bool_)

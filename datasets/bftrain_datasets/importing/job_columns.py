@@ -107,7 +107,8 @@ class StayColumns:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed = mixed ^ (mixed >> np.uint64(31))
         sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)))
-        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))  # the last key is for jobs without a set
+        # the last key is for jobs with no set
+        keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))
         nameless = self.sets < 0
         return np.where(nameless, self.count.astype(np.uint64), keys[self.sets])
 
@@ -163,7 +164,7 @@ class JobStays:
         )
 
     def add_many(self, sets: NDArray[np.int64], count: NDArray[np.int64], **columns: NDArray[Any]) -> None:
-        """Add jobs as columns; a job without a node set has the set -1 and uses the memory of one pair.
+        """Add jobs as columns; a job with no node set has the set -1 and counts as a single pair in memory.
 
         Further columns are as in ``StayColumns``.
         """
@@ -181,7 +182,7 @@ class JobStays:
             )
 
     def columns(self) -> StayColumns:
-        """Return all stays without a copy; no stays can be added afterwards."""
+        """Return all stays, sharing the memory; no stays can be added afterwards."""
         return StayColumns(
             **{name: _shared(column) for name, column in self._columns.items()},
             set_offsets=_shared(self._set_offsets),
@@ -219,7 +220,7 @@ def _shared(column: array[Any]) -> NDArray[Any]:
 def key_of(job: str) -> int:
     """Return the key of a job name, to save memory: a number plus 1, or a hash. Times and nodes resolve collisions.
 
-    Jobs without a name have the key 0.
+    Unnamed jobs have the key 0.
     """
     plain = job.isascii() and job.isdecimal() and len(job) <= _MOST_DIGITS and (job[0] != "0" or len(job) == 1)
     return int(job) + 1 if plain else hash(job)

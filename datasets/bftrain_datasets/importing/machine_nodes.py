@@ -375,7 +375,7 @@ class NodeSets:
         return {name: known[short] for name in strange if (short := same.get(name, name)) in known}
 
     def join(self, same: Mapping[str, str]) -> list[int]:
-        """Merge the names of the same node after all sets are expanded; return the new index of each old index."""
+        """Merge equal nodes after all sets are expanded; return the new index of each old index."""
         kept = {name: place for place, name in enumerate(name for name in self.places if name not in same)}
         moved = [kept[same.get(name, name)] for name in self.places]
         self.places = kept
@@ -403,7 +403,8 @@ class _Ranges:
 
         sets = compute.extract_regex(pa.array(texts, pa.string()), _PLAIN_SET)
         stem, listed, number = (texts_of(sets, place) for place in range(3))
-        alone = compute.if_else(compute.equal(stem, ""), "", number)  # a number without a stem is ambiguous
+        # a bare number is ambiguous
+        alone = compute.if_else(compute.equal(stem, ""), "", number)
         pieces = compute.split_pattern(compute.if_else(compute.equal(listed, ""), alone, listed), ",")
         offsets = pieces.offsets.to_numpy().astype(np.int64)
         bounds = compute.extract_regex(pieces.flatten(), _RANGE)

@@ -1,6 +1,6 @@
 """Build a log from counts: the number of busy nodes is known, but not which.
 
-Nodes are numbered, and the first ``active`` of them are busy: this assignment has the fewest changes. The rest up to
+Nodes are numbered, and the first ``active`` nodes are busy: this assignment has the fewest changes. The rest up to
 ``total`` are idle; nodes beyond ``total`` are down.
 """
 
@@ -139,7 +139,7 @@ def _cut_to_window(steps: _Steps, intake: RecordIntake) -> _Steps:
 
 
 def _node_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Return node names; their number comes from the options, the records, or the largest count, in this order."""
+    """Return node names; the options, the records or the largest count determine their number, in this order."""
     options = intake.options
     if options.unit != NODE:
         return _slot_names(intake, largest)
@@ -165,7 +165,7 @@ def _numbered_names(count: int) -> tuple[str, ...]:
 
 
 def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Return slot names; the node number comes from the options, the records, or the largest count, in this order."""
+    """Return slot names; the options, the records or the largest count determine the node number, in this order."""
     options = intake.options
     each = options.node_units
     if each is None:

@@ -73,7 +73,7 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
 
 
 def _of_repeated_names(names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows of jobs whose name occurs in several rows. Most logs have few."""
+    """Return the rows of jobs listed several times under the same name. Most logs have few."""
     ordered = np.sort(names)
     return np.flatnonzero(np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]]))
 
@@ -231,7 +231,7 @@ def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
 
 
 def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -> tuple[float, float]:
-    """Return the start and end of the observed time, during which the records describe all nodes."""
+    """Return the start and end times of the period in which the records describe all nodes."""
     begin_s, end_s = intake.options.window
     if not keep.any():
         raise _no_usable_rows(intake)
@@ -317,7 +317,7 @@ def _observed_until(
 ) -> float:
     """Return the observation end: the last record, or the last job start if later-ending jobs are clearly missing.
 
-    Dumps of finished jobs lack running jobs: the machine seems to drain, and no more jobs start. Records written at job
+    Dumps of finished jobs lack running jobs: the machine seems to drain, and job starts cease. Records written at job
     start, and records of running jobs, show the jobs running when the records stop.
     """
     started_s = float(start.max())
@@ -345,7 +345,7 @@ def partitions_of(
 ) -> dict[str, str]:
     """Return each partition's node set. A node belongs to the partition that used it longest in the observed time.
 
-    Returns an empty dictionary if the kept jobs used only one partition, no partition, or too many.
+    Returns an empty dictionary unless the kept jobs used between 2 and ``MOST_PARTITIONS`` partitions.
     """
     rows = np.flatnonzero(keep & (jobs.queue >= 0) & (jobs.sets >= 0))
     queues = np.unique(jobs.queue[rows])
@@ -512,7 +512,7 @@ class _Use:
 
 
 class SlotSweep:
-    """The stays of jobs on the slots of one node: ``entry`` used ``slot`` from ``begin_s`` to ``end_s``.
+    """The stays of jobs on a node's slots: ``entry`` used ``slot`` from ``begin_s`` to ``end_s``.
 
     ``units`` is an entry's number of slots. A negative number is a specific slot: the entry always gets it, and its
     current user moves to another slot.

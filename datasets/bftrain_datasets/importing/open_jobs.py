@@ -1,4 +1,4 @@
-"""Pair records split over several rows: job starts and ends, in any files, and node outages."""
+"""Pair records split over several rows: job starts with job ends, in any files, and node outages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OpenJob:
 class ClosedJobs(NamedTuple):
     """Jobs still open after all records, each with its end and whether it restarted before the end was read.
 
-    ``lost_ends_s`` are ends of jobs without a recorded start; ``place`` is the place of the first.
+    ``lost_ends_s`` are end times of jobs with no recorded start; ``place`` is the place of the first.
     """
 
     jobs: list[tuple[OpenJob, float, bool]]
@@ -66,7 +66,7 @@ class OpenJobTable:
         self.any_begun = False
         self.first_begun_s = math.inf
         self._open: dict[str, OpenJob] = {}
-        self._unended: list[OpenJob] = []  # restarted jobs without a recorded end
+        self._unended: list[OpenJob] = []  # restarted jobs with no recorded end
         self._ended: dict[str, None] = {}
         self._end_job = array("q")
         self._end_s = array("d")
@@ -96,7 +96,7 @@ class OpenJobTable:
         return True
 
     def end(self, job: str, end_s: float) -> OpenJob | None:
-        """Remove and return a finished job; return None if it was not running."""
+        """Remove and return a finished job; return None if no such job was running."""
         known = self._open.get(job)
         if known is None or end_s < known.start_s:
             return None
@@ -113,7 +113,7 @@ class OpenJobTable:
     def end_before_start(
         self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True
     ) -> None:
-        """Store the end of a job whose start was not read yet. If no start follows, it is a doubt if ``counts``."""
+        """Store the end time of a job before its start is read. If no start follows, it is a doubt if ``counts``."""
         self._end_job.append(key_of(job))
         self._end_s.append(end_s)
         self._end_start.append(start_s)
@@ -162,7 +162,7 @@ class NodeOutages:
         self._reports: dict[str, list[tuple[float, bool, str]]] = {}
 
     def tell(self, node: str, time_s: float, *, out: bool, why: str = "") -> None:
-        """Record that a node goes out or returns. With several reasons ``why``, each must be cleared."""
+        """Record that a node fails or returns. With several reasons ``why``, each must be cleared."""
         self._reports.setdefault(node, []).append((time_s, out, why))
 
     @property

@@ -71,7 +71,7 @@ ZIP: Final = b"PK\x03\x04"
 def reader_for(head: bytes, where: str, wanted: str | None, columns: Sequence[str] | None = None) -> LogReader:
     """Return the reader called ``wanted``; otherwise the first reader that recognises the head of the file.
 
-    ``columns`` of a file without a header determine the format as a last resort. Raises ``BadInput`` if no reader fits.
+    ``columns`` of a headerless file determine the format as a last resort. Raises ``BadInput`` if no reader fits.
     """
     if wanted is not None:
         reader: LogReader = registry.load("reader", wanted)
@@ -213,7 +213,7 @@ def import_files(
     tell: Callable[[int], object] | None = None,
     keep: Callable[[RecordIntake], object] | None = None,
 ) -> Imported:
-    """Import files of one format into one log; the path ``-`` is standard input.
+    """Import files in the same format into a log; the path ``-`` is standard input.
 
     ``tell`` receives the number of bytes read since its last call. ``keep`` receives the intake after all files are
     read.
@@ -274,7 +274,7 @@ def _note_unseen_partitions(intake: RecordIntake) -> None:
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
-    """Import the records of a scheduler, files of one format, into one log, like ``bftrain import``.
+    """Import a scheduler's records (files in the same format) into a log, like ``bftrain import``.
 
     >>> from bftrain import import_logs
     >>> imported = import_logs("sacct.txt")
@@ -298,7 +298,8 @@ def _read(
     """Read one file; return its format and provenance. Raises ``BadInput`` if the format differs from ``before``."""
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
-    intake.begin_file("stdin" if piped else tellable(path.name))  # without folders: the name goes into the provenance
+    # without folders, because the name is part of the provenance
+    intake.begin_file("stdin" if piped else tellable(path.name))
     with RawFile(None if piped else path, intake, tell) as file:
         reader = reader_for(file.head, where, _requested_format(intake.options), intake.options.columns)
         beside = bool(getattr(reader, "beside_others", False))

@@ -271,7 +271,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def _check_format(head: bytes, where: str) -> None:
-    """Raise ``BadInput`` for content that is still packed, or neither text nor a table."""
+    """Raise ``BadInput`` for packed content, and for content that looks like neither text nor a table."""
     begin = head[:_LOOK_BYTES]
     problem: tuple[str, str] | None = None
     if begin.startswith((*_PACKING, _ZIP)) and _LOG_MEMBER not in begin:

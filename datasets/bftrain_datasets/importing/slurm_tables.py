@@ -13,7 +13,7 @@ SEPARATOR: Final = "|"
 
 
 class Period(NamedTuple):
-    """Begin and end of a period; ``None`` if not recorded."""
+    """The start and end of a period in seconds UTC; ``None`` if not recorded."""
 
     start_s: float | None
     end_s: float | None
@@ -27,7 +27,7 @@ def columns_of(line: str) -> list[str]:
 def rows(
     file: RawFile, intake: RecordIntake, header_of: Callable[[str], list[str] | None], last: str = ""
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the rows below each header; set rows aside that lack columns up to ``last``, or any."""
+    """Yield the rows below each header; skip rows that lack columns up to ``last``, or any column."""
     columns: Sequence[str] = ()
     for number, line in file.lines():
         header = header_of(line)
@@ -43,7 +43,7 @@ def rows(
 
 
 def period_of(cells: Mapping[str, str], intake: RecordIntake, *, start: str, end: str, of: str) -> Period | None:
-    """Return the period of a row; set a row of another cluster, or without readable times, aside."""
+    """Return the period of a row; skip rows of other clusters, and rows with unreadable times."""
     cluster = cells.get(of, "")
     if cluster and intake.is_other_cluster(cluster):
         intake.set_aside("not_selected")

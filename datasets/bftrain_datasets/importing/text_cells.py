@@ -23,14 +23,14 @@ MOST_DIGITS: Final = 9  # of a number of nodes or jobs; Python rejects thousands
 
 
 def first_lines(head: bytes) -> list[str]:
-    """Return the lines at the beginning of a file; the last one may be truncated."""
+    """Return the first lines of a file; the final line may be truncated."""
     return head.decode(errors="replace").splitlines()[:LOOKED_AT]
 
 
 def paragraphs(
     lines: Iterable[tuple[int, str]], head: re.Pattern[str], tally: FindingsTally
 ) -> Iterator[tuple[int, str]]:
-    """Yield each record of several lines as one text with single blanks; a line that matches ``head`` begins one."""
+    """Yield each multi-line record as one text with single blanks; a line matching ``head`` starts a record."""
     first, record = 0, list[str]()
     for number, line in lines:
         if head.match(line):
@@ -123,7 +123,7 @@ def moment_of(text: str, seconds: Callable[[str], float]) -> float | None:
 
 
 def moments(read: Callable[[V], float | None], *values: V) -> tuple[float | None, ...]:
-    """Return several times of a row, NaN for an unreadable one, which the intake then sets aside."""
+    """Return several times from a row; an unreadable time is NaN, and the intake then skips the row."""
 
     def each(value: V) -> float | None:
         try:
@@ -153,7 +153,7 @@ _LABEL: Final = re.compile(r"[A-Za-z_ ]{1,30}[:=]\s*")
 
 
 def looks_like_time(line: str) -> bool:
-    """Return whether a line contains a time of day, so that it may be a date."""
+    """Return whether a line contains a time of day, and may therefore be a date."""
     return bool(_CLOCK.search(line[:LONGEST]))
 
 

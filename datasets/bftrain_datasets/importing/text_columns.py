@@ -50,10 +50,10 @@ class Texts:
 def columns_of(
     block: bytes, separator: str, width: int, places: Sequence[int], *, quotes: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Column]] | None:
-    """Return the indices of the lines that have ``width`` cells, of the others, and the cells at ``places`` as texts.
+    """Return the indices of lines with ``width`` cells, the indices of the other lines, and the texts at ``places``.
 
-    None if the block is not plain UTF-8, if a quoted cell may extend over several lines, or if there are quotes
-    between commas without ``quotes``, which removes them.
+    None if the block is not plain UTF-8, if a quoted cell may extend over several lines, or if there are quotes between
+    commas without ``quotes``, which removes them.
     """
     if (b"\r" in block and (block + b"\n").count(b"\r\n") != block.count(b"\r")) or (
         _splits_lines(block) if quotes else separator == "," and b'"' in block
@@ -122,7 +122,7 @@ def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDAr
 
 
 def without(column: Column, nothing: frozenset[str]) -> Column:
-    """Return a column with nulls for the texts in ``nothing``, in any case."""
+    """Return a column with nulls for the texts in ``nothing``, ignoring case."""
     short = lengths_of(column) <= max(map(len, nothing))
     if short.any():
         texts = column.filter(pa.array(short))
@@ -154,17 +154,17 @@ def coded(column: Column) -> Texts:
 
 
 def by_text(column: Texts, value: Callable[[str], object], kind: type[np.generic]) -> NDArray[Any]:
-    """Return the value of each row, computed once for each text; that of an empty text for rows without one."""
+    """Return the value of each row, computed once per text; rows without text get the value of an empty text."""
     values = np.array([*map(value, column.texts), value("")], dtype=kind)
     found: NDArray[Any] = values[column.codes]
     return found
 
 
 def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Parse times; return seconds UTC, which cells were parsed, and which of them are local times.
+    """Parse times; return seconds UTC, a mask of the parsed cells, and a mask of the local times.
 
     Words such as ``Unknown`` are NaN. Parses epochs of up to ten digits and local times such as
-    ``2020-09-13T12:26:40``, but no local time in an hour in which the clock changes. Local times are not counted yet.
+    ``2020-09-13T12:26:40``, except local times in hours with a clock change. Local times are not counted yet.
     """
     letters = lengths_of(column)
     times = np.full(letters.size, np.nan)
@@ -189,7 +189,7 @@ def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], N
 
 
 def _utc(local_s: NDArray[np.int64], clock: RecordClock) -> NDArray[np.float64]:
-    """Return seconds UTC of local times; NaN in hours in which the clock changes, and before 1970."""
+    """Return seconds UTC of local times; NaN before 1970 and in hours with a clock change."""
     hours, which = np.unique(local_s // 3600, return_inverse=True)
     starts = np.full(hours.size, np.nan)
     for place, hour in enumerate(hours.tolist()):

@@ -114,7 +114,7 @@ def node_form(cells: Iterable[object]) -> str | None:
 
 
 def _as_numbers(cells: Cells) -> NDArray[np.float64] | None:
-    """Return a column of numbers, NaN for cells without a value; None if a cell is anything else."""
+    """Return a column of numbers, NaN for empty cells; None if any cell is not a number."""
     if isinstance(cells, np.ndarray):
         return cells.astype(np.float64)
     nothing = compute.is_in(compute.utf8_lower(cells), value_set=pa.array(sorted(NOTHING)))
@@ -186,9 +186,9 @@ def _span(cell: str, factor: float) -> float:
 
 
 def read_counts(cells: Cells) -> NDArray[np.int64]:
-    """Return numbers of nodes, cores or GPUs, rounded up, for a list its length.
+    """Return numbers of nodes, cores or GPUs, rounded up; for a list, its length.
 
-    The number is 0 if missing, and above any machine's size if too large.
+    The number is 0 if missing, and ``MOST_NODES + 1`` if larger than any machine.
     """
     found = _as_numbers(cells)
     if found is None:

@@ -20,7 +20,7 @@ SIZES: Final = ("nodes", "count", "cores", "gpus")
 WORDS: Final = ("state", "user", "cluster", "job", "partition")
 MEANINGS: Final = (*TIMES, *SPANS, *SIZES, *WORDS)
 
-# Names of columns, in lower-case letters and digits only; the first one found in a table is used
+# Column names, in lower-case letters and digits only; the first match in a table is used
 NAMES: Final[Mapping[str, str]] = {
     "submit": "submit submittime timesubmit submissiontime submittedtime timesubmission queuedtimestamp jobsubmittime "
     "submittimestamp submittedat submitted ctime qtime tsubmit",
@@ -75,8 +75,8 @@ class ColumnUse:
 class TableMap:
     """The meanings of a table's columns.
 
-    ``relative`` times count from zero; ``unit_counted`` is the idle unit. ``to_schedule`` is the meaning of the
-    size, ``count`` or ``cores``, if jobs will be rescheduled, so that their starts are not required.
+    ``relative`` times count from zero; ``unit_counted`` is the idle unit. If jobs will be rescheduled, their starts are
+    not required, and ``to_schedule`` is the meaning of the size: ``count`` or ``cores``.
     """
 
     uses: Mapping[str, ColumnUse]
@@ -148,7 +148,7 @@ def recognised(names: Sequence[str]) -> bool:
 
 
 def public_set_of(names: Sequence[str]) -> PublicSet | None:
-    """Return the public set that has these columns; of several the one with more of them."""
+    """Return the public set with these columns; of several, the one that matches the most columns."""
     fits = [each for each in PUBLIC_SETS if each.fits(names)]
     return max(fits, key=lambda each: len(each.known_by.split()), default=None)
 
@@ -162,7 +162,7 @@ def choose(
     unit: str = NODE,
     to_schedule: str = "",
 ) -> TableMap:
-    """Return the meaning of each column: from options, else a public set, else name and first rows."""
+    """Return the meaning of each column: from options, from a public set, or from its name and first rows."""
     known = named_set(set_name) if set_name else public_set_of(names)
     if known is None:
         uses = _by_name(names)
@@ -320,7 +320,7 @@ def _guessed(use: ColumnUse, uses: Mapping[str, ColumnUse], sample: Mapping[str,
 def _by_difference(
     cells: Sequence[Any], uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
 ) -> tuple[str, str]:
-    """Return the unit in which a duration equals end minus start."""
+    """Return the unit for which a duration equals end minus start."""
     ends = []
     for meaning in ("start", "end"):
         column = sample.get(uses[meaning].column, ())

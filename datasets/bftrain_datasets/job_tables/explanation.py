@@ -26,7 +26,7 @@ NODES_SHOWN: Final = 4
 
 
 class TableExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The ``columns`` with meaning, column, unit and reason; ``unused`` are the others, ``rows`` the first jobs."""
+    """The ``columns`` with meaning, column, unit and reason; ``unused`` columns; and ``rows``, the first jobs."""
 
     public_set: str | None
     timezone: str

@@ -99,7 +99,7 @@ def _lines(file: RawFile) -> Iterator[tuple[int, Any]]:
     return ((number, _parsed(line)) for number, line in file.lines() if line.strip())
 
 
-def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - JSON is what it is
+def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Return a value, None if it is invalid."""
     try:
         return msgspec.json.decode(text)
@@ -152,7 +152,7 @@ def _values(text: str, where: str) -> Iterator[Any]:
 
 
 def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str]:
-    """Yield the field names of a record; nested fields have dotted names."""
+    """Yield a record's field names; nested fields have dotted names."""
     if depth == MOST_DEPTH:
         return
     if isinstance(record, list):
@@ -169,12 +169,12 @@ def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str
         yield from leaf_names(inner, f"{before}.{name}" if before else name, depth + 1)
 
 
-def dig(record: object, path: str) -> Any:  # noqa: ANN401 - JSON is what it is
+def dig(record: object, path: str) -> Any:  # noqa: ANN401 - any JSON value
     """Return a field of a record; a list if there are several."""
     return dig_path(record, tuple(path.split(".")))
 
 
-def dig_path(record: object, path: Sequence[str]) -> Any:  # noqa: ANN401 - JSON is what it is
+def dig_path(record: object, path: Sequence[str]) -> Any:  # noqa: ANN401 - any JSON value
     """Return the field at a path of names."""
     if isinstance(record, list):
         resources = [each for each in record if _is_resource(each)]

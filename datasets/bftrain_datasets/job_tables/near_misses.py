@@ -1,4 +1,4 @@
-"""Diagnosis of a file of unknown format: what a table of jobs would need, and which option or command helps."""
+"""Diagnosis of a file of unknown format: why it is not a table of jobs, and which option or command helps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns
 _LEAST_COLUMNS: Final = 2
-_LEAST_CELLS: Final = 3  # cells of a row without a header
+# minimum number of cells in a headerless row
+_LEAST_CELLS: Final = 3
 _SHOWN: Final = 6
 _LOOK: Final = 5  # lines
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"
@@ -43,7 +44,7 @@ _UNSUPPORTED: Final = (
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:
-    """Return what is missing and advice; None if the file is nothing like a table."""
+    """Return the problem and advice; None if the file does not resemble a table."""
     lines = first_lines(head)
     for start, source, fix in _UNSUPPORTED:
         if any(re.match(start, line) for line in lines[:_LOOK]):

@@ -9,11 +9,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSet:
-    """The meanings of a set's columns: ``map`` has them as the option ``--map`` does, with blanks between them.
+    """The meanings of a set's columns: ``map`` uses the syntax of the option ``--map``, separated by blanks.
 
-    ``known_by`` are columns that no other set has together. ``zone`` is that of its local times, ``nodes`` the machine
-    size if its tables list no nodes, ``rows`` the list inside a record that has the runs of a job.
-    ``source`` is the origin, ``tried`` whether it was tested with rows of the set or only with its documentation.
+    ``known_by`` are columns that occur together in no other set. ``zone`` is the time zone of its local times.
+    ``nodes`` is the machine size if its tables list no nodes. ``rows`` is the list inside a record with the runs of a
+    job. ``source`` is the origin, ``tried`` whether the map was tested with rows of the set or only with its
+    documentation.
     """
 
     name: str

@@ -91,7 +91,7 @@ class JobTableReader:
         return np.zeros(batch.lines.size, dtype=np.int64) if cells is None else cell_values.read_counts(cells)
 
     def names(self, batch: ColumnBatch) -> list[str]:
-        """Return the job names; an empty text for jobs without a name."""
+        """Return the job names; unnamed jobs have an empty text."""
         cells = self.cells(batch, "job")
         return [""] * batch.lines.size if cells is None else cell_values.read_names(cells)
 
@@ -247,7 +247,10 @@ def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
 def read_table(
     file: RawFile, tally: FindingsTally, options: ImportOptions, clock: RecordClock, *, to_schedule: str = ""
 ) -> JobTableReader:
-    """Return the table and its column meanings; times without a zone use the zone of ``clock`` or of the public set."""
+    """Return the table and its column meanings.
+
+    Times with no zone use the zone of ``clock`` or of the public set.
+    """
     rows = open_table(file, tally, options.columns)
     if isinstance(rows, JsonTable):
         known = named_set(options.preset) if options.preset else public_set_of(rows.names)

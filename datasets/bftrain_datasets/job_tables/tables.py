@@ -121,7 +121,7 @@ class TextTable:
         return {name: [cells[place] for cells in whole] for place, name in reversed(list(enumerate(self.names)))}
 
     def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
-        """Yield all rows; set rows with another number of cells aside."""
+        """Yield all rows; skip rows with another number of cells."""
         del lists
         places, header = [self.names.index(name) for name in columns], self._header
         blocks = self._blocks()
@@ -221,7 +221,7 @@ class JsonTable:
 
 
 class ParquetTable:
-    """A Parquet file. Times are returned as seconds UTC, those without a zone as texts."""
+    """A Parquet file. Times are returned as seconds UTC, or as texts if they have no zone."""
 
     def __init__(self, file: RawFile) -> None:
         self._where = file.where

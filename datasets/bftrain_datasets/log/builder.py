@@ -81,7 +81,10 @@ class LogBuilder:
     def build(
         self, *, begin_s: float | None = None, end_s: float | None = None, provenance: LogProvenance | None = None
     ) -> EventLog:
-        """Return the log from ``begin_s`` to ``end_s``; default: from the first to the last transition."""
+        """Return the log between ``begin_s`` and ``end_s`` in seconds UTC.
+
+        By default it covers the time from the first to the last transition.
+        """
         times = np.frombuffer(self._times, dtype=np.float64)
         nodes = np.frombuffer(self._nodes, dtype=np.int32)
         states = np.frombuffer(self._states, dtype=np.int8)

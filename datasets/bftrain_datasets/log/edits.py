@@ -28,9 +28,9 @@ _MOST_NAMED: Final = 5  # larger logs show a range instead of node names
 def chosen_nodes(
     log: EventLog, text: str, *, where: str = "nodes", known: Mapping[str, Sequence[int]] | None = None
 ) -> slice | NDArray[np.int64]:
-    """Return the nodes in a node set or a slice, in the order of the log.
+    """Return the nodes in a node set or a slice, in log order.
 
-    Names that the log lacks are an error, or left out if ``known`` has the result of ``places_by_name``.
+    Unknown names raise ``BadInput``, or are left out if ``known`` has the result of ``places_by_name``.
     """
     match = SLICE.match(text)
     if match:
@@ -57,7 +57,7 @@ def places_by_name(log: EventLog) -> dict[str, list[int]]:
 def places_of(
     log: EventLog, names: Sequence[str], *, where: str = "nodes", known: Mapping[str, Sequence[int]] | None = None
 ) -> NDArray[np.int64]:
-    """Return the indices of nodes, in the order of the log; the error for an unknown name suggests the nearest one."""
+    """Return the indices of nodes, in log order; the ``BadInput`` for an unknown name suggests the nearest name."""
     places = places_by_name(log) if known is None else known
     unknown = [name for name in names if name not in places] if known is None else []
     if unknown:
@@ -71,7 +71,7 @@ def places_of(
 
 
 def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[float, float]:
-    """Return the begin and end of ``A..B`` (seconds UTC), or of ``last-2w``; a missing end is the log's own."""
+    """Return the start and end of ``A..B`` or ``last-2w`` in seconds UTC; an open end is the log's own."""
     counted = from_end(text)
     if counted is not None:
         end, seconds = counted
@@ -99,7 +99,7 @@ def _on_the_calendar(log: EventLog) -> str:
 
 def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog:
     """Mark all nodes as down in these windows (seconds UTC); afterwards they have their recorded states."""
-    # Limit windows to the log and merge those that overlap or touch
+    # Limit windows to the log and merge overlapping or adjacent windows
     cut = sorted((max(low, log.start_s), min(high, log.end_s)) for low, high in windows)
     joined: list[tuple[float, float]] = []
     for low, high in cut:
@@ -128,7 +128,7 @@ def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog
 def close_short_gaps(log: EventLog, min_gap_s: float) -> tuple[EventLog, int, float]:
     """Mark idle fragments shorter than ``min_gap_s`` as busy; return the log, their number and node-seconds.
 
-    Fragments cut off by the beginning or end of the log are kept, because their length is not known.
+    Fragments cut off at the log's start or end are kept, because their length is unknown.
     """
     pieces = fragments(log)
     short = (pieces.length_s < min_gap_s) & ~pieces.open & (pieces.join > 0)
@@ -161,6 +161,6 @@ def leave_earlier(log: EventLog, lead_s: float) -> EventLog:
 
 
 def _built(builder: LogBuilder, log: EventLog) -> EventLog:
-    """Return a changed log with the ends, kinds and provenance of the given one."""
+    """Return a changed log with the period, kinds and provenance of the given log."""
     made = builder.build(begin_s=log.start_s, end_s=log.end_s)
     return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)

@@ -48,7 +48,8 @@ IDLE: Final = int(NodeState.IDLE)
 DOWN: Final = int(NodeState.DOWN)
 STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
 
-FORMAT: Final = "bftrain event log 1"  # the first line of log files and of the hashed content
+# identifies log files, as their first line, and the hashed content
+FORMAT: Final = "bftrain event log 1"
 
 _BLOCK: Final = 4096  # number of times converted to node names in one step, to bound memory
 

@@ -241,7 +241,7 @@ def idle_after_failures(
     """Return the idle time after failures of ``nodes`` at ``at_s``: start, next change, and number of idle nodes.
 
     All GPUs or cores of a node fail together. Slots idle throughout the log are excluded, since they are doubtful
-    anyway. A node on which another job still runs has not failed.
+    anyway. A node has not failed if another job still runs there.
     """
     names = log.node_names
     whole = names if log.unit == NODE else [node_of(name) for name in names]

@@ -17,7 +17,7 @@ _UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def epochs(moments: NDArray[Any]) -> NDArray[np.float64]:
-    """Return numpy times in seconds UTC. Seconds come first: no float holds 2021 in nanoseconds."""
+    """Return numpy times in seconds UTC. Splits off whole seconds first, because floats cannot hold nanoseconds."""
     unit = _UNITS_PER_S[np.datetime_data(moments.dtype)[0]]
     whole, rest = np.divmod(moments.astype(np.int64), unit)
     seconds: NDArray[np.float64] = whole + rest / unit
@@ -60,7 +60,7 @@ def begins_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return the state each node had before each change, for changes in order of time. Every node is busy at first."""
+    """Return each node's state before each change, for changes in time order. Every node is busy at first."""
     before = np.empty_like(states)
     known = np.zeros(int(nodes.max(initial=0)) + 1, dtype=states.dtype)
     for part in parts_of(nodes.size):
@@ -100,7 +100,7 @@ def last_changes(nodes: NDArray[np.int32], first: int, node_count: int) -> NDArr
 
 
 def first_mentioned(codes: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """Renumber codes in order of first occurrence; return also the old codes in the new order."""
+    """Renumber codes by first occurrence; return also the old codes in the new order."""
     used, first, places = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(order.size, dtype=np.int32)

@@ -21,7 +21,7 @@ _MARK_BYTES: Final = max(map(len, _MARKS))
 
 
 def load_log(path: Path | str) -> EventLog:
-    """Load the log in a file; its name ends in ``.npz``, ``.csv`` or ``.parquet``.
+    """Load the log in a file with the suffix ``.npz``, ``.csv`` or ``.parquet``.
 
     >>> from bftrain import load_log
     >>> load_log("log.npz").idle_node_s / 3600
@@ -32,7 +32,7 @@ def load_log(path: Path | str) -> EventLog:
 
 
 def save_log(log: EventLog, path: Path | str) -> None:
-    """Save a log in a file whose name ends in ``.npz``, ``.csv`` or ``.parquet``.
+    """Save a log in a file with the suffix ``.npz``, ``.csv`` or ``.parquet``.
 
     The file appears complete or not at all. Equal logs lead to equal bytes.
 

@@ -1,10 +1,10 @@
 """Generator of logs for a machine like Summit. BFTrainer (arXiv:2106.12091) measured its idle nodes in 2021.
 
-The model: at random times a *batch* of nodes becomes idle, as after a large job. A batch consists of one or more
-*groups*; the nodes in a group stay idle equally long and leave together. A slow random wave makes groups larger and
-longer at some hours than at others, which creates bursts; a second wave varies the batch frequency. Lengths and sizes
-follow fixed distributions exactly, independent of the waves. Groups that would leave at about the same time as a larger
-group leave with it, as when a large job starts.
+The model: at random times a *batch* of nodes becomes idle, as after a large job. A batch has one or more *groups*; the
+nodes in a group stay idle equally long and leave together. A slow random wave makes groups larger and longer at some
+hours, which creates bursts; a second wave varies the batch frequency. Lengths and sizes follow fixed distributions
+exactly, independent of the waves. Groups that would leave at about the same time as a larger group leave with it, as
+when a large job starts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LENGTH_WITH_BURST: Final = 0.76
 LENGTH_WITH_BATCH: Final = 0.3
 SIZE_WITH_BURST: Final = 0.42
 SIZE_WITH_BATCH: Final = 0.7
-# Groups below this size (nodes, on Summit) leave with a larger group if that shifts them by no more than this fraction
+# Groups below this size (nodes, on Summit) leave with a larger group if the shift is within this fraction
 LEAVE_WITH: Final = ((60, 0.5), (8, 0.3))
 
 FULLEST_PART: Final = 0.95
@@ -108,7 +108,7 @@ def generate_log(
         logs.append(log)
         if abs(log.idle_share / idle_share - 1) <= SHARE_TOLERANCE:
             break
-        # Bursts overflow a machine and logs cut fragments at both ends: raise the target by the missing share
+        # Bursts overflow a machine and logs cut fragments on both sides: raise the target by the missing share
         asked *= min(4.0, idle_share / log.idle_share) if log.idle_share else 4.0
     return min(logs, key=lambda log: abs(log.idle_share - idle_share))
 
@@ -116,7 +116,7 @@ def generate_log(
 def sample_log() -> EventLog:
     """Return the built-in sample: a Summit-like machine of 256 nodes for two and a half days.
 
-    It is what ``generate_log(256, 2.5, 54)`` returns, but from a file: in a tenth of the time.
+    Equals ``generate_log(256, 2.5, 54)``, but loads from a file in a tenth of the time.
 
     >>> from bftrain import sample_log
     >>> len(sample_log().node_names)
@@ -206,7 +206,7 @@ def _avoid_full_machine(
     span_s: float,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Move groups that find too few busy nodes to another time, to keep the distributions unchanged."""
+    """Move groups that lack busy nodes to another time, to keep the distributions unchanged."""
     steps = int((span_s + LENGTH_SECONDS[-1]) / WAVE_STEP_S) + 2
     for _ in range(OVERFLOW_ROUNDS):
         begin = (join_s / WAVE_STEP_S).astype(np.int64)

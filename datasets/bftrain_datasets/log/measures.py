@@ -43,7 +43,7 @@ class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LengthShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Fragments up to ``up_to_s``: their fraction of all fragments and of all idle time, 0 to 1."""
+    """Fragments up to ``up_to_s``: their fraction of all fragments and their fraction of idle time, 0 to 1."""
 
     up_to_s: int
     fragments: float
@@ -76,7 +76,7 @@ class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind: their number, idle share, and largest pool."""
+    """A node kind: its number of nodes, idle share, and largest pool."""
 
     nodes: int
     idle_share: float
@@ -123,7 +123,7 @@ def fragments(log: EventLog) -> IdleFragments:
 
 
 def fragments_in_parts(log: EventLog, at_once: int = 1 << 20) -> Iterator[IdleFragments]:
-    """Yield all idle fragments, in parts of ``at_once`` changes; open fragments come last."""
+    """Yield all idle fragments, in parts of ``at_once`` changes; open fragments are last."""
     bounds = np.append(log.times, log.end_s)
     since = np.full(len(log.node_names), -1, dtype=np.int32)  # the time at which each idle node has joined
     for low in range(0, log.nodes.size, at_once):

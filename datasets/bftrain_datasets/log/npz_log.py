@@ -72,7 +72,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
 
 
 def is_own(head: bytes) -> bool:
-    """Return whether a file that starts with these bytes is an archive whose first member has the format's name."""
+    """Return whether a file that starts with these bytes is an archive with the format's name as its first member."""
     return head.startswith(b"PK\x03\x04") and head[_NAME_AT:].startswith(f"{MEMBERS[0]}.npy".encode())
 
 
@@ -135,7 +135,7 @@ def _check_sizes(members: list[zipfile.ZipInfo], path: Path) -> None:
 
 
 def _check_counts(headers: Mapping[str, NpyHeader], path: Path) -> None:
-    """Raise ``BadInput`` for columns of inconsistent lengths, before reading any of them."""
+    """Check that the columns have consistent lengths before reading them; raise ``BadInput`` otherwise."""
     size = {name: header.size for name, header in headers.items()}
     times, offsets, changes = size["times"], size["offsets"], size["nodes"]
     rules = {
@@ -172,7 +172,7 @@ _HEADER_BYTES: Final = 4096
 
 
 class NpyHeader(NamedTuple):
-    """Description of a column: ``size`` numbers of type ``dtype``, from byte ``data_at`` until the member ends."""
+    """A column header: ``size`` numbers of type ``dtype`` follow from byte ``data_at``."""
 
     dtype: np.dtype[Any]
     size: int

@@ -68,7 +68,7 @@ def is_own(path: Path) -> bool:
 
 
 def load(path: Path) -> EventLog:
-    """Load the log. Rows may be in any order; without ``end_s`` the log ends with its last row."""
+    """Load the log. Rows may be in any order; ``end_s`` defaults to the last row's time."""
     import pyarrow as pa  # noqa: PLC0415 - takes a moment
     from pyarrow import parquet  # noqa: PLC0415 - takes a moment
 
@@ -105,7 +105,7 @@ def load(path: Path) -> EventLog:
 
 
 def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa: ANN401 - pyarrow has no types
-    """Add the rows of one batch; ``row`` is the number of the first one, from 0."""
+    """Add the rows of a batch; ``row`` is the number of the first row, from 0."""
     for name in batch.schema.names:
         column = batch.column(name)
         if column.null_count:
@@ -140,7 +140,7 @@ def _seconds(column: Any, row: int, path: Path) -> NDArray[np.float64]:  # noqa:
 
 
 def _codes(column: Any, name: str, path: Path) -> tuple[NDArray[np.int32], list[str]]:  # noqa: ANN401 - pyarrow has no types
-    """Return texts as codes, and the distinct texts in order of first occurrence."""
+    """Return texts as codes, and the distinct texts by first occurrence."""
     import pyarrow as pa  # noqa: PLC0415 - takes a moment
 
     if not pa.types.is_dictionary(column.type):

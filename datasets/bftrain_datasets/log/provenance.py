@@ -92,9 +92,9 @@ class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The origin of a log: the reader or generator ``made_by``, and the later ``steps``.
 
-    ``options`` holds JSON values; ``counts`` are numbers of rows or transitions by outcome; ``doubtful`` the doubtful
-    part of the idle time. ``unit`` is the resource that is idle or busy: a ``node``, a ``gpu`` or a ``core``.
-    ``partitions`` are node sets by the partition whose jobs held these nodes longest.
+    ``options`` are JSON values; ``counts`` are numbers of rows or transitions by outcome; ``doubtful`` is the doubtful
+    part of the idle time. ``unit`` is the idle or busy resource: a ``node``, ``gpu`` or ``core``. ``partitions`` maps
+    each partition to the node set that its jobs used longest.
     """
 
     made_by: str = "hand"
@@ -129,7 +129,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise BadValue(f"is {self.unit!r:.40}, but must be {', '.join(UNITS)}", where="LogProvenance.unit")
 
     def in_json(self) -> bytes:
-        """Return the JSON for log files, without defaults, so that earlier versions can read it."""
+        """Return the JSON for log files; defaults are omitted for earlier versions."""
         data = wire.plain(self)
         if not self.doubtful:
             del data["doubtful"]

@@ -1,7 +1,7 @@
 """The log as rows: the common part of .csv and .parquet files, and the .csv file itself.
 
-One line per change of a node, for people and other tools. The lines of the first time have every node once,
-so that nodes that are never idle are included.
+One line per change of a node, for people and other tools. The lines of the first time list every node once, to include
+nodes that are never idle.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def state_of(word: str, where: str) -> NodeState:
 
 
 def built(builder: LogBuilder, end_s: float | None, kind: str, where: str) -> EventLog:
-    """Return the log of all rows; without ``end_s`` it ends with the last of them."""
+    """Return the log of all rows; ``end_s`` defaults to the last row's time."""
     try:
         return builder.build(end_s=end_s, provenance=LogProvenance(made_by=f"reader {kind.lower()}"))
     except BadInput as error:
@@ -130,7 +130,7 @@ def save(log: EventLog, file: IO[bytes]) -> None:
 
 
 def load(path: Path) -> EventLog:
-    """Load the log. Rows may be in any order; without ``end_s`` the log ends with its last row."""
+    """Load the log. Rows may be in any order; ``end_s`` defaults to the last row's time."""
     rows = CsvFile(path)
     header = tuple(cell.strip() for cell in rows.header)
     if header not in {COLUMNS, (*COLUMNS, KIND_COLUMN)}:
@@ -173,7 +173,7 @@ def _provenance(rows: CsvFile) -> tuple[str, str] | None:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Split a text into pieces of bounded length for lines; none ends in space, which readers strip."""
+    """Split a text into pieces of bounded length; no piece has trailing space, which readers strip."""
     begin = 0
     while begin < len(text):
         end = min(begin + _PIECE, len(text))

@@ -16,7 +16,7 @@ WINDOW_REMEDY: Final = (
     "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be omitted; "
     "or an end of a log, such as last-2w"
 )
-ENDS: Final = ("first", "last")  # the ends of a log, as in last-2w
+ENDS: Final = ("first", "last")  # the reference points of relative windows, as in last-2w
 
 _MINUTES: Final = {f":{minute:02d}:": minute * 60.0 for minute in range(60)}
 _SECONDS: Final = {f"{second:02d}": float(second) for second in range(60)}
@@ -25,7 +25,7 @@ _SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)
 
 
 class RecordClock:
-    """Parses times, and counts its assumptions for the caller. Times without a zone are in ``zone``.
+    """Parses times, and counts its assumptions for the caller. ``zone`` is the default time zone.
 
     ``without_zone`` counts times without a zone, ``in_ms`` epochs in milliseconds, and ``twice`` local times that are
     ambiguous or nonexistent because of daylight saving time. ``first`` maps each of these counts to the place of its
@@ -99,7 +99,7 @@ class RecordClock:
             self.first.pop("twice", None)
 
     def local(self, moment: datetime) -> float:
-        """Return seconds UTC of a time; a time without a zone is in ``zone``."""
+        """Return seconds UTC of a time; ``zone`` is the default time zone."""
         if moment.tzinfo is None:
             self._assume("without_zone")
             moment = moment.replace(tzinfo=self.zone)
@@ -116,7 +116,7 @@ class RecordClock:
         return value / 1000
 
     def _hour(self, written: str, date: str, hour: str, minute: int) -> float:
-        """Return seconds UTC of the start of this hour, by the zone's offset at this minute of it."""
+        """Return seconds UTC of the start of this hour, by the zone's offset at this minute."""
         begin = datetime.fromisoformat(f"{date}T{hour}:00:00")
         begin_s = self.start_of_hour(written, begin)
         if begin_s is not None:
@@ -191,7 +191,7 @@ def zone(name: str) -> tzinfo:
 def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[float | None, float | None]:
     """Parse ``A..B`` to seconds UTC; raise ``BadInput`` for other texts.
 
-    Either end may be empty; ISO times without a zone are in ``zone``.
+    Either end may be empty; ISO times default to the time zone ``zone``.
     """
     begin, dots, end = text.partition("..")
     if from_end(text) is not None:
@@ -210,7 +210,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
 
 
 def from_end(text: str) -> tuple[str, float] | None:
-    """Parse ``last-2w`` or ``first-12h`` to the end it counts from and seconds; ``None`` for any other text.
+    """Parse ``last-2w`` or ``first-12h`` to its reference point and seconds; ``None`` for any other text.
 
     >>> from_end("last-2w"), from_end("0..600")
     (('last', 1209600.0), None)

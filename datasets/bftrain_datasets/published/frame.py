@@ -49,7 +49,7 @@ ADMITTED: Final = frozenset(
         *_RECONSTRUCT, *_FROM_BUFFER, *_SCALAR, *_FRAME, *_TIME_ARRAY, *_NEW_INDEX, *_RANGE_INDEX,
         _DTYPE, _ENCODE, _BYTES, _BYTE_ARRAY, _SLICE, _MANAGER, _BLOCK, _BACKED,
         _ARROW_TEXTS, _ARROW_ARRAY, _ARROW_BUFFER, _ARROW_TYPE,
-        # Only their names are used, or nothing at all
+        # Calls to these names are recorded, not executed
         ("numpy", "ndarray"),
         ("pandas.core.indexes.base", "Index"), ("pandas", "Index"),
         ("pandas.core.indexes.numeric", "Int64Index"), ("pandas.core.indexes.numeric", "UInt64Index"),
@@ -68,12 +68,13 @@ _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
 TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
-_MOST_LABELS: Final = 1 << 48  # so that a range still has a length
+# numpy limits the length of a range
+_MOST_LABELS: Final = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
 class FrameBlock:
-    """Columns of one type: their ``places`` (indices) in the table, and their values, one row per column."""
+    """Columns with the same type: their ``places`` (indices) in the table, and their values, one row per column."""
 
     places: NDArray[np.int64]
     values: NDArray[Any]
@@ -89,7 +90,7 @@ class SavedFrame:
     where: str
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return the values of one column."""
+        """Return the values of a column."""
         place = self.columns.index(name)
         for block in self.blocks:
             found = np.flatnonzero(block.places == place)
@@ -100,7 +101,7 @@ class SavedFrame:
 
 
 def load_frame(file: IO[bytes], where: str) -> SavedFrame:
-    """Return the table in a stream, without a second copy of its values; raise ``BadInput`` for anything else."""
+    """Return the table in a stream, keeping only one copy of its values; raise ``BadInput`` for other content."""
     return _Reading(where).frame(read_pickle(file, where, ADMITTED))
 
 

@@ -33,10 +33,9 @@ _SHOWN: Final = 3
 class PublishedTasks:
     """Tasks, and the parts of the tables that task files cannot represent.
 
-    ``objective`` is the one whose values are in ``Os``: throughput, speedup, or None for any other.
-    ``begin_s`` is the origin of ``submit_s`` (seconds UTC). ``profiles`` counts the tasks that
-    got a bundled profile; ``rounded`` is the largest relative change of a speed by that. ``unused`` lists columns
-    that are not used.
+    ``objective`` is the objective in ``Os``: throughput, speedup, or None for any other. ``begin_s`` is the origin of
+    ``submit_s`` (seconds UTC). ``profiles`` counts the tasks with each bundled profile; ``rounded`` is the largest
+    relative speed change caused by them. ``unused`` lists unused columns.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -59,7 +58,7 @@ class _Row:
 def import_tasks(
     bounds_path: Path, speeds_path: Path, *, begin_s: float | None = None, exact: bool = False
 ) -> PublishedTasks:
-    """Read a pair of files. ``submit_s`` counts from ``begin_s``, by default from the first task's Tsub.
+    """Read a pair of files; times are relative to ``begin_s`` (default: the first task's Tsub).
 
     A curve that rounds to a bundled profile is replaced by the profile's, unless ``exact`` is set.
     """
@@ -104,7 +103,7 @@ def import_tasks(
 
 
 def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[SavedFrame, ProvenanceSource]:
-    """Read one of the files, which must have the columns ``wanted`` and not those of the other file."""
+    """Read one of the files; raise ``BadInput`` if columns in ``wanted`` are missing."""
     with RawFile(path, FindingsTally()) as file:
         frame = load_frame(file.binary(), str(path))
         source = file.source()
@@ -194,7 +193,7 @@ def _largest_change(measured: SpeedCurve, rounded: SpeedCurve) -> float:
 
 
 def _objective(rows: Sequence[_Row], curves: Sequence[SpeedCurve]) -> str | None:
-    """Return the objective whose values are in Os: the speeds themselves, or over the speed on one node."""
+    """Return the objective in Os: the speeds themselves, or relative to the speed on one node."""
     pairs = list(zip(rows, curves, strict=True))
     if all(_is_times_speed(row, 1.0) for row, _ in pairs):
         return "throughput"

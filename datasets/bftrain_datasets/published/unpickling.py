@@ -1,11 +1,11 @@
 """Reads pickles as data with the standard library's unpickler, which imports and calls no name in them.
 
-A name in a pickle becomes a class of its own, whose objects only record their arguments and their state, for a reader
-that knows the form (``frame``). Names outside an allowlist are rejected. So are operations that tables do not need, and
+Each name in a pickle becomes a separate class. Its objects only record their arguments and state, for a reader that
+knows the form (``frame``). Names outside an allowlist are rejected. So are operations that tables do not need, and
 dictionary keys other than text: hashing a deeply nested key would overflow the C stack.
 
 pandas' own unpickler is no alternative: numpy, pandas and pyarrow trust the types, flags, positions and offsets in a
-pickle, so that a file with allowed names only can make them read and write any memory. Tests contain such pickles.
+pickle. A file with only allowed names can make them read and write any memory. Tests contain such pickles.
 """
 
 from __future__ import annotations
@@ -117,13 +117,14 @@ class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C has no table
 
 
 def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str]]) -> Any:  # noqa: ANN401 - any data
-    """Return the content of a pickle: plain values, and a ``PickledCall`` per object; raise ``BadInput`` for others.
+    """Return the content of a pickle: plain values, and a ``PickledCall`` per object; raise ``BadInput`` if impossible.
 
     ``admitted`` are the accepted pairs of module and name. The stream is read once, up to the last byte of the pickle.
     """
     try:
         return _Unpickler(file, where, admitted).load()
-    except _PACKED_WRONG as error:  # the stream may come from an archive
+    # the stream may be part of an archive
+    except _PACKED_WRONG as error:
         raise BadInput(f"cannot be unpacked: {error}", where=where, fix=_FETCH) from error
     except EOFError as error:
         raise BadInput("the pickle is truncated", where=where, fix=_FETCH) from error

@@ -72,7 +72,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             header = _header(line)
             if header is not None:
                 layout = header
-                # Reject counts of idle nodes without a known total
+                # Reject counts of idle nodes if the total is unknown
                 if not {ACTIVE, TOTAL} & set(layout[2]) and _machine(intake) is None:
                     raise BadInput(
                         "only idle nodes are counted, without their total",
@@ -120,7 +120,7 @@ def _add_count(cells: Sequence[str], places: Mapping[str, int], intake: RecordIn
 
 
 def _count(text: str) -> int:
-    """Return a number of nodes, means such as 3.2 rounded up; raise ``ValueError`` if too large for any machine."""
+    """Return a number of nodes, with means such as 3.2 rounded up; raise ``ValueError`` beyond ``MOST_NODES``."""
     number = float(text)
     if not 0 <= number <= MOST_NODES:  # also false for NaN
         raise ValueError(f"{text!r} is not a number of nodes")

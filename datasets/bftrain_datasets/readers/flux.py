@@ -32,7 +32,7 @@ name: Final = "flux"
 tells_units: Final = True
 about: Final = "Flux: jobs as flux jobs --json lists them, or their eventlogs and R"
 
-START: Final = "t_run"  # begin of the state RUN, with the event alloc
+START: Final = "t_run"  # time of the event alloc, when the job enters the state RUN
 ENDS: Final = ("t_inactive", "t_cleanup")  # the nodes are free again when the job becomes inactive
 INACTIVE: Final = "INACTIVE"
 FIRST, ALLOCATED, FREED = "submit", "alloc", ("free", "clean")  # events
@@ -72,7 +72,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 class _EventLog:
-    """The events of one job, by name the time of the first, and its resources."""
+    """A job's events, as the first time of each event name, and its resources."""
 
     def __init__(self) -> None:
         self.line = 0
@@ -97,7 +97,7 @@ class _EventLog:
 
 
 def _units(resources: Mapping[str, Any], unit: str) -> Units:
-    """Return the GPUs or cores of each host; hosts are in the order of the ranks in the entries."""
+    """Return the GPUs or cores of each host; hosts are sorted like the ranks in the entries."""
     execution, hosts = resources.get("execution"), _hosts(resources)
     entries = execution.get("R_lite") if isinstance(execution, dict) else None
     if unit == NODE or not hosts or not isinstance(entries, list):
@@ -115,7 +115,7 @@ def _units(resources: Mapping[str, Any], unit: str) -> Units:
 
 
 def _hosts(resources: Mapping[str, Any]) -> str:
-    """Return the node set of resources: the host list, else the hosts of entries, else broker numbers."""
+    """Return the node set of resources: the host list, the hosts of entries, or broker numbers, in this order."""
     execution = resources.get("execution")
     if not isinstance(execution, dict):
         return ""

@@ -131,7 +131,7 @@ def _add_job(ad: Mapping[str, Any], intake: RecordIntake) -> None:
 
 
 def _end(ad: Mapping[str, Any], start_s: float, intake: RecordIntake) -> float | None:
-    """Return the end of the last run, from the status or from the run time."""
+    """Return the end time of the last run, from the status or from the run time."""
     status = str(ad.get(STATUS))
     written_s, completed_s = (_number(ad, key, intake) for key in (WRITTEN_AT, COMPLETED_AT))
     if written_s:

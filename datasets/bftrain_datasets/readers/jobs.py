@@ -40,7 +40,7 @@ why_not: Final = near_miss
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether this is Parquet, JSON with job fields, or text whose header has the columns of jobs."""
+    """Return whether this is Parquet, JSON with job fields, or text with a header of job columns."""
     if head.startswith(PARQUET_MARK):
         return True
     if head.lstrip().startswith(JSON_BEGINS):
@@ -63,7 +63,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def apply_table_properties(table: JobTableReader, intake: RecordIntake) -> None:
-    """Apply what the table defines for the whole import: counts only, time zone, machine size."""
+    """Apply the table's properties to the whole import: counts only, time zone, machine size."""
     known, options = table.map.public_set, intake.options
     each = table.map.unit(OF_UNIT.get(options.unit, ""))
     intake.options = msgspec.structs.replace(

@@ -48,7 +48,7 @@ _ASSIGNED: Final = re.compile(r"Successfully assigned \S+ to (\S+)\Z")
 
 
 class _Event(NamedTuple):
-    """An event of a pod: bound to a node, or stopped (without a node)."""
+    """An event of a pod: bound to a node, or stopped (no node)."""
 
     time_s: float
     line: int
@@ -77,7 +77,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         else:
             intake.row(number)
             intake.set_aside("other_record")
-    unseen: set[str] = set()  # stopped pods without a recorded start
+    unseen: set[str] = set()  # stopped pods with no recorded start
     for event in sorted(events):
         intake.row(event.line)
         if event.node:
@@ -106,7 +106,8 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     units = 0 if intake.options.unit == NODE else _units(pod, intake.options.unit)
     if start_s is None or not node or end_s is None:
         intake.job(job, start_s if node else None, end_s, node, count=1, queue=queue, units=units)
-    elif end_s == RUNNING:  # the pod may be listed repeatedly until it ends
+    # a running pod may be listed repeatedly
+    elif end_s == RUNNING:
         begun = OpenJob(job=job, start_s=start_s, nodes=node, queue=queue, place=intake.place(), units=units)
         if intake.open_jobs.begin(begun):
             intake.use()
@@ -158,7 +159,8 @@ def _add_event(number: int, record: Mapping[str, Any], events: list[_Event], int
     about_what: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
     reason, message = record.get("reason"), next((str(record[key]) for key in MESSAGE if record.get(key)), "")
     kind, node = about_what.get("kind"), _ASSIGNED.match(message)
-    whole = kind == "Pod" and intake.options.unit == NODE  # events do not contain the units that a pod holds
+    # events do not contain the units used by a pod
+    whole = kind == "Pod" and intake.options.unit == NODE
     starts = whole and reason == SCHEDULED and node is not None
     stops = whole and reason == KILLED and message.startswith(STOPS)
     out = OUTAGES.get(str(reason)) if kind == "Node" else None
@@ -202,7 +204,7 @@ def _end(event: _Event, unseen: set[str], intake: RecordIntake) -> None:
 
 
 def _name(metadata: object) -> str:
-    """Return a pod's identifier, because names recur, or else its name with the namespace."""
+    """Return a pod's identifier, because names recur; if missing, its name with the namespace."""
     if not isinstance(metadata, dict) or not metadata.get("name"):
         return ""
     return str(metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}")

@@ -39,7 +39,7 @@ _HOST: Final = re.compile(r"(?:\d+\*)?([\w.-]+)\Z")
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether one of the first lines begins with a record of an ended job."""
+    """Return whether one of the first lines starts a record of a finished job."""
     return any(match is not None and match[1] == ENDED for match in map(_BEGIN.match, first_lines(head)))
 
 

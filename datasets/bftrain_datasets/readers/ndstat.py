@@ -1,6 +1,6 @@
 """The published replayer's log, ``ndstat-*.pkl``, also in its ``.tar.gz``: a table pickled by pandas.
 
-The pickle is read as data, without executing any of it.
+Nothing in the pickle is executed.
 
 | column | required | meaning |
 |---|---|---|
@@ -41,7 +41,7 @@ class NodeTransitions:
 
     The first row sets every node; only changes follow, node by node. Times are seconds UTC. ``rows`` is the number of
     table rows. ``unsorted`` rows precede an earlier time. ``repeated_times`` rows share their time with another row;
-    the last of them wins.
+    the last row wins.
     """
 
     node_names: tuple[str, ...]
@@ -74,7 +74,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def transitions_of(frame: SavedFrame) -> NodeTransitions:
-    """Return the transitions in a table; raise ``BadInput`` at the first value that is neither 0 nor 1.
+    """Return the transitions in a table; raise ``BadInput`` at the first value other than 0 and 1.
 
     The table is processed in pieces, to need little additional memory.
     """

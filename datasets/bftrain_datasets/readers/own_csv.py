@@ -27,13 +27,13 @@ def _is_header(line: str) -> bool:
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether the first line that is no comment is this header."""
+    """Return whether the first line after comments is this header."""
     first = next((line for line in first_lines(head) if line.strip() and not line.startswith(COMMENT)), "")
     return _is_header(first)
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every row; the log ends at its ``end_s``, or with the last row."""
+    """Read every row; the log's end is ``end_s``, or the last row's time."""
     headed = False
     for number, line in file.lines():
         if not line.strip():

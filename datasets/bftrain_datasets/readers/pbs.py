@@ -207,7 +207,7 @@ def _started(record: _Record, intake: RecordIntake) -> None:
 
 
 def _ended(record: _Record, intake: RecordIntake) -> None:
-    """Record the end of a run, from this record alone or together with its start record."""
+    """Record a finished run, from this record alone or together with its start record."""
     try:
         start_s, end_s = _time(record.value("start"), intake), _time(record.value("end"), intake)
     except ValueError:

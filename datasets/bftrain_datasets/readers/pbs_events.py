@@ -29,7 +29,7 @@ beside_others: Final = True
 LARGEST_BYTES: Final = 1 << 28
 CHANGED: Final = "last_state_change_time"
 DOWN, OFFLINE, OFFLINE_BY_MOM = "down", "offline", "offline_by_mom"
-# States in which a node accepts no jobs, and their bits in the server's log
+# States with no jobs accepted, and their bits in the server's log
 UNUSABLE: Final[Mapping[str, int]] = {
     OFFLINE: 0x1,
     DOWN: 0x2,

@@ -1,7 +1,7 @@
 """Slurm's accounting: one job per line, as ``sacct`` prints it with ``--parsable2``.
 
-Export it with ``SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Partition,Start,End,NNodes,NodeList,State``. Columns
-may have any order. Files without a header have the columns of Open XDMoD, or of ``--columns``.
+Get it with ``SLURM_TIME_FORMAT=%s sacct -a -D -X -P -o JobID,Partition,Start,End,NNodes,NodeList,State``. Columns may
+have any order. Files without a header have the columns of Open XDMoD, or of ``--columns``.
 
 | column | required | meaning |
 |---|---|---|
@@ -153,7 +153,7 @@ class _Layout:
         return cells if len(cells) == self.width else None
 
     def torn(self, line: str) -> list[str] | None:
-        """Return the cells of a line whose node set, or only free-text column, contains separators."""
+        """Return the cells of a line with separators in its node set or only free-text column."""
         cells = line.split(self.separator)
         if self.closed and not cells[-1]:
             cells.pop()
@@ -179,7 +179,7 @@ def _header_of(line: str) -> _Layout | None:
 
 
 def _headless(line: str) -> _Layout | None:
-    """Return the layout of the most common dump without a header, or None."""
+    """Return the layout of the most common headerless dump, or None."""
     layout = _Layout(XDMOD_COLUMNS, "|", closed=_is_closed(line, "|", len(XDMOD_COLUMNS)))
     cells = layout.cells(line) or layout.torn(line)
     if cells is None:
@@ -253,7 +253,7 @@ def _skip(line: str, number: int, intake: RecordIntake) -> None:
 
 
 def _read_lines(first: int, block: bytes, layout: _Layout, file: RawFile, intake: RecordIntake) -> None:
-    """Read lines of one layout: the usual lines as columns, the rest one by one."""
+    """Read lines with the same layout: the usual lines as columns, the rest one by one."""
     names = [name for name in JOB_COLUMNS if name in layout.places]
     places = [layout.places[name] for name in names]
     closing = [layout.width] if layout.closed else []
@@ -351,7 +351,7 @@ def _table_of(
 def _times(
     columns: Mapping[str, Column], wanted: NDArray[np.bool_], lines: NDArray[np.int64], intake: RecordIntake
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return starts and ends in seconds UTC; only ``wanted`` rows are complete and count as assumptions."""
+    """Return start and end times in seconds UTC; only ``wanted`` rows are complete and count as assumptions."""
     start, start_read, start_local = times_of(columns["start"], intake.clock)
     end, end_read, end_local = times_of(columns["end"], intake.clock)
     usual, local = start_read & end_read, start_local.astype(np.int64) + end_local
@@ -390,7 +390,7 @@ def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
 def _by_states(
     state: Texts, start: NDArray[np.float64], end: NDArray[np.float64], named: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return starts and ends by job state, and the times that the records reach.
+    """Return start and end times by job state, and the times that the records reach.
 
     A job that never started has neither. The end is ``RUNNING`` for a running job, and the time reached for a job
     truncated by sacct.
@@ -439,7 +439,7 @@ def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
 
 
 def _by_length(start: str, end: str, length_s: float, twice: int, intake: RecordIntake) -> tuple[float, float]:
-    """Resolve ambiguous or nonexistent local times so that the job's length is closest to the recorded one.
+    """Resolve ambiguous or nonexistent local times to match the job's recorded length as closely as possible.
 
     If two readings are equally close, as for a job within the repeated hour, use the earlier one and count a doubt.
     ``twice`` is the number of ambiguous times before this one.

@@ -96,7 +96,7 @@ class _ParallelJobs:
     """Finds parallel jobs with only one listed host.
 
     With ``accounting_summary`` off, each host of a job has its own line, before or after the job's line. A job with
-    possibly more hosts waits for such a line until many jobs wait, or until the file ends.
+    possibly more hosts waits for such a line until many jobs wait, or the file is exhausted.
     """
 
     def __init__(self, intake: RecordIntake) -> None:

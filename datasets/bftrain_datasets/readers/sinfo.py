@@ -1,7 +1,7 @@
 """Polled node states of Slurm: the output of ``sinfo`` with a date line before each poll.
 
-Record it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. Changes are seen up to one poll
-late.
+Get it with ``while date +%s; do sinfo -h -o '%T %N'; sleep 60; done >> nodes.log``. Changes are seen
+up to one poll late.
 
 | column | required | meaning |
 |---|---|---|
@@ -35,7 +35,7 @@ about: Final = "Slurm: sinfo polled again and again, with a date line before eac
 
 NEEDED: Final = ("state", "nodelist")
 ALIASES: Final = {"statecompact": "state", "statelong": "state", "statecomplete": "state", "hostnames": "nodelist"}
-# Columns of sinfo without a header, by their number: %T %N or %N %T, sinfo -N, sinfo
+# Columns of headerless sinfo output, by their number: %T %N or %N %T, sinfo -N, sinfo
 DEFAULT_COLUMNS: Final = ("partition", "avail", "timelimit", "nodes", "state", "nodelist")
 BY_NODE_COLUMNS: Final = ("nodelist", "nodes", "partition", "state")
 AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
@@ -81,7 +81,7 @@ def _header_of(line: str) -> _Layout | None:
 
 
 def _headless(line: str) -> _Layout | None:
-    """Return the layout of a row without a header, or None."""
+    """Return the layout of a headerless row, or None."""
     cells = line.split()
     if len(cells) == 2:  # noqa: PLR2004 - a state and nodes
         if state_of(cells[0]) is not None:
@@ -272,7 +272,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         layout = layout or _headless(line)
         cells = layout.cells(line) if layout is not None else None
         if layout is None or cells is None:
-            # Skip a line that is neither a row nor a date; if it looks like a date, the following rows have no time
+            # Skip a line if it is neither a row nor a date; if it looks like a date, the following rows have no time
             if looks_like_time(line):
                 polls.forget()
                 intake.set_aside("bad_time")

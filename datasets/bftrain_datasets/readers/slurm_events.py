@@ -49,7 +49,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
-    """Record the outage of nodes; an event without a node has the size of the cluster."""
+    """Record the outage of nodes; skip events that name no node, which describe the cluster size."""
     nodes, period = cells.get(NODE, "").strip(), period_of(cells, intake, start=START, end=END, of=CLUSTER)
     if period is None:
         return
@@ -66,6 +66,6 @@ def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
     except ValueError:
         intake.set_aside("bad_nodes")
         return
-    why = f"event {intake.place()}"  # events may overlap, and each ends separately
+    why = f"event {intake.place()}"  # events may overlap and are cleared separately
     intake.outages.add(names, period.start_s, period.end_s, why=why)
     intake.use()

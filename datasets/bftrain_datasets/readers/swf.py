@@ -83,7 +83,7 @@ class SwfHeader:
         return self.nodes or self.procs or None
 
     def epoch(self, submit_s: float) -> float:
-        """Return a submission time in seconds UTC. Detects logs with an origin whose times still count from 1970."""
+        """Return a submission time in seconds UTC. Detects logs with an origin that still count from 1970."""
         return submit_s if submit_s > self.begin_s / 2 or self.begin_s <= 0 else self.begin_s + submit_s
 
     def nodes_for(self, procs: Procs) -> Procs:
@@ -126,7 +126,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntake) -> None:
-    """Process jobs whose rows were started one by one."""
+    """Process jobs after their rows were started one by one."""
     found = []
     for parts, numbers in records:
         intake.use_later()
@@ -316,7 +316,7 @@ def rows(
 ) -> Iterator[SwfRow]:
     """Yield each job's fields, as written and as numbers; the caller uses or rejects each row.
 
-    Comments go into the ``header``. A line without a job is skipped here, unless ``leave_out`` is called for it.
+    Comments go into the ``header``. A line with no job is skipped here, unless ``leave_out`` is called for it.
     """
     for number, line in lines:
         text = line.strip()
@@ -349,7 +349,7 @@ def _numbers(parts: Sequence[str]) -> list[float] | None:
 
 
 def ran(values: Any) -> Any:  # noqa: ANN401 - one job's numbers, or columns
-    """Return whether a job ever used a node; without a run time, a completed job did."""
+    """Return whether a job ever used a node; if the run time is missing, a completed job did."""
     run_s, status = values[RUN], values[STATUS]
     held = (run_s != UNKNOWN) | ((status == COMPLETED) & (values[PROCS] > 0))
     return ((run_s == 0) & (status != CANCELLED)) | ((run_s != 0) & held)

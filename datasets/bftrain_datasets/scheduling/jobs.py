@@ -282,9 +282,9 @@ LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
 class RuntimeEstimator:
     """A main scheduler's run time estimates: at submission, and whenever a job exceeds its estimate.
 
-    Jobs are never killed for exceeding an estimate: each runs as long as recorded. But a policy plans with estimates:
+    Jobs are never killed for exceeding an estimate: each runs for its recorded time. But a policy plans with estimates:
 
-    - ``limit``: the time requested by the user; without a request, the run time itself.
+    - ``limit``: the time requested by the user; if missing, the run time itself.
     - ``actual``: the run time itself, as if the scheduler knew it.
     - ``last2``: the mean run time of the user's two latest finished jobs, capped by the limit; before two jobs have
       finished, the limit.
@@ -293,7 +293,7 @@ class RuntimeEstimator:
     def __init__(self, kind: str, jobs: SubmittedJobs) -> None:
         self._jobs = jobs
         self._learns = kind == LAST_TWO
-        self._last: dict[int, tuple[float, ...]] = {}  # run times of each user's last two finished jobs
+        self._last: dict[int, tuple[float, ...]] = {}  # the last two finished run times of each user
         self._known_s = [
             (run_s or LEAST_S) if kind == ACTUAL or limit_s == UNLIMITED else limit_s
             for run_s, limit_s in zip(jobs.run_s, jobs.limit_s, strict=True)

@@ -61,7 +61,7 @@ class SimulatedCluster:
         self.campaigns = campaigns
 
     def planned_end_s(self, job: int) -> float:
-        """Return the planned end of a job that is running or has finished since the last policy call."""
+        """Return the planned end time of a running job, or of a job that finished since the last policy call."""
         return self.start_s[job] + self.planned_s[job]
 
     # The methods below are for the engine.
@@ -288,7 +288,7 @@ def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
 
 
 def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, shadow_s: float, extra: int) -> list[int]:
-    """Return the candidates that finish before the reservation starts, or need none of its nodes."""
+    """Return the candidates that finish before the reservation starts, or do not need its nodes."""
     size, planned_s, now_s = cluster.size, cluster.planned_s, cluster.now_s
     started = []
     for job in candidates:
@@ -327,7 +327,7 @@ class ConservativeBackfill:
         return min(self._begin_s.values(), default=NEVER)
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Return the jobs whose planned start is due."""
+        """Return the jobs due to start according to the plan."""
         profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
         now_s, size = cluster.now_s, cluster.size
         profile.forget(now_s)
@@ -391,7 +391,7 @@ class BackfillTimes:
         self._depth, self._interval_s = options.backfill_depth, options.backfill_interval_s
 
     def depth(self, now_s: float) -> int:
-        """Return the number of jobs to examine after those that fit."""
+        """Return the number of jobs to examine after the fitting ones."""
         if self._interval_s and (due_s := math.ceil(now_s / self._interval_s) * self._interval_s) > now_s:
             self.wake_s = due_s
             return 0
@@ -560,7 +560,7 @@ class FairSharePolicy:
         return chain.from_iterable(self._waiting[user] for _, _, user in ranks)
 
 
-PRECISION: Final = 1e6  # relative precision of virtual ends; smaller differences are rounding errors
+PRECISION: Final = 1e6  # relative precision of virtual finish levels; smaller differences are rounding errors
 MERGED: Final = 256  # jobs
 
 

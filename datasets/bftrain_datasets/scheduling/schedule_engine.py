@@ -16,7 +16,7 @@ from bftrain_datasets.scheduling.jobs import RuntimeEstimator, SubmittedJobs
 from bftrain_datasets.scheduling.queue_policies import NEVER, QueuePolicy, SimulatedCluster
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
-# Receives the progress, in seconds since the first submission and in ended jobs; a return value of False stops the run
+# Receives the progress: seconds since the first submission, and the number of finished jobs. Return False to stop.
 Watch = Callable[[float, int], bool]
 
 TELL_EVERY: Final = 256  # steps between reports of progress
@@ -24,7 +24,7 @@ OUR_OWN: Final = "bftrain_datasets."  # prefix of the modules of built-in polici
 
 
 class ScheduleEnd(StrEnum):
-    """The reason why a simulation ended."""
+    """The reason why a simulation stopped."""
 
     ALL_DONE = "all_done"
     UNTIL = "until"
@@ -36,10 +36,9 @@ class ScheduleEnd(StrEnum):
 class JobSchedule:
     """The outcome of the jobs. Times are seconds since the first submission, infinite if the event did not happen.
 
-    ``nodes`` counts processors if nodes are shared. ``first_planned_s`` is each job's estimated run time
-    at its submission, ``prolonged`` how often it exceeded its estimate; ``promised_s`` the first promised start;
-    ``overtook`` whether it started before an earlier submitted job. ``refused`` are
-    larger than the machine.
+    ``nodes`` counts processors if nodes are shared. ``first_planned_s`` is each job's estimated run time at submission,
+    ``prolonged`` the number of times it exceeded its estimate. ``promised_s`` is the first promised start, ``overtook``
+    whether it started before an earlier submitted job. ``refused`` lists jobs larger than the machine.
     """
 
     jobs: SubmittedJobs
@@ -57,7 +56,7 @@ class JobSchedule:
     most_waiting: int
 
     def stop_s(self, job: int) -> float:
-        """Return the end of a job, in the future if it still runs."""
+        """Return the end time of a job, in the future if it still runs."""
         return self.start_s[job] + self.jobs.run_s[job]
 
 
@@ -140,7 +139,7 @@ class ScheduleEngine:
         )
 
     def _process_changes(self, now_s: float) -> None:
-        """Process all changes at this time: first ends, then exceeded estimates, then arrivals."""
+        """Process all changes at this time: first finished jobs, then exceeded estimates, then arrivals."""
         cluster, jobs = self._cluster, self._jobs
         while self._ends and self._ends[0][0] <= now_s:
             _, job = heappop(self._ends)

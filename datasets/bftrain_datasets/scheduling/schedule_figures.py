@@ -195,8 +195,8 @@ class CampaignFigures:
     """One entry per campaign, in creation order; NaN for events that did not happen.
 
     ``work`` and ``previous_work`` are node-seconds (processor-seconds with shared nodes), all ``_s`` are seconds.
-    ``created_s`` and both ends count from the first submission. ``done`` campaigns have no unfinished jobs; only they
-    have a ``stretch`` and a ``bound_s``.
+    ``created_s`` and both end times count from the first submission. ``done`` campaigns have no unfinished jobs; only
+    they have a ``stretch`` and a ``bound_s``.
     """
 
     user: NDArray[np.int64]

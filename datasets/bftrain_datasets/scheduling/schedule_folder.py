@@ -47,10 +47,11 @@ def tables(result: ScheduleResult) -> Mapping[str, Table]:
 
 
 def jobs_table(result: ScheduleResult) -> Table:
-    """Return one row per job, in order of submission."""
+    """Return one row per job, in submission order."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     of = np.array(schedule.campaigns.of)
-    stretch = np.append(result.campaigns.stretch, np.nan)[of]  # the last is for jobs without a campaign
+    # the last stretch is for jobs with no campaign
+    stretch = np.append(result.campaigns.stretch, np.nan)[of]
     return {
         "job": [fields[swf.JOB] for fields in jobs.fields],
         "user": [jobs.users[user] for user in jobs.user],
@@ -77,7 +78,7 @@ def jobs_table(result: ScheduleResult) -> Table:
 
 
 def campaigns_table(result: ScheduleResult) -> Table:
-    """Return one row per campaign, in order of creation, without those of which no job arrived."""
+    """Return one row per campaign with arrived jobs, in creation order."""
     figures, jobs = result.campaigns, result.workload.jobs
     seen = np.flatnonzero(figures.jobs > 0)
     done = figures.done
@@ -117,7 +118,7 @@ def users_table(result: ScheduleResult) -> Table:
 
 
 def utilisation_table(result: ScheduleResult) -> Table:
-    """Return one row for each time at which jobs arrive, start or end, with the state from then on."""
+    """Return the state after each time with job arrivals, starts or ends, one row per time."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     size = np.array(jobs.size)
     arrived = np.isfinite(schedule.first_planned_s)

@@ -95,7 +95,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
-    """Options of a policy: depth and times of backfilling, decay, and each user's share."""
+    """Options of a policy: backfill depth and times, decay, and each user's share."""
 
     backfill_depth: int = 50
     backfill_interval_s: float = 0.0

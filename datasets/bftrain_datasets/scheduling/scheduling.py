@@ -155,7 +155,7 @@ def schedule(
 
 
 def until_s(settings: ScheduleSettings, jobs: SubmittedJobs) -> float:
-    """Return the latest end of the simulation, in seconds since the first submission."""
+    """Return the simulation's latest end time, in seconds since the first submission."""
     if not settings.until:
         return math.inf
     if settings.until == LAST_SUBMIT:

@@ -32,7 +32,7 @@ U = TypeVar("U", int, str)
 
 _DIGITS: Final = 6  # significant digits when times are rounded up to seconds; the rest is rounding error
 NO_CAMPAIGN: Final = -1
-PRECISION: Final = 1e6  # relative precision of virtual ends; smaller differences are rounding errors
+PRECISION: Final = 1e6  # relative precision of virtual finish levels; smaller differences are rounding errors
 
 
 class UserAccount(msgspec.Struct, kw_only=True):
@@ -40,7 +40,7 @@ class UserAccount(msgspec.Struct, kw_only=True):
 
     ``total`` is the user's work so far. The work served is ``zero`` plus the share of the level's rise since ``base``
     while the user is active, and ``total`` otherwise. ``unfinished`` lists the campaigns with unfinished tasks;
-    ``order`` numbers the user's virtual ends.
+    ``order`` numbers changes of the user's virtual end.
     """
 
     share: float
@@ -187,17 +187,17 @@ class VirtualSchedule(Generic[U]):
         """Called when the set of active users or their shares change."""
 
     def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - see above
-        """Return when the work of a user finishes whose last tag is ``level``, and the level then."""
+        """Return when a user with the last tag ``level`` has no work left, and the level then."""
         needed_s = max(0.0, level - self.level) * self.active_shares / served
         return self.now_s + needed_s, max(level, self.level)
 
     def _change(self, user: U, campaign: int, by: float) -> None:
-        """Change the work of a campaign, and the virtual ends of it and the user's later campaigns."""
+        """Change the work of a campaign, and the virtual end of this and each later campaign of the user."""
         known = self._users[user]
         for number in known.campaigns[bisect_left(known.campaigns, campaign) :]:
             self._up_to[number] += by
             tag = known.base + (self._up_to[number] - known.zero) / known.share
-            # Keep past virtual ends; a lower estimate can move an end back to now, but no further
+            # Keep past virtual finish levels; a lower estimate can move one back to now, but no further
             self.tag[number] = tag if tag > self.level else min(self.tag[number], self.level)
         known.total = self._up_to[known.campaigns[-1]]
         self._orders += 1
@@ -291,7 +291,7 @@ class UserVirtualSchedule(VirtualSchedule[int]):
         return end_s, max(level, self.level + (end_s - self.now_s) * served / self.active_shares)
 
     def _forget(self, campaigns: Iterable[int]) -> None:
-        """Keep the campaigns, because the figures need their ends."""
+        """Keep the campaigns, because the figures need them."""
 
     def _forget_if_at_rest(self, user: int, known: UserAccount) -> None:
         """Keep the user, since more jobs may follow."""

@@ -1,4 +1,4 @@
-"""Catalogue of measured models: bundled ones, and those of profile files, Gavel's tables and AdaptDL's sets.
+"""Catalogue of measured models: bundled, or from profile files, Gavel's tables and AdaptDL's sets.
 
 AdaptDL (Pollux) publishes for each of its models a table ``*_scalability.csv``: ``num_nodes``, ``num_replicas`` (GPUs),
 ``local_bsz`` (samples per GPU and step), ``step_time`` and ``sync_time``, its part spent on communication.
@@ -23,7 +23,8 @@ from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
 SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-_LARGEST_SHARE: Final = 0.99  # what is more is noise of the measurement: a step computes something
+# a larger share is measurement noise: every step computes
+_LARGEST_SHARE: Final = 0.99
 _SUFFIX: Final = "_scalability"
 _PREFIX: Final = "adaptdl_"
 
@@ -36,7 +37,8 @@ class CatalogueOptions:
     gpus_per_node: int | None = None
     local_batch: int | None = None
     by_hosts: bool = False  # whether speeds on several hosts are kept, where they were measured
-    noise_scale: Mapping[str, float] = field(default_factory=dict)  # of AdaptDL's models; the empty name: all others
+    # AdaptDL's noise scale by model; the empty name is the default
+    noise_scale: Mapping[str, float] = field(default_factory=dict)
 
 
 def catalogue(files: Iterable[Path], options: CatalogueOptions | None = None) -> dict[str, Profile]:

@@ -1,11 +1,11 @@
 """Generator of jobs of a shared training cluster, with the distributions of Gavel.
 
-Each property has its own random stream, with one number per task. So another share of large gangs
-changes no duration, a higher load only compresses the arrivals, and the first hundred of a thousand tasks equal the
-hundred tasks generated alone.
+Each property has its own random stream, with one number per task. So a different share of large gangs changes no
+duration, and a higher load only compresses the arrivals. The first hundred of a thousand tasks equal a hundred tasks
+generated alone.
 
-The distributions are those of Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
-Learning Workloads", OSDI 2020), with gang sizes that Gavel took from the Philly trace.
+The distributions are from Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+Workloads", OSDI 2020), with gang sizes that Gavel took from the Philly trace.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ STREAMS: Final = ("gaps", "lengths", "durations", "gangs", "models", "priorities
 class ClusterShape:
     """Distributions of jobs: gang size in GPUs, duration, weight, deadline, and user.
 
-    ``gangs`` has the share of each gang size. ``long_share`` of the jobs run for 10^3 to 10^4 minutes, the others for
-    10^1.5 to 10^3. ``high_share`` of them have ``high_weight``. ``deadlines`` are multiples of the ideal duration, one
-    of which applies to each job; if empty there are no deadlines. ``burst_share`` of the arrivals are ``burst_size``
-    jobs at once, as in a search over parameters, which form a campaign. ``users`` is the number of users.
-    An ``elastic`` job may have every measured size of its model, other jobs only their gang size.
+    ``gangs`` has the share of each gang size. ``long_share`` of the jobs run for 10^3 to 10^4 minutes, the rest for
+    10^1.5 to 10^3. ``high_share`` of the jobs have ``high_weight``. Each job's deadline is a random multiple of its
+    ideal duration from ``deadlines``; if empty, there are no deadlines. ``burst_share`` of the arrivals are bursts of
+    ``burst_size`` simultaneous jobs, as in a parameter search; a burst forms a campaign. ``users`` is the number of
+    users. An ``elastic`` job may have every measured size of its model, other jobs only their gang size.
     """
 
     gangs: Mapping[int, float] = field(default_factory=lambda: GANGS)
@@ -84,7 +84,7 @@ class ClusterShape:
 class MeasuredModel:
     """A measured model: its speeds by size, and its rescaling costs.
 
-    With ``curves`` by node kind, ``curve`` is that of the reference kind for durations; ``spread`` is by hosts.
+    With ``curves`` by node kind, ``curve`` is for the reference kind and determines durations; ``spread`` is by hosts.
     """
 
     name: str

@@ -23,12 +23,12 @@ class WorkloadOptions:
     ``format`` selects the reader (default: detected from the content). ``speeds`` is a throughput table. Tasks get the
     speeds on its node ``kinds`` (default: all); with ``node_kind``, only the speeds on this kind. ``reference`` is the
     kind for the ideal duration of a deadline. ``elastic`` allows all measured gangs instead of the requested one;
-    ``by_hosts`` keeps their speeds on several hosts. ``per_node`` GPUs or processors make a node. Jobs too large for
+    ``by_hosts`` keeps their speeds on several hosts. ``per_node`` GPUs or processors make a node. Jobs larger than
     ``nodes`` nodes are rejected.
 
     Only the ``first`` jobs are considered. Jobs that arrive in the ``window`` (start and end on the file's clock)
-    become tasks. ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first task). Times without a zone are
-    in ``zone``. A ``strict`` import stops at the first doubtful row.
+    become tasks. ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first task). ``zone`` is the default
+    time zone. A ``strict`` import stops at the first doubtful row.
     """
 
     format: str | None = None
@@ -138,7 +138,7 @@ MOST_KEPT: Final = 1000  # rejected rows with messages; further rows are only co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRow:
-    """A row without a task: the ``reason`` is a hazard name, ``where`` its place, ``what`` the problem."""
+    """A rejected row: the ``reason`` is a hazard name, ``where`` its place, ``what`` the problem."""
 
     reason: str
     where: str
@@ -146,7 +146,7 @@ class RefusedRow:
 
 
 class WorkloadRowCounts(FindingsTally):
-    """The tally of one file, with messages for rejected rows, up to a limit."""
+    """The tally of a file, with messages for rejected rows, up to a limit."""
 
     def __init__(self, *, strict: bool) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
 """Formats of jobs that become tasks: Gavel's traces, SWF logs, tables of jobs, and Microsoft's Philly trace.
 
-A line of Gavel has tab-separated fields. The newest have 10: type, command, directory, argument for the
-steps, whether data is required, steps, gang, weight, SLO, arrival. Those of 9 lack the directory; those of 7 and of 6,
-which are older, end with steps, arrival and gang. Jobs of an SWF log become rigid tasks.
+A Gavel line has tab-separated fields. The newest form has 10: type, command, directory, argument for the steps, whether
+data is required, steps, gang, weight, SLO, arrival. The form with 9 lacks the directory. The older forms with 7 and 6
+finish with steps, arrival and gang. Jobs of an SWF log become rigid tasks.
 
-A table has the arrival, run time and number of GPUs of each job. In Philly's job log, which is JSON, a job's gang is
-the number of GPUs of its first attempt, and its duration is the time from the start of the first attempt to the end of
-the last, as in the notebook published with the trace and in other readers.
+A table has the arrival, run time and number of GPUs of each job. In Philly's job log (JSON), a job's gang is the number
+of GPUs of its first attempt. Its duration is the time from the first attempt's start until the last attempt's end, as
+in the notebook published with the trace and in other readers.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _swf_job(
     )
 
 
-# required fields and their names; the first name that is found is used
+# required fields and their names; the first match is used
 _COLUMNS: Final = {
     "submit": ("arrival_s", "submitted_time", "submit_time", "submission_time", "arrival_time", "timestamp"),
     "duration": ("duration_s", "duration", "run_time", "runtime"),
@@ -199,7 +199,7 @@ def _header_of(head: bytes) -> list[str]:
 
 
 def is_blox(head: bytes) -> bool:
-    """Return whether the header is that of Blox's job lists."""
+    """Return whether this is the header of Blox's job lists."""
     return tuple(cell.strip() for cell in _header_of(head)) == _BLOX_HEADER
 
 

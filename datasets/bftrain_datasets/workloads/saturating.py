@@ -17,7 +17,7 @@ MOST_TRIALS: Final = 2000  # for logs with more idle node-time each trial has a 
 
 
 class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """Trials of one model, all submitted at the start, with more total work than the log's idle nodes can do."""
+    """Trials of a single model, all submitted at the start, with more total work than the log's idle nodes can do."""
 
     model: str
     trials: int

@@ -1,9 +1,9 @@
-"""Fill in speeds at sizes that were not measured, from models that were: a matrix of low rank in logarithms.
+"""Fill in speeds at unmeasured sizes from reference models: a low-rank matrix in logarithms.
 
-Like Gavel's estimator (Narayanan and others, OSDI 2020), which completes a table of a few measured jobs from reference
-jobs. The logarithm of the speed of model ``m`` at size ``s`` is taken to be ``a[m] + b[s] + u[m] v[s]``: how fast the
-model is, how all scale, and by how much the model scales better or worse than they do. Alternating least squares find
-the numbers; a small penalty on ``u`` and ``v`` leaves a model of one measured size at the scaling of all.
+Like Gavel's estimator (Narayanan et al., OSDI 2020), this completes a table of a few measured jobs from reference jobs.
+The model: the logarithm of the speed of model ``m`` at size ``s`` is ``a[m] + b[s] + u[m] v[s]``. The terms are the
+model's base speed, the average scaling, and the model's deviation from this scaling. Alternating least squares find the
+numbers; a small penalty on ``u`` and ``v`` gives models with a single measured size the average scaling.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PENALTY: Final = 0.3
 
 
 def completed_profiles(few: Iterable[Profile], references: Sequence[Profile]) -> tuple[Profile, ...]:
-    """Return ``few`` with a speed at all sizes of the ``references``; what was measured stays as it is."""
+    """Return ``few`` with a speed at all sizes of the ``references``; measured speeds stay unchanged."""
     few = tuple(few)
     sizes = sorted({size for each in references for size in each.curve.nodes})
     rows = [_logarithms(each.curve, sizes, between=True) for each in references]
@@ -46,14 +46,14 @@ def completed_profiles(few: Iterable[Profile], references: Sequence[Profile]) ->
 
 
 def _logarithms(curve: SpeedCurve, sizes: Sequence[int], *, between: bool) -> Floats:
-    """Return the logarithm of the speed at each size, NaN where it was not measured; perhaps also ``between`` sizes."""
+    """Return the logarithm of the speed at each size, NaN if not measured; ``between`` interpolates measured sizes."""
     known = range(curve.nodes[0], curve.last_measured + 1) if between else curve.nodes
     speeds = [curve.speed(size) if size in known else 0.0 for size in sizes]
     return np.array([np.log(speed) if speed > 0.0 else np.nan for speed in speeds])
 
 
 def completed(table: Floats, scale: Floats) -> Floats:
-    """Fill in the NaN of ``table``; the search begins with models that scale as ``scale``, more or less."""
+    """Fill in the NaN of ``table``; ``scale`` is the initial estimate of the models' scaling."""
     known = ~np.isnan(table)
     by_column = np.where(known, table, 0.0)
     v = scale - scale.mean()

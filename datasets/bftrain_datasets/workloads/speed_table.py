@@ -1,8 +1,7 @@
 """Gavel's throughput table: steps per second of a model on a node kind, for each measured gang size.
 
-``{kind: {"('model', gang)": {"null": steps/s, "('other', 1)": [...]}}}``: the entry ``null`` is the job alone,
-the others are pairs that share a GPU. Older tables write the gang as ``model (scale factor 2)``, or omit
-a gang of 1.
+``{kind: {"('model', gang)": {"null": steps/s, "('other', 1)": [...]}}}``: the entry ``null`` is the job alone, further
+entries are pairs that share a GPU. Older tables write the gang as ``model (scale factor 2)``, or omit a gang of 1.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class SpeedTable:
         return tuple(sorted(named, key=lambda kind: kind != USUAL_KIND)) if not wanted else tuple(named)
 
     def spread(self, model: str, kinds: Sequence[str]) -> SpreadSpeeds | None:
-        """Return the speeds of a model on several hosts, of these kinds; of one kind alone for nodes of any kind."""
+        """Return a model's speeds on several hosts, by kind; a single kind applies to nodes of any kind."""
         known = {kind: self.rates.get(f"{kind}{APART}", {}).get(model) for kind in kinds}
         speeds = tuple(
             SpreadSpeed(kind=kind if len(kinds) > 1 else ANY_KIND, curve=_curve(tuple(points.items())))
@@ -179,7 +178,7 @@ class SizedTask:
 class TaskSizing:
     """Computes sizes of jobs for the node kinds in ``rates``; a single kind stands for all nodes.
 
-    ``reference`` has the speeds for the ideal duration; ``spread`` gives a model's speeds by hosts, if they count.
+    ``reference`` has the speeds for the ideal duration; ``spread`` returns a model's speeds by hosts, if they count.
     """
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]

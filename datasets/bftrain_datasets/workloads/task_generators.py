@@ -106,7 +106,7 @@ def sample_tasks() -> tuple[TaskSpec, ...]:
 
 
 def checked_count(count: int) -> int:
-    """Return the number of tasks to generate; raise ``BadValue`` if it is below 1 or too large."""
+    """Return the number of tasks to generate; raise ``BadValue`` unless it is from 1 to ``MOST_TASKS``."""
     if count < 1:
         raise BadValue(f"must be at least 1, not {count}", where="tasks.count")
     if count > MOST_TASKS:
