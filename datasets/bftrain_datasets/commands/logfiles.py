@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SCHEDULED_LOG: Final = "idle.npz"  # in a folder that bftrain schedule wrote
+SCHEDULED_LOG: Final = "idle.npz"  # written by bftrain schedule into its folder
 
 
 class InputFile(click.Path):

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SUSPECTED: Final = "suspected"
-_MOST_DIGITS: Final = 6  # of a number of GPUs or cores
+_MOST_DIGITS: Final = 6  # maximum number of digits in a number of GPUs or cores
 _OF_THE_LOG: Final = frozenset(
     {"censored_end", "suspected_downtime", "always_idle", "over_capacity", "which_unknown", "shared", "held_twice"}
 )
@@ -279,7 +279,7 @@ class FindingsTable:
         from bftrain_datasets.importing.findings import hazard_of
 
         known = hazard_of(each.name)
-        # these describe the log; all other findings describe nodes in the records
+        # These describe the log; all other findings describe nodes in the records
         idle = each.name in _OF_THE_LOG
         lines = (known.says if known else each.name, done_about(each))
         return "\n".join(

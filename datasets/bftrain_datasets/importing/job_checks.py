@@ -46,13 +46,13 @@ from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE, DoubtfulStays
 from bftrain_datasets.log.provenance import DoubtfulTime
 
-MOST_COUNTS: Final = 1 << 25  # of busy nodes; sixty years at one a minute
+MOST_COUNTS: Final = 1 << 25  # busy-node counts; sixty years at one per minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
 _MOST_CLUSTERS: Final = 8  # listed in a message
 # Rejection reasons of jobs that may have used nodes
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
 RUNNING: Final = math.inf  # the end time of a running job
-_ROWS_AT_ONCE: Final = 1 << 13  # of the jobs that readers pass one by one
+_ROWS_AT_ONCE: Final = 1 << 13  # number of buffered jobs that readers pass one by one
 _TIME_REASONS: Final = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
 
 Floats = NDArray[np.float64]
@@ -101,7 +101,7 @@ class RecordIntake(FindingsTally):
     def __init__(self, options: ImportOptions | None = None) -> None:
         super().__init__()
         self.options = options or ImportOptions()
-        self.doubtful: list[DoubtfulTime] = []  # idle nodes with doubtful records
+        self.doubtful: list[DoubtfulTime] = []  # doubtfully idle nodes, by cause
         self.doubtful_stays = DoubtfulStays()
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
@@ -117,12 +117,12 @@ class RecordIntake(FindingsTally):
         self.count_times = array("d")
         self.count_active = array("q")
         self.count_total = array("q")
-        self.capacity: int | None = None  # of the machine, if recorded
+        self.capacity: int | None = None  # the machine size, if recorded
         self.unit_count = 0  # GPUs or cores of the machine, if counted and known
-        self.cores_per_node = 1.0  # if job sizes are counted in cores
+        self.cores_per_node = 1.0  # used if job sizes are counted in cores
         self.last_s = -math.inf  # latest time in any record
         self.file_names: list[str] = []
-        self.file_number = 0  # of the file being read, from 1 on
+        self.file_number = 0  # number of the current file, from 1
         self.preemptible_seen: set[str] = set()  # partitions listed in the options and seen in the records
         self._clusters = ClusterNames(self.options.cluster)
 

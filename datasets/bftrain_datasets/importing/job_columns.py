@@ -17,12 +17,12 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.machine_nodes import Units, ranges_from
 from bftrain_datasets.importing.text_columns import Column, Texts, lengths_of
 
-MOST_PAIRS: Final = 1 << 27  # of a job and a node; half a gigabyte of memory
+MOST_PAIRS: Final = 1 << 27  # (job, node) pairs; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
 _PAIRS_AT_ONCE: Final = 1 << 19
 _MOST_DIGITS: Final = 18  # maximum number of digits in a name that serves as its own key
 _LEAST_OF_DIGITS: Final = np.array([0, 0, *(10 ** (digits - 1) for digits in range(2, _MOST_DIGITS + 1))])
-_LINE_BITS: Final = 40  # of a place, which combines a file number and a line number
+_LINE_BITS: Final = 40  # bits of the line number in a place; the file number uses the rest
 
 
 def time_cell(time_s: float | None) -> float:
@@ -107,7 +107,7 @@ class StayColumns:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed = mixed ^ (mixed >> np.uint64(31))
         sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed, dtype=np.uint64)))
-        # the last key is for jobs with no set
+        # The last key is for jobs with no set
         keys = np.append(np.diff(sums[self.set_offsets]), np.uint64(0))
         nameless = self.sets < 0
         return np.where(nameless, self.count.astype(np.uint64), keys[self.sets])

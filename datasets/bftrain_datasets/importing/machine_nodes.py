@@ -27,13 +27,13 @@ _NAME: Final = re.compile(r"[^\s,\[\]]+\Z")
 _LIST: Final = re.compile(r"\[[^\[\]]*\]\Z")
 _AROUND_NAMES: Final = " \t\"'"
 _OUTSIDE: Final = re.compile(r"[;|+\s]+(?![^\[]*\])|,(?![^\[]*\])")
-_SLOT: Final = re.compile(r"[^\s,;|@]+@")  # of HTCondor, as in slot1@n1
+_SLOT: Final = re.compile(r"[^\s,;|@]+@")  # a slot prefix in HTCondor, as in slot1@n1
 _MARKS: Final = "[](){}'\" "
 # Node sets that are read in columns: ``n[01-04,7]`` or ``n7``, with few digits
 _PLAIN_SET: Final = r"^(?P<stem>|[A-Za-z_.-][\w.-]*?)(?:\[(?P<ranges>\d[\d,-]*)\]|(?P<number>\d{1,9}))$"
 _RANGE: Final = r"^(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$"
 _MOST_AT_ONCE: Final = 1 << 21  # nodes of sets that are expanded together
-_NUMBER_BITS: Final = 32  # of a node's key, which combines a numbered stem and a number
+_NUMBER_BITS: Final = 32  # bits of the number in a node's key; the stem number uses the rest
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 _MOST_DIGITS: Final = 9
 
@@ -102,8 +102,8 @@ SIZE, UNKNOWN, REPEATED, REASON, STORED, SURE, USUAL = range(7)  # rows of ``Nod
 class NodeSets:
     """Numbers the nodes of a machine, and the node sets of jobs as written, to expand each set once.
 
-    ``places`` maps node names to indices: nodes from the options in their order, otherwise by first mention. ``facts[:,
-    number]`` describes a set:
+    ``places`` maps node names to indices: nodes from the options in their order, otherwise by first mention. The rows
+    of ``facts`` describe each set:
 
     - its size, or -1 if unknown so far
     - its number of unknown nodes, and of repeated names
@@ -314,7 +314,8 @@ class NodeSets:
                 return HeldNodes(0, reason="bad_nodes")
             self._tally.note("notation")
         written = list(dict.fromkeys(names))
-        if recorded_count and len(written) != recorded_count:  # not trusted, so its names are not added to the machine
+        # The set is not trusted, so its names are not added to the machine
+        if recorded_count and len(written) != recorded_count:
             return HeldNodes(0, len(written), reason="bad_nodes")
         nodes = [place for name in written if (place := self._place(name)) >= 0]
         self._check_places()
@@ -403,7 +404,7 @@ class _Ranges:
 
         sets = compute.extract_regex(pa.array(texts, pa.string()), _PLAIN_SET)
         stem, listed, number = (texts_of(sets, place) for place in range(3))
-        # a bare number is ambiguous
+        # A bare number is ambiguous
         alone = compute.if_else(compute.equal(stem, ""), "", number)
         pieces = compute.split_pattern(compute.if_else(compute.equal(listed, ""), alone, listed), ",")
         offsets = pieces.offsets.to_numpy().astype(np.int64)

@@ -21,7 +21,7 @@ from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, POLL_GAP, curve_of
 
-MOST_CHANGES: Final = 1 << 26  # of node states in one log; some gigabytes of memory while it is built
+MOST_CHANGES: Final = 1 << 26  # node state changes in a log; building it takes some gigabytes of memory
 UNKNOWN_TOTAL: Final = -1  # the total of a count without one
 _REGULAR: Final = 0.9  # fraction of the gaps between counts that must be equal before longer ones are doubtful
 _POLL_GAP: Final = 3  # times the usual interval

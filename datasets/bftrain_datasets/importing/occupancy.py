@@ -325,7 +325,7 @@ def _observed_until(
     if intake.options.keep_end or runs_on or intake.open_jobs.any_begun:
         return last_s
     if after <= max(CENSORED_FROM * (last_s - begin_s), CENSORED_FROM_S) or after > (last_s - begin_s) / 2:
-        return last_s  # if half of the time would be omitted, these are a few jobs and no dump
+        return last_s  # omitting more than half of the time suggests a few jobs, not a dump
     intake.note(
         "log_trimmed",
         count=int((end > started_s).sum()),
@@ -526,7 +526,7 @@ class SlotSweep:
         self._free = list(range(capacity))  # a heap; may contain slots already in use, which are skipped
         self._is_free = [True] * capacity
         self._users = [0] * capacity  # jobs that hold this specific slot
-        self._owner: dict[int, tuple[int, float]] = {}  # of the other slots in use: entry and start
+        self._owner: dict[int, tuple[int, float]] = {}  # entry and start of each other slot in use
         self._held: dict[int, list[int]] = {}
         self._lacking: dict[int, int] = {}
         events = [(time_s, 0, entry) for entry, time_s in enumerate(ends)]

@@ -298,7 +298,7 @@ def _read(
     """Read one file; return its format and provenance. Raises ``BadInput`` if the format differs from ``before``."""
     piped = str(path) == STDIN
     where = "stdin" if piped else str(path)
-    # without folders, because the name is part of the provenance
+    # Without folders, because the name is part of the provenance
     intake.begin_file("stdin" if piped else tellable(path.name))
     with RawFile(None if piped else path, intake, tell) as file:
         reader = reader_for(file.head, where, _requested_format(intake.options), intake.options.columns)
@@ -395,7 +395,8 @@ def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) ->
         busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)
         nodes = math.ceil(lost * busy_s / jobs / log.span_s)
         intake.doubtful_stays.add(ROWS_ASIDE, -math.inf, math.inf, nodes)
-    if {"truncated", "unsorted"} <= names and intake.stays:  # in time order, only the latest jobs are missing
+    # Records sorted by time lack only the latest jobs
+    if {"truncated", "unsorted"} <= names and intake.stays:
         intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
 
 

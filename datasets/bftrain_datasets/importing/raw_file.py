@@ -27,7 +27,7 @@ from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
-LARGE_BLOCK_BYTES: Final = 1 << 23  # of many lines that are parsed together
+LARGE_BLOCK_BYTES: Final = 1 << 23  # read size for parsing many lines together
 _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # the position of "ustar" in a tar archive
 _UNPACK: Final = "unpack it first, for example into standard input"
@@ -37,9 +37,9 @@ _PAGES: Final = (b"<!doctype html", b"<html")
 _ARCHIVE: Final = ("an archive or a workbook", f"{_UNPACK}; save a sheet as CSV")
 _ZIP: Final = b"PK"
 _UNREADABLE: Final = {
-    b"\x1f\x9d": _ARCHIVE,  # of compress
+    b"\x1f\x9d": _ARCHIVE,  # files of compress
     b"7z\xbc\xaf": _ARCHIVE,
-    _ZIP: _ARCHIVE,  # also a workbook
+    _ZIP: _ARCHIVE,  # zip archives include workbooks
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
 }
@@ -192,7 +192,7 @@ class RawFile:
 
     def source(self) -> ProvenanceSource:
         """Describe the file after reading; the unread rest is read for its hash."""
-        while self._stream.read1(_BLOCK_BYTES):  # to find damage further on
+        while self._stream.read1(_BLOCK_BYTES):  # read on to find later damage
             pass
         if self._archive is not None:
             self._check_members(self._archive)
@@ -204,7 +204,7 @@ class RawFile:
 
     def _check_members(self, archive: tarfile.TarFile) -> None:
         try:
-            # the count starts again with the member already read
+            # The count starts again with the member already read
             count = sum(member.isfile() for member in archive)
         except _DAMAGED as error:
             self._damage.append(error)

@@ -19,7 +19,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 V = TypeVar("V")
 LOOKED_AT: Final = 1000  # lines searched for a format
 LONGEST_RECORD: Final = 200  # lines of a paragraph
-MOST_DIGITS: Final = 9  # of a number of nodes or jobs; Python rejects thousands of digits
+MOST_DIGITS: Final = 9  # maximum length of a node or job number; Python rejects thousands of digits
 
 
 def first_lines(head: bytes) -> list[str]:

@@ -15,7 +15,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns
 _LEAST_COLUMNS: Final = 2
-# minimum number of cells in a headerless row
+# Minimum number of cells in a headerless row
 _LEAST_CELLS: Final = 3
 _SHOWN: Final = 6
 _LOOK: Final = 5  # lines

@@ -58,7 +58,7 @@ class JobTableReader:
     cluster: str | None = None
     clusters: set[str] = field(default_factory=set)
     unit: str = NODE
-    sized: bool = False  # whether the number of nodes is needed where a table only names them
+    sized: bool = False  # require the number of nodes even if the table only names them
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobTable]]:
         """Yield all rows, unchanged and as jobs."""
@@ -179,7 +179,7 @@ class JobTableReader:
         if "start" not in self.map:
             waited = self.times(batch, "submit") + self.spans(batch, "wait")
             start = np.where(np.isnan(waited), end - elapsed_s, waited)
-            # the starts are the result of the schedule
+            # The starts are the result of the schedule
             if self.map.to_schedule:
                 start = np.where(np.isnan(start), self.times(batch, "submit"), start)
         end = np.where(np.isnan(end), start + elapsed_s, end)

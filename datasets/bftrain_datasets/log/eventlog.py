@@ -48,7 +48,7 @@ IDLE: Final = int(NodeState.IDLE)
 DOWN: Final = int(NodeState.DOWN)
 STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in NodeState)
 
-# identifies log files, as their first line, and the hashed content
+# Identifies log files, as their first line, and the hashed content
 FORMAT: Final = "bftrain event log 1"
 
 _BLOCK: Final = 4096  # number of times converted to node names in one step, to bound memory
@@ -64,9 +64,9 @@ def _with_unit(provenance: LogProvenance, names: Sequence[str]) -> LogProvenance
 class EventLog(ShortRepr):
     """Changes of node states in time order, from ``times[0]`` to ``end_s`` (seconds, UTC).
 
-    At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``, with ``a = offsets[i]`` and ``b = offsets[i +
-    1]``; the nodes are sorted. Each is a real change, never a repeated state. Only the first time, the start of
-    observation, may have no changes. ``before`` is each node's state before its change.
+    At ``times[i]`` the nodes ``nodes[a:b]`` change to ``states[a:b]``; ``a`` is ``offsets[i]``, ``b`` is
+    ``offsets[i+1]``. The nodes are sorted. Each is a real change, never a repeated state. Only the first time, the
+    start of observation, may have no changes. ``before`` is each node's state before its change.
 
     If nodes have kinds, ``node_kinds`` has an index in ``kind_names`` for every node; otherwise both are empty. Kinds
     are numbered by first occurrence. A node never changes its kind.

@@ -200,7 +200,7 @@ def _by_cause(log: EventLog) -> tuple[NDArray[np.float64], dict[str, NDArray[np.
             found[cause] = left
         else:
             continue
-        left = left - found[cause]  # not in place: the curve of a simulated log aliases the rest
+        left = left - found[cause]  # a copy, because the curve of a simulated log aliases the rest
     return times, found
 
 

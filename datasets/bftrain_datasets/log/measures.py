@@ -103,7 +103,7 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
     fragments: FragmentSummary
     leaving: LeavingSummary
     provenance: LogProvenance
-    kinds: dict[str, KindSummary] = {}  # if nodes have kinds
+    kinds: dict[str, KindSummary] = {}  # empty without kinds
 
 
 def fragments(log: EventLog) -> IdleFragments:

@@ -48,7 +48,7 @@ def groups_of_nodes(
     return None if named is None else (*named, NAMES)
 
 
-# maximum number of groups by name, for readable tables
+# Maximum number of groups by name, for readable tables
 _MOST_GROUPS: Final = 24
 _ALL_OTHERS: Final = "*"
 

@@ -24,7 +24,7 @@ from bftrain_datasets.log.eventlog import FORMAT, EventLog
 from bftrain_datasets.log.provenance import LogProvenance
 
 MEMBERS: Final = ("format", "provenance", "node_names", "end_s", "times", "offsets", "nodes", "states")
-KINDS: Final = ("kind_names", "node_kinds")  # if nodes have kinds; readers without kinds skip them
+KINDS: Final = ("kind_names", "node_kinds")  # optional members; readers without kinds skip them
 REMEDY: Final = "save the log again with bftrain; the format is described in docs/reference/formats.md"
 _FOREIGN: Final = "not a bftrain log, or of a later version"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # constant, for reproducible files

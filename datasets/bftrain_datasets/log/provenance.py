@@ -129,7 +129,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise BadValue(f"is {self.unit!r:.40}, but must be {', '.join(UNITS)}", where="LogProvenance.unit")
 
     def in_json(self) -> bytes:
-        """Return the JSON for log files; defaults are omitted for earlier versions."""
+        """Return the JSON for log files; omits defaults, so earlier versions can read it."""
         data = wire.plain(self)
         if not self.doubtful:
             del data["doubtful"]

@@ -39,7 +39,7 @@ _NEW_INDEX: Final = frozenset(
     {("pandas.core.indexes.base", "_new_Index"), ("pandas.core.indexes.datetimes", "_new_DatetimeIndex")}
 )
 _RANGE_INDEX: Final = frozenset({("pandas.core.indexes.range", "RangeIndex"), ("pandas", "RangeIndex")})
-_ARROW_TEXTS: Final = ("pandas.arrays", "ArrowStringArray")  # of pandas 3 where pyarrow is installed
+_ARROW_TEXTS: Final = ("pandas.arrays", "ArrowStringArray")  # written by pandas 3 with pyarrow
 _ARROW_ARRAY: Final = ("pyarrow.lib", "_restore_array")
 _ARROW_BUFFER: Final = ("pyarrow.lib", "py_buffer")
 _ARROW_TYPE: Final = ("pyarrow.lib", "type_for_alias")
@@ -49,7 +49,7 @@ ADMITTED: Final = frozenset(
         *_RECONSTRUCT, *_FROM_BUFFER, *_SCALAR, *_FRAME, *_TIME_ARRAY, *_NEW_INDEX, *_RANGE_INDEX,
         _DTYPE, _ENCODE, _BYTES, _BYTE_ARRAY, _SLICE, _MANAGER, _BLOCK, _BACKED,
         _ARROW_TEXTS, _ARROW_ARRAY, _ARROW_BUFFER, _ARROW_TYPE,
-        # Calls to these names are recorded, not executed
+        # Accepted by name only, or ignored
         ("numpy", "ndarray"),
         ("pandas.core.indexes.base", "Index"), ("pandas", "Index"),
         ("pandas.core.indexes.numeric", "Int64Index"), ("pandas.core.indexes.numeric", "UInt64Index"),
@@ -68,7 +68,7 @@ _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
 TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
-# numpy limits the length of a range
+# Bounds of a range; larger ranges have no ``len``
 _MOST_LABELS: Final = 1 << 48
 
 

@@ -123,7 +123,7 @@ def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str
     """
     try:
         return _Unpickler(file, where, admitted).load()
-    # the stream may be part of an archive
+    # The stream may be part of an archive
     except _PACKED_WRONG as error:
         raise BadInput(f"cannot be unpacked: {error}", where=where, fix=_FETCH) from error
     except EOFError as error:

@@ -66,7 +66,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read all pods, and all events sorted by time, because they are listed in another order."""
     events: list[_Event] = []
     for number, found in records(file, intake):
-        inner = found.get("object") if "type" in found else None  # with --output-watch-events
+        inner = found.get("object") if "type" in found else None  # wrapped by --output-watch-events
         record: Mapping[str, Any] = inner if isinstance(inner, dict) else found
         kind = record.get("kind")
         if kind == "Event" or any(key in record for key in OBJECT):
@@ -106,7 +106,7 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     units = 0 if intake.options.unit == NODE else _units(pod, intake.options.unit)
     if start_s is None or not node or end_s is None:
         intake.job(job, start_s if node else None, end_s, node, count=1, queue=queue, units=units)
-    # a running pod may be listed repeatedly
+    # A running pod may be listed repeatedly
     elif end_s == RUNNING:
         begun = OpenJob(job=job, start_s=start_s, nodes=node, queue=queue, place=intake.place(), units=units)
         if intake.open_jobs.begin(begun):
@@ -159,7 +159,7 @@ def _add_event(number: int, record: Mapping[str, Any], events: list[_Event], int
     about_what: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
     reason, message = record.get("reason"), next((str(record[key]) for key in MESSAGE if record.get(key)), "")
     kind, node = about_what.get("kind"), _ASSIGNED.match(message)
-    # events do not contain the units used by a pod
+    # Events do not contain the units used by a pod
     whole = kind == "Pod" and intake.options.unit == NODE
     starts = whole and reason == SCHEDULED and node is not None
     stops = whole and reason == KILLED and message.startswith(STOPS)

@@ -31,7 +31,7 @@ about: Final = "LSF: finished jobs in lsb.acct"
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
 ENDED: Final = "JOB_FINISH"
 EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE, ASKED_HOSTS = 2, 3, 7, 10, 11, 12, 22
-INDEX_AFTER_HOSTS: Final = 29  # of a job in its array, after texts and the resource usage
+INDEX_AFTER_HOSTS: Final = 29  # array index of the job, after texts and the resource usage
 
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
 _BEGIN: Final = re.compile(r'"([A-Z][A-Z0-9_]*)" "\d')

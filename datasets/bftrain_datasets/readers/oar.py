@@ -139,7 +139,7 @@ def _moment(fields: Mapping[str, Any], keys: Sequence[str], intake: RecordIntake
         return None
     try:
         time_s = intake.clock.epoch(float(value))
-    # a list, or a number beyond all times
+    # A list, or a number beyond all times
     except (TypeError, OverflowError) as error:
         raise ValueError(f"{str(value)[:30]!r} is not a time") from error
     return time_s or None

@@ -87,7 +87,7 @@ class _Record:
 
     def _units(self, unit: str) -> tuple[Share, ...]:
         chunks = self.value("exec_vnode").replace("(", "").replace(")", "").split("+")
-        if unit == GPU and self.value("exec_gpus"):  # of Torque: n1-gpu/0+n1-gpu/1
+        if unit == GPU and self.value("exec_gpus"):  # Torque: n1-gpu/0+n1-gpu/1
             slots = (slot.partition("/") for slot in self.value("exec_gpus").split("+"))
             return tuple(share for name, _, text in slots for share in slots_of(name.removesuffix("-gpu"), text))
         names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
@@ -177,7 +177,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if take is None or "[]" in record.job:  # an array's parent uses no nodes itself
             intake.set_aside("other_record")
             continue
-        server = record.job.partition(".")[2].partition(".")[0]  # with or without its domain
+        server = record.job.partition(".")[2].partition(".")[0]  # the domain is optional
         if server and intake.is_other_cluster(server):
             intake.set_aside("not_selected")
             continue
@@ -265,7 +265,7 @@ _KINDS: Final[dict[str, Callable[[_Record, RecordIntake], None]]] = {
     "S": _started,
     "T": _started,  # Torque: again, from a checkpoint
     "E": _ended,
-    "R": _ended,  # to be run again
+    "R": _ended,  # rerun
     "C": _ended,  # Torque: stopped at a checkpoint
     "u": _shrinks,
     "c": _continued,

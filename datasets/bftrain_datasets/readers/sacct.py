@@ -111,7 +111,7 @@ _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elaps
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 # A configuring job waits for nodes already allocated to it
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
-COMPLETING: Final = "COMPLETING"  # with an end, the job is over: only its epilog still runs
+COMPLETING: Final = "COMPLETING"  # a completing job with an end is over; only its epilog still runs
 PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
 RESIZING: Final = "RESIZING"  # one record per size: all except the last have an end
@@ -230,7 +230,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 def _below_headers(first: int, block: bytes, file: RawFile) -> Iterator[tuple[int, _Layout | None, bytes]]:
     """Yield the parts of a block below each header, if any, with the number of the first line and the layout."""
     begin, layout = 0, None
-    may_have_header = b"tart" in block or b"TART" in block  # of Start or start_time
+    may_have_header = b"tart" in block or b"TART" in block  # part of "Start" or "start_time"
     for mark in re.finditer(b"tart|TART", block) if may_have_header else ():
         line = block.rfind(b"\n", 0, mark.start()) + 1
         if line < begin:
@@ -357,7 +357,8 @@ def _times(
     usual, local = start_read & end_read, start_local.astype(np.int64) + end_local
     local[~(wanted & usual)] = 0
     first = int(np.argmax(local > 0)) if local.any() else -1
-    for row in np.flatnonzero((wanted & ~usual) | (np.arange(local.size) == first)).tolist():  # in order
+    # Visit the rows in order
+    for row in np.flatnonzero((wanted & ~usual) | (np.arange(local.size) == first)).tolist():
         intake.line = int(lines[row])
         if row == first:
             intake.clock.count_local(int(local.sum()))

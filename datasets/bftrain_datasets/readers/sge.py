@@ -43,7 +43,7 @@ JSON_KEYS: Final = (
     "owner", "submission_time",
 )  # fmt: skip
 NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
-LEAST_FIELDS: Final = 36  # up to the task number; version 6 has 45 fields, other versions have more
+LEAST_FIELDS: Final = 36  # number of fields up to the task number; version 6 has 45 fields, other versions have more
 NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
 NO_TIME: Final = frozenset({"0", "-/-"})
 COMMENT: Final = "#"
@@ -101,7 +101,7 @@ class _ParallelJobs:
 
     def __init__(self, intake: RecordIntake) -> None:
         self._intake = intake
-        # jobs with other hosts listed before the job itself
+        # Jobs with other hosts listed before the job itself
         self._named: dict[str, None] = {}
         self._waiting: dict[str, tuple[float, float, int]] = {}  # start, end, slots
 

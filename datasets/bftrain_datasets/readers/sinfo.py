@@ -43,8 +43,8 @@ RULES: Final = "#=-* \t"  # characters of a line between two polls
 MOST_KNOWN_PARTS: Final = 1 << 16
 WIDE_GAP: Final = 3  # intervals between polls from which on polls are missing
 MOST_IN_RANGES: Final = 1 << 24
-MISSING: Final = -1  # as a state: the poll does not list the node; as an index: not known yet
-STRANGER: Final = -2  # as an index: the options do not list the node
+MISSING: Final = -1  # a state: the poll does not list the node; an index: unknown so far
+STRANGER: Final = -2  # an index: the options do not list the node
 _NOTHING: Final = np.empty(0, dtype=np.int32)
 # If several partitions list a node, the least idle state wins
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
@@ -124,7 +124,7 @@ class _Polls:
         self._reported = np.empty(0, dtype=np.int8)  # the last reported state of each node
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
         self._fixed = frozenset(intake.options.nodes or ())
-        # nodes from the options or an earlier file, also expected in this one
+        # Nodes from the options or an earlier file, also expected in this one
         self._set_of(intake.node_names)
 
     def begin(self, time_s: float, line: int) -> None:

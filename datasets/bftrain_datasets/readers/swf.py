@@ -163,7 +163,7 @@ class JobParts:
         """Yield lines of whole jobs; store lines of job parts."""
         for parts, values in records:
             if values[STATUS] in PARTIAL:
-                tally.use()  # until it is known whether the job has its own line
+                tally.use()  # used until a line for the whole job is found
                 self._pieces.append((tally.line, parts, values))
             else:
                 self._whole.append(key_of(parts[JOB]))

@@ -246,7 +246,7 @@ def _sorted(
     rows: list[_Row], settings: ScheduleSettings, procs_each: float, shares: dict[str, float], tally: FindingsTally
 ) -> SubmittedJobs:
     """Return the jobs sorted by submission; ties keep the log order."""
-    rows.sort()  # by time, then by index in the log
+    rows.sort()  # sorted by time, then by index in the log
     late = sum(1 for before, after in pairwise(rows) if after[1] < before[1])
     if late:
         tally.note("unsorted", count=late, where="")

@@ -331,7 +331,7 @@ class ConservativeBackfill:
         profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
         now_s, size = cluster.now_s, cluster.size
         profile.forget(now_s)
-        conflict = False  # whether jobs that exceed their estimates hold promised nodes
+        conflict = False  # True if jobs that exceed their estimates occupy promised nodes
         for job in cluster.overran:
             end_s = cluster.planned_end_s(job)
             profile.take(now_s, end_s, size[job])
@@ -362,7 +362,7 @@ class ConservativeBackfill:
             begin_s, needed = begins[job], size[job]
             if begin_s <= now_s:
                 continue
-            # before this index, the job never fits
+            # Before this index, the job never fits
             place = bisect_left(most, needed)
             sooner_s = profile.sooner(needed, planned_s[job], begin_s, place)
             if sooner_s is None:
@@ -604,7 +604,7 @@ class OStrichPolicy:
         jobs; after ``MERGED`` jobs, all remaining jobs are sorted in one go.
         """
         tag, created_s = campaigns.virtual.tag, campaigns.created_s
-        # virtually finished campaigns rank as finishing now
+        # Virtually finished campaigns rank as finishing now
         least = campaigns.virtual.level if self._oldest_first else 0.0
         heads = [
             (round(max(tag[numbers[0]], least) * PRECISION), created_s[numbers[0]], user, numbers[0], 0)

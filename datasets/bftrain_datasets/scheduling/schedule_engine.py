@@ -89,7 +89,7 @@ class ScheduleEngine:
         self._done = self._asked = self._most_waiting = 0
 
     def run(self, until_s: float, max_backlog_s: float, watch: Watch | None = None) -> JobSchedule:
-        """Run until all jobs are done, or until ``until_s``, or until the backlog is too large."""
+        """Run until all jobs are done, ``until_s`` is reached, or the backlog exceeds ``max_backlog_s``."""
         cluster = self._cluster
         most_backlog = max_backlog_s * cluster.nodes
         ended, moments = ScheduleEnd.ALL_DONE, 0

@@ -153,7 +153,7 @@ def summarise(
     delay_s = jobs.start_s - jobs.promised_s
     late = delay_s > _LATE_S
     all_done = schedule.ended is ScheduleEnd.ALL_DONE
-    possible = schedule.nodes * schedule.jobs.submit_s[-1]  # until the last submission
+    possible = schedule.nodes * schedule.jobs.submit_s[-1]  # node-seconds until the last submission
     pairs = zip(schedule.jobs.size, schedule.jobs.run_s, strict=True)
     offered = math.fsum(size * run_s for size, run_s in pairs if size <= schedule.nodes)
     ratio = campaigns.flow_s[campaigns.done] / np.maximum(campaigns.bound_s[campaigns.done], _LATE_S)

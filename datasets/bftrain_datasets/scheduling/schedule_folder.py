@@ -50,7 +50,7 @@ def jobs_table(result: ScheduleResult) -> Table:
     """Return one row per job, in submission order."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     of = np.array(schedule.campaigns.of)
-    # the last stretch is for jobs with no campaign
+    # The last stretch is for jobs with no campaign
     stretch = np.append(result.campaigns.stretch, np.nan)[of]
     return {
         "job": [fields[swf.JOB] for fields in jobs.fields],

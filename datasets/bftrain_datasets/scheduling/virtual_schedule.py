@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:  # or each replay would load the readers of records
+if TYPE_CHECKING:  # importing it here would load the record readers in each replay
     from bftrain_datasets.scheduling.jobs import SubmittedJobs
 
 U = TypeVar("U", int, str)
@@ -249,7 +249,7 @@ class UserVirtualSchedule(VirtualSchedule[int]):
         self._share_times_s, self._share_sums = array("d", [0.0]), array("d", [0.0])
 
     def advance(self, to_s: float, busy: int) -> None:
-        """Advance time with at least one of ``busy`` nodes in use, so all campaigns finish."""
+        """Advance time with ``busy`` nodes in use, but at least one, so all campaigns finish."""
         super().advance(to_s, max(busy, 1))
 
     def times_of(self, levels: ArrayLike) -> NDArray[np.float64]:
@@ -329,7 +329,7 @@ class UserCampaigns:
                 self.created_s.append(submit_s)
                 self.user.append(user)
             self.of.append(number)
-        self._rank = np.empty(len(self.user), dtype=np.int64)  # by creation, then user, then number
+        self._rank = np.empty(len(self.user), dtype=np.int64)  # rank by creation, then user, then number
         self._rank[np.lexsort((self.user, self.created_s))] = np.arange(len(self.user))
         self.previous = [-1.0] * len(self.user)
         self.planned = [0.0] * len(self.user)

@@ -23,7 +23,7 @@ from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
 SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-# a larger share is measurement noise: every step computes
+# A larger share is measurement noise: every step computes
 _LARGEST_SHARE: Final = 0.99
 _SUFFIX: Final = "_scalability"
 _PREFIX: Final = "adaptdl_"
@@ -36,7 +36,7 @@ class CatalogueOptions:
     node_kind: str | None = None
     gpus_per_node: int | None = None
     local_batch: int | None = None
-    by_hosts: bool = False  # whether speeds on several hosts are kept, where they were measured
+    by_hosts: bool = False  # keep measured speeds on several hosts
     # AdaptDL's noise scale by model; the empty name is the default
     noise_scale: Mapping[str, float] = field(default_factory=dict)
 

@@ -125,7 +125,7 @@ def read_swf(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) 
             else:
                 several = several or (header.has_multi_processor_nodes and options.per_node is None)
                 yield job
-    finally:  # also when the reader stops early
+    finally:  # runs even if the reader stops early
         if several:
             tally.note("procs_as_nodes", where="")
 
@@ -166,7 +166,7 @@ def _swf_job(
     )
 
 
-# required fields and their names; the first match is used
+# Required fields and their names; the first match is used
 _COLUMNS: Final = {
     "submit": ("arrival_s", "submitted_time", "submit_time", "submission_time", "arrival_time", "timestamp"),
     "duration": ("duration_s", "duration", "run_time", "runtime"),
@@ -216,7 +216,7 @@ def read_arrivals(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOpti
         raise BadInput(what, where=f"{file.name}:{line}", fix=_REMEDY)
     try:
         yield from tally.jobs(rows, lambda cells: _arrival(cells, found or {}, len(header), next(numbers), clock))
-    finally:  # also when the reader stops early
+    finally:  # runs even if the reader stops early
         tally.note_clock(clock)
 
 
@@ -283,7 +283,7 @@ def read_philly(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOption
     clock, decoder = RecordClock(options.zone, lambda: tally.where), msgspec.json.Decoder(_Entry)
     try:
         yield from tally.jobs(_entries(file), lambda entry: _philly_job(decoder, entry, clock, tally))
-    finally:  # also when the reader stops early
+    finally:  # runs even if the reader stops early
         tally.note_clock(clock)
 
 
@@ -329,7 +329,7 @@ def _philly_job(
         user=job.user or job.vc,
     )
     if len(set(gpus)) > 1:
-        tally.note("request_differs")  # in a later attempt
+        tally.note("request_differs")  # a later attempt used a different number
     return made
 
 

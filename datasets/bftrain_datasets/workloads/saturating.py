@@ -13,7 +13,8 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
 
 MODEL: Final = "shufflenet"  # the model of the published hyper-parameter search
-MOST_TRIALS: Final = 2000  # for logs with more idle node-time each trial has a multiple of the published work
+# For logs with more idle node-time, each trial has a multiple of the published work
+MOST_TRIALS: Final = 2000
 
 
 class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ def completed_profiles(few: Iterable[Profile], references: Sequence[Profile]) ->
 
 
 def _logarithms(curve: SpeedCurve, sizes: Sequence[int], *, between: bool) -> Floats:
-    """Return the logarithm of the speed at each size, NaN if not measured; ``between`` interpolates measured sizes."""
+    """Return the logarithm of the speed at each size, NaN if not measured; ``between`` also interpolates."""
     known = range(curve.nodes[0], curve.last_measured + 1) if between else curve.nodes
     speeds = [curve.speed(size) if size in known else 0.0 for size in sizes]
     return np.array([np.log(speed) if speed > 0.0 else np.nan for speed in speeds])
@@ -64,7 +64,7 @@ def completed(table: Floats, scale: Floats) -> Floats:
         a, u = _fitted(by_column - b, known, v)
         b, v = _fitted((by_column - a[:, None]).T, known.T, u)
         spread = np.sqrt((v**2).mean())
-        if spread > 0.0:  # of equal products that with v of size 1
+        if spread > 0.0:  # normalise v, because only the product of u and v is determined
             v, u = v / spread, u * spread
     filled: Floats = np.where(known, table, a[:, None] + b + np.outer(u, v))
     return filled

@@ -12,7 +12,7 @@ from bftrain.errors import BadValue
 from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, PROFILE_NAMES, Profile, profile
 from bftrain.values.task import TaskSpec
 
-DEFAULT_MAX_NODES: Final = 64  # of sweeps: the bundled models were measured up to it
+DEFAULT_MAX_NODES: Final = 64  # upper end of sweeps: the largest measured size of bundled models
 # The cost of a start from zero nodes is not published; growing is the nearest measured operation
 DEFAULT_START_COST_S: Final = 18.0
 
