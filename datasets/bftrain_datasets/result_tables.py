@@ -1,4 +1,4 @@
-"""Tables of results as files: CSV, or Parquet. Written row by row, read back in batches by pyarrow."""
+"""Result tables as files: CSV or Parquet. Written row by row, read back in batches by pyarrow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ColumnType(StrEnum):
     NUMBER = "number"  # 64-bit floating point
     WHOLE = "whole number"
     TRUTH = "true or false"
-    SIZES = "sizes"  # how many nodes by name of task; only in the last column
+    SIZES = "sizes"  # number of nodes by task name; only in the last column
 
 
 class TableColumn(NamedTuple):
@@ -101,7 +101,7 @@ def created(folder: Path, name: str, form: str) -> Iterator[IO[bytes]]:
 
 
 def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> None:
-    """Write UTF-8 with one header line; numbers in shortest lossless form, missing values empty."""
+    """Write UTF-8 with a header line; numbers in shortest lossless form, missing values empty."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.name for column in columns)
@@ -122,7 +122,7 @@ def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[S
 
 
 class _PiecesOfSizes(dict[tuple[str, int], str]):
-    """The sizes of tasks as parts of JSON in a quoted cell; a run of a million decisions has few different ones."""
+    """Task sizes as parts of JSON in a quoted cell. A run of a million decisions has few distinct sizes."""
 
     def __missing__(self, item: tuple[str, int]) -> str:
         if len(self) >= _MOST_PIECES:

@@ -22,7 +22,7 @@ SCHEDULED_LOG: Final = "idle.npz"  # written by bftrain schedule into its folder
 
 
 class InputFile(click.Path):
-    """An existing file. A folder of ``bftrain schedule`` stands for the log in it."""
+    """An existing file. For a folder written by ``bftrain schedule``, the log in it is used."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(path_type=Path, exists=True, dir_okay=False, allow_dash=allow_dash)
@@ -63,7 +63,7 @@ kinds_option = click.option(
 
 
 def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
-    """Return figures on the written file, for JSON output."""
+    """Return figures about the written file, for JSON output."""
     return {
         "file": str(path) if path else None,
         "nodes": len(log.node_names),
@@ -77,7 +77,7 @@ def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
 
 
 def node_list(text: str, file: Path | None = None, where: str = "--nodes") -> tuple[str, ...]:
-    """Return the node names of an option such as ``--nodes``: a node set, or a file of them with ``#`` comments."""
+    """Return the node names in an option such as ``--nodes``: a node set, or a file of sets with ``#`` comments."""
     if file is None:
         return _listed(text, where)
     from bftrain.files import text_lines
@@ -107,7 +107,7 @@ task_output = _output("The file to write; its name ends in .toml or .csv.")
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:
-    """Return the kinds of nodes in ``v100,p100,k80``; empty without text."""
+    """Return the node kinds in ``v100,p100,k80``; empty for an empty text."""
     names = tuple(part.strip() for part in text.split(",")) if text is not None else ()
     if "" in names:
         raise click.UsageError(f"--kinds: {text!r} has an empty kind; write v100,p100,k80")

@@ -137,7 +137,7 @@ _COUNTING: Final = (
 
 
 def reads_records(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the options of an import to a command."""
+    """Add the import options to a command."""
     for title, options in (
         ("What counts as idle", _COUNTING),
         ("How files are read", _READING),
@@ -187,7 +187,7 @@ def options_of(given: dict[str, Any]) -> ImportOptions:
 
 
 def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
-    """Return the GPUs or cores of nodes: a number, or from a file by node sets."""
+    """Return the GPUs or cores per node: a number, or a file with a number per node set."""
     from bftrain_datasets.log.kind_files import named_sets
 
     other = next((each for each, text in given.items() if text is not None and each != unit), None)

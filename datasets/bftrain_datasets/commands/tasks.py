@@ -120,7 +120,7 @@ def generate(
     from bftrain_datasets.workloads.task_generators import TaskArrivals
 
     check_task_name(path)
-    # Reject options without effect for this kind
+    # Reject options that have no effect for this kind
     context = click.get_current_context()
     for parameter in context.command.params:
         kinds = _ONLY.get(parameter.name or "", _KINDS)

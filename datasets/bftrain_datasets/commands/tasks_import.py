@@ -242,7 +242,7 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bo
 
 
 def _published_words(found: PublishedTasks) -> Iterator[str]:
-    """Yield lines on the source of the tasks and on data that the file cannot hold."""
+    """Yield lines on the source of the tasks, and on data that task files cannot represent."""
     from bftrain.text_formats import moment
 
     for source in found.sources:

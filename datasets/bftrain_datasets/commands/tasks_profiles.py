@@ -24,13 +24,13 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class NoiseScales(click.ParamType[Mapping[str, float]]):
-    """A noise scale of all models, or of some by name."""
+    """A noise scale for all models, or for some by name."""
 
     name = "n|model=n,.."
     NONE: Final[Mapping[str, float]] = MappingProxyType({})
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, float]:
-        """Read ``2000``, or ``bert=150,imagenet=8000``."""
+        """Parse ``2000``, or ``bert=150,imagenet=8000``."""
         if not isinstance(value, str):
             return self.NONE
         found: dict[str, float] = {}

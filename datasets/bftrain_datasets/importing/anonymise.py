@@ -48,7 +48,7 @@ def new_key() -> bytes:
 
 
 def load_key(path: Path) -> bytes:
-    """Read a key: the content of the file, without surrounding space."""
+    """Read a key: the file content without surrounding space."""
     with path.open("rb") as file:
         key = file.read(LARGEST_KEY_BYTES + 1).strip()
     if not SHORTEST_KEY_BYTES <= len(key) <= LARGEST_KEY_BYTES:
@@ -96,7 +96,7 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
     offset_s = log.start_s if shift_times else 0.0
     builder.add_columns(log.times[log.time_index] - offset_s, places[log.nodes], log.states)
     made = builder.build(begin_s=log.start_s - offset_s, end_s=log.end_s - offset_s)
-    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # kept: task files have speeds by kind
+    kinds = log.node_kinds[order] if log.kind_names else log.node_kinds  # kept, because task files have speeds by kind
     story = LogProvenance(
         made_by=log.provenance.made_by if log.provenance.made_by in _MAKERS else "another reader",
         counts={name: count for name, count in log.provenance.counts.items() if name in _KNOWN_COUNTS},

@@ -1,7 +1,7 @@
-"""Findings: the kinds of doubtful data in a scheduler's records, their counts, and the totals over all rows.
+"""Findings: the kinds of doubtful data in a scheduler's records, their counts, and the row totals.
 
-Each kind has a text, a treatment, and an option that changes it. Everything that a reader rejects or assumes
-is counted under one of these names. There is no other way to drop a row.
+Each kind has a text, a treatment, and an option to change it. Everything that a reader rejects or assumes is counted
+under one of these names. Rows are never dropped silently.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def hazard_of(name: str) -> RecordHazard | None:
 
 
 def option_for(name: str) -> str:
-    """Return the import option that changes the treatment of this kind, or an empty text."""
+    """Return the import option that changes this kind's treatment, or an empty text."""
     known = hazard_of(name)
     return known.option if known is not None else ""
 
@@ -282,7 +282,7 @@ class FindingsTally:
         self.line = 0
         self.turn = 0  # row counter; the first place of a finding has the lowest turn
         self._open = False  # whether the current row is still undecided
-        self._unended = ""  # the place of a last line without an end
+        self._unended = ""  # place of an incomplete last line
 
     @property
     def where(self) -> str:
@@ -333,7 +333,7 @@ class FindingsTally:
         self.note(reason, count=rows, node_s=node_s)
 
     def again(self, file: str, line: int) -> None:
-        """Reopen a row that was used, because more is known now."""
+        """Reopen a used row after later records have changed its meaning."""
         if self._open:
             raise Fault("a reader neither used a row nor set it aside", where=self.where)
         self.used -= 1
@@ -348,7 +348,7 @@ class FindingsTally:
         self.note(reason, where=where, count=count, node_s=node_s)
 
     def note(self, name: str, *, count: int = 1, node_s: float = 0.0, where: str | None = None, done: str = "") -> None:
-        """Count something under a hazard; the first place is kept: the one being read, if none is given."""
+        """Count an occurrence under a hazard. The first place is kept; ``where`` defaults to the current place."""
         known = self._running.get(name)
         if known is None:
             known = self._running[name] = _Running(0, 0.0, "", done or HAZARDS[name].done, self.turn + 1)
@@ -364,7 +364,7 @@ class FindingsTally:
         return name in self._running
 
     def note_unended(self, where: str) -> None:
-        """Count a last line without an end; the file is cut off if the row in this line turns out to be malformed."""
+        """Count an incomplete last line; if its row turns out to be malformed, the file is cut off."""
         self._unended = where
         self.note("odd_text", where=where)
 

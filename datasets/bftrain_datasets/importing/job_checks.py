@@ -48,7 +48,7 @@ from bftrain_datasets.log.provenance import DoubtfulTime
 
 MOST_COUNTS: Final = 1 << 25  # busy-node counts; sixty years at one per minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
-_MOST_CLUSTERS: Final = 8  # listed in a message
+_MOST_CLUSTERS: Final = 8  # maximum number of clusters listed in a message
 # Rejection reasons of jobs that may have used nodes
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
 RUNNING: Final = math.inf  # the end time of a running job
@@ -61,19 +61,19 @@ Places = NDArray[np.int64]
 
 
 class ClusterNames:
-    """The clusters of all rows, each with the place of its first row, and the one to read."""
+    """The clusters of all rows with the place of their first row, and the selected cluster."""
 
     def __init__(self, wanted: str | None) -> None:
         self._wanted = wanted
         self._first: dict[str, str] = {}
 
     def is_other(self, cluster: str, where: str) -> bool:
-        """Return whether a row at ``where`` belongs to another cluster than the one to read."""
+        """Return whether a row at ``where`` belongs to a cluster other than the selected one."""
         self._first.setdefault(cluster, where)
         return self._wanted not in {None, *ALL_CLUSTERS, cluster}
 
     def check(self) -> None:
-        """Raise an error if there are several clusters to choose from, or no row of the one to read."""
+        """Raise ``BadInput`` if there are several clusters but none is selected, or if the selected one has no row."""
         names, wanted = sorted(self._first), self._wanted
         shown = ", ".join(names[:_MOST_CLUSTERS]) + (", ..." if len(names) > _MOST_CLUSTERS else "")
         if wanted is None and len(names) > 1:
@@ -106,7 +106,7 @@ class RecordIntake(FindingsTally):
         zone = time_formats.zone(self.options.timezone) if self.options.timezone else UTC
         self.clock = time_formats.RecordClock(zone, lambda: self.where)
         self.stays = JobStays()  # jobs in used rows
-        self._rows: list[tuple[Any, ...]] = []  # jobs that are not checked yet
+        self._rows: list[tuple[Any, ...]] = []  # jobs waiting for their checks
         self.sets = NodeSets(self.options, self, self.stays.add_sets)
         self.open_jobs = OpenJobTable()
         self.outages = NodeOutages()
@@ -128,7 +128,7 @@ class RecordIntake(FindingsTally):
 
     @property
     def size(self) -> int:
-        """The number of nodes as far as known, or of GPUs or cores if these are counted."""
+        """The known number of nodes, or of GPUs or cores if these are counted."""
         return self.unit_count or len(self.sets.places) or self.options.node_count or self.capacity or 0
 
     @property
@@ -143,7 +143,7 @@ class RecordIntake(FindingsTally):
         self.file, self.line = name, 0
 
     def place(self) -> int:
-        """The present place as a number: file and line."""
+        """The current place as a number: file and line."""
         return place_of(self.file_number, self.line)
 
     def place_name(self, place: int) -> str:
@@ -187,7 +187,7 @@ class RecordIntake(FindingsTally):
         return self._clusters.is_other(cluster, self.where)
 
     def observed(self, time_s: float) -> None:
-        """Record that the records reach at least to this time."""
+        """Record that the records cover the time up to ``time_s``."""
         self.last_s = max(self.last_s, time_s)
 
     def name_node(self, name: str) -> None:
@@ -299,7 +299,7 @@ class RecordIntake(FindingsTally):
         self.file, self.turn = self.file_names[self.file_number - 1], turn
 
     def state(self, time_s: float, nodes: Iterable[str], state: NodeState) -> None:
-        """Set the state of nodes from ``time_s`` on; complete the row by ``use``."""
+        """Set the state of nodes from ``time_s``; complete the row with ``use``."""
         self.has_states = True
         self.observed(time_s)
         for name in nodes:
@@ -316,9 +316,9 @@ class RecordIntake(FindingsTally):
         nodes: NDArray[np.int32],
         states: NDArray[np.int8],
     ) -> None:
-        """Add a whole table of node states as columns and use all of its rows.
+        """Add a whole table of node states as columns, and use all of its rows.
 
-        At ``times`` the ``nodes``, which are indices in ``node_names``, change to ``states``.
+        At ``times`` the ``nodes`` (indices in ``node_names``) change to ``states``.
         """
         self.has_states = True
         self.begin_many(rows)
@@ -332,7 +332,7 @@ class RecordIntake(FindingsTally):
         self.states.add_columns(times[kept], places[kept], states[kept])
 
     def counted(self, time_s: float, active: int, total: int) -> None:
-        """Record that ``active`` of ``total`` nodes are busy from ``time_s`` on; complete the row by ``use``.
+        """Record that ``active`` of ``total`` nodes are busy from ``time_s``; complete the row with ``use``.
 
         Neither may exceed ``MOST_NODES``; a ``total`` of -1 is unknown.
         """
@@ -428,7 +428,7 @@ class _Check:
             self._intake.doubtful_stays.add(ROWS_ASIDE, begin, until, np.maximum(size[rows], 1))
 
     def _sizes_of(self, mask: Bools) -> Places:
-        """Return the node counts of the rows in the mask, as far as recorded: only needed for rejected rows."""
+        """Return the recorded node counts of the rows in the mask; only needed for rejected rows."""
         size = np.clip(self._table.count, 0, MOST_NODES)
         known: dict[int, int] = {}
         for row in np.flatnonzero(mask & self._left & (size == 0) & (self._sets >= 0)).tolist():

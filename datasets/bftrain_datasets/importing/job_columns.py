@@ -1,4 +1,4 @@
-"""Jobs as columns: JobTable has the rows of a reader, JobStays those used, HeldSpans one for each of their nodes."""
+"""Jobs as columns: JobTable has a reader's rows, JobStays the used rows, HeldSpans the (job, node) pairs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class JobStays:
         return np.array(self._outside_job, dtype=np.int64), np.array(self._outside_start, dtype=np.float64)
 
     def add_sets(self, nodes: ArrayLike, sizes: ArrayLike, units: Sequence[int] = ()) -> int:
-        """Add sets of nodes, concatenated; return the number of the first. ``units`` are counted for each node."""
+        """Add concatenated node sets; return the number of the first set. ``units`` are counted for each node."""
         ends = self._set_offsets[-1] + np.cumsum(sizes, dtype=np.int64)
         self._set_offsets.frombytes(ends.tobytes())
         self._set_nodes.frombytes(np.asarray(nodes, dtype=np.int32).tobytes())
@@ -203,7 +203,7 @@ class Names(dict[str, int]):
         return number
 
     def codes_of(self, column: Texts | None, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the numbers of these rows of a column of names."""
+        """Return the numbers of selected rows of a name column."""
         if column is None:
             return np.full(rows.size, -1, dtype=np.int32)
         codes = column.codes[rows]
@@ -227,7 +227,7 @@ def key_of(job: str) -> int:
 
 
 def keys_of(jobs: Column | NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the keys of texts in an array of Arrow, or of whole numbers, as by ``key_of``."""
+    """Return the keys of texts in an Arrow array, or of whole numbers, as by ``key_of``."""
     if isinstance(jobs, np.ndarray):
         found = np.nan_to_num(jobs, nan=-1).astype(np.int64)
         negative = found < 0
@@ -248,12 +248,12 @@ def keys_of(jobs: Column | NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def place_of(file: int, line: int) -> int:
-    """Combine the number of a file and a line in it into one number."""
+    """Combine a file number and a line number into one number."""
     return file << _LINE_BITS | line
 
 
 def file_and_line(place: int) -> tuple[int, int]:
-    """Split the place of a job into the number of its file and its line."""
+    """Split a place into its file number and its line number."""
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
@@ -277,7 +277,7 @@ class HeldSpans:
 
 
 def spans_by_time(jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float) -> Iterator[HeldSpans]:
-    """Yield every (job, node) pair within the observed time; later pieces have later starts, to bound memory."""
+    """Yield every (job, node) pair within the observed time, in parts with increasing starts, to bound memory."""
     rows = _rows_by_start(jobs, keep, begin_s, end_s)
     pairs = np.cumsum(np.diff(jobs.set_offsets)[jobs.sets[rows]])
     bounds = np.searchsorted(pairs, np.arange(_PAIRS_AT_ONCE, pairs[-1] if pairs.size else 0, _PAIRS_AT_ONCE))
@@ -288,7 +288,7 @@ def spans_by_time(jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, en
 def spans_by_node(
     jobs: StayColumns, keep: NDArray[np.bool_], begin_s: float, end_s: float, node_count: int
 ) -> Iterator[HeldSpans]:
-    """Yield every (job, node) pair within the observed time, for part of the nodes at a time to bound memory."""
+    """Yield every (job, node) pair within the observed time, for a part of the nodes at a time, to bound memory."""
     rows = _rows_by_start(jobs, keep, begin_s, end_s)
     sizes = np.diff(jobs.set_offsets)
     weight = np.zeros(node_count, dtype=np.int64)

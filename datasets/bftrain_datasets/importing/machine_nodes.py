@@ -20,8 +20,8 @@ from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.text_columns import Column, lengths_of
 
-MOST_KNOWN: Final = 1 << 25  # letters and nodes of the known node sets, to bound memory
-MOST_OF_A_NODE: Final = 1 << 16  # GPUs or cores
+MOST_KNOWN: Final = 1 << 25  # maximum number of letters and nodes in stored node sets, to bound memory
+MOST_OF_A_NODE: Final = 1 << 16  # maximum number of GPUs or cores per node
 _NUMBERS: Final = re.compile(r"\d[\d,]*-[\d,-]*\Z")
 _NAME: Final = re.compile(r"[^\s,\[\]]+\Z")
 _LIST: Final = re.compile(r"\[[^\[\]]*\]\Z")
@@ -32,7 +32,7 @@ _MARKS: Final = "[](){}'\" "
 # Node sets that are read in columns: ``n[01-04,7]`` or ``n7``, with few digits
 _PLAIN_SET: Final = r"^(?P<stem>|[A-Za-z_.-][\w.-]*?)(?:\[(?P<ranges>\d[\d,-]*)\]|(?P<number>\d{1,9}))$"
 _RANGE: Final = r"^(?P<low>\d{1,9})(?:-(?P<high>\d{1,9}))?$"
-_MOST_AT_ONCE: Final = 1 << 21  # nodes of sets that are expanded together
+_MOST_AT_ONCE: Final = 1 << 21  # maximum number of nodes in sets expanded together
 _NUMBER_BITS: Final = 32  # bits of the number in a node's key; the stem number uses the rest
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 _MOST_DIGITS: Final = 9
@@ -41,12 +41,14 @@ _UNKNOWN, _STRANGER = -2, -1  # place of a node not looked up yet; place of a no
 
 Places = NDArray[np.int64]
 Expand = Callable[[str], Sequence[str]]
-Share = tuple[str, int]  # a node, and the number of its GPUs or cores; or if negative a slot, -1 being the first
-Units = int | tuple[Share, ...] | None  # the sum over all nodes of a job, or its shares; None if unreadable
+# A node with its number of GPUs or cores; a negative number is a slot, -1 the first
+Share = tuple[str, int]
+# The total over all nodes of a job, or the job's shares; None if unreadable
+Units = int | tuple[Share, ...] | None
 
 
 def numbers_in(text: str) -> list[int]:
-    """Return the numbers in ``0-1,5``; raise ``ValueError`` if it is no list of valid slot numbers."""
+    """Return the numbers in ``0-1,5``; raise ``ValueError`` unless it is a list of valid slot numbers."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -58,7 +60,7 @@ def numbers_in(text: str) -> list[int]:
 
 
 def slots_of(node: str, numbers: str) -> tuple[Share, ...]:
-    """Return the slots of a node such as ``0-1,5``; raise ``ValueError`` if unreadable."""
+    """Return a node's slots in a text such as ``0-1,5``; raise ``ValueError`` if unreadable."""
     return tuple((node, -1 - number) for number in numbers_in(numbers))
 
 
@@ -279,7 +281,7 @@ class NodeSets:
         return self._keep(self._add([""], 0), HeldNodes(0, size, reason="bad_nodes"))
 
     def _held_by(self, number: int, count: int, rows: int) -> int:
-        """Return the number of the expanded node set that rows hold, or that has the reason to reject them."""
+        """Return the number of the expanded set used by the rows, or of the set with their rejection reason."""
         text, expand = self.texts[number], self._expands.get(number, expand_set)
         if self._options.unit != NODE:
             if self.facts[SIZE, number] < 0:
@@ -322,7 +324,7 @@ class NodeSets:
         return HeldNodes(len(nodes), len(written) - len(nodes), len(names) - len(written), nodes)
 
     def _units_held(self, text: str, expand: Expand, units: Units) -> HeldNodes:
-        """Return the GPUs or cores that jobs hold, by node."""
+        """Return the GPUs or cores used by jobs, by node."""
         try:
             if units is None:
                 return HeldNodes(0, reason="bad_nodes")
@@ -369,7 +371,7 @@ class NodeSets:
         return {} if self.is_fixed else same_nodes(self.places)
 
     def known_as(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the names that are other spellings of a known node, such as with a domain, with that node's name."""
+        """Return other spellings of known nodes, such as with a domain, with the known name."""
         strange = [name for name in names if name not in self.places]
         same = same_nodes((*self.places, *strange)) if strange else {}
         known = {same.get(name, name): name for name in self.places}
@@ -385,9 +387,9 @@ class NodeSets:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Node sets as ranges of keys: set ``i`` has ``sizes[i]`` nodes in the ranges from ``offsets[i]`` on.
+    """Node sets as ranges of keys: set ``i`` has ``sizes[i]`` nodes in the ranges from ``offsets[i]``.
 
-    A range has ``counts`` keys from ``keys`` on. The size of sets in other forms is -1.
+    Each range has ``counts`` keys, starting at ``keys``. The size of sets in other forms is -1.
     """
 
     sizes: Places
@@ -397,7 +399,7 @@ class _Ranges:
 
     @classmethod
     def of(cls, texts: Sequence[str], stems: dict[tuple[str, int], int]) -> _Ranges:
-        """Parse node sets; new stems are added with their number of digits, and numbered."""
+        """Parse node sets; new stems are numbered together with their number of digits."""
 
         def texts_of(found: Any, place: int) -> Any:  # noqa: ANN401 - of Arrow
             return compute.fill_null(compute.struct_field(found, [place]), "")
@@ -439,12 +441,12 @@ class _Ranges:
 
 
 def ranges_from(starts: Places, counts: Places) -> Places:
-    """Return the numbers of consecutive ranges, each from its start on."""
+    """Return the numbers of consecutive ranges, each from its start."""
     return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
 
 def is_range_of(count: int, nodes: str) -> bool:
-    """Return whether bare numbers such as 0-127 are a node set of ``count`` nodes."""
+    """Return whether bare numbers such as 0-127 form a node set of ``count`` nodes."""
     try:
         return bool(_NUMBERS.match(nodes)) and len(expand_set(f"[{nodes}]")) == count
     except ValueError:
@@ -484,7 +486,7 @@ def nodes_in(text: str) -> list[str]:
 
 
 def checked_names(names: Sequence[str]) -> list[str]:
-    """Return the names that are not empty; raise ``ValueError`` if one is no node."""
+    """Return the non-empty names; raise ``ValueError`` if one is not a node name."""
     found = [name for name in names if name]
     if not found or not all(name.isprintable() and " " not in name and len(name) < LONGEST_NAME for name in found):
         raise ValueError("it has no node")

@@ -22,7 +22,7 @@ from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, POLL_GAP, curve_of
 
 MOST_CHANGES: Final = 1 << 26  # node state changes in a log; building it takes some gigabytes of memory
-UNKNOWN_TOTAL: Final = -1  # the total of a count without one
+UNKNOWN_TOTAL: Final = -1  # the total is not recorded
 _REGULAR: Final = 0.9  # fraction of the gaps between counts that must be equal before longer ones are doubtful
 _POLL_GAP: Final = 3  # times the usual interval
 _ROUNDING: Final = 1e-9  # tolerance of a quotient that should be whole
@@ -31,9 +31,9 @@ _NAME_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """From ``times[i]`` on ``active[i]`` of ``total[i]`` nodes are busy; the last values hold until ``end_s``.
+    """``active[i]`` of ``total[i]`` nodes are busy from ``times[i]``; the last values apply until ``end_s``.
 
-    ``runs_on`` means that a job still runs then.
+    ``runs_on`` means that a job is still running at ``end_s``.
     """
 
     times: NDArray[np.float64]
@@ -62,13 +62,14 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
         change = np.concatenate(([0], count, -count[inside]))
         order = np.argsort(times, kind="stable")
         times, active = times[order], np.cumsum(change[order])
-        if intake.cores_per_node > 1:  # the number of nodes that the cores in use fill
+        # Convert cores in use to nodes
+        if intake.cores_per_node > 1:
             active = np.ceil(active / intake.cores_per_node - _ROUNDING).astype(np.int64)
         last = np.append(times[1:] != times[:-1], [True])
         steps = _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
         largest = int(steps.active.max())
     names = _node_names(intake, largest)
-    # Limit counts to the number of nodes, and count how often that happens
+    # Limit counts to the number of nodes, and count how often this happens
     capacity = len(names)
     reported = np.where(steps.total < 0, capacity, steps.total)
     total = np.minimum(reported, capacity)
@@ -216,10 +217,10 @@ def _changes_of(
     steps: _Steps, capacity: int, where: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]:
     """Return the number of changing nodes at each step, their indices, and their new states."""
-    # Each step changes three ranges of nodes, with their bounds and new states. Nodes between
-    # the old and the new ``active`` become busy; or idle, and down from ``total`` on. Nodes between the old and the
-    # new ``total`` that are not among these become idle or down. The ranges are in order, as ``active`` never exceeds
-    # ``total``. Before the first step all nodes are busy.
+    # Each step changes three ranges of nodes, given by bounds and new states. Nodes between the old and the new
+    # ``active`` become busy; or idle, and down from ``total``. Other nodes between the old and the new ``total`` become
+    # idle or down. The ranges are sorted, because ``active`` never exceeds ``total``. All nodes are busy before the
+    # first step.
     active, total = steps.active, steps.total
     before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (active, total))
     low, high = np.minimum(active, before), np.maximum(active, before)

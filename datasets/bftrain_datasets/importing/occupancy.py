@@ -38,7 +38,7 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     keep = np.ones(jobs.start.size, dtype=np.bool_)
     rows = _of_repeated_names(jobs.job)
     held = jobs.set_keys() if rows.size else np.zeros(jobs.start.size, dtype=np.uint64)
-    # Keep one of the jobs with equal name, times and nodes; duplicates between files are no doubt
+    # Keep one of the jobs with equal name, times and nodes; duplicates across files are not doubtful
     order = rows[np.lexsort([each[rows] for each in (jobs.place, held, jobs.end, jobs.start, jobs.job)])]
     same = np.flatnonzero(_equals_previous(order, jobs.job, jobs.start, jobs.end, held))
     again = order[same]
@@ -86,7 +86,7 @@ def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
 def _running_jobs(
     jobs: StayColumns, keep: NDArray[np.bool_], *keys: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the rows of all running jobs, sorted by name, start and ``keys``, and which rows list them as running."""
+    """Return all rows of running jobs, sorted by name, start and ``keys``, and a mask of rows without an end."""
     running = keep & np.isinf(jobs.end) & (jobs.job != _NAMELESS)
     rows = np.flatnonzero(keep & np.isin(jobs.job, jobs.job[running]))
     order = rows[np.lexsort((jobs.end[rows], *(key[rows] for key in keys), jobs.start[rows], jobs.job[rows]))]
@@ -94,7 +94,7 @@ def _running_jobs(
 
 
 def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> NDArray[np.bool_]:
-    """Return for each of these jobs whether another row, outside the window, records its end."""
+    """Return for each job whether another row, outside the window, records its end."""
     job, start = intake.stays.outside()
     among = np.isin(job, jobs.job[rows])
     known = set(zip(job[among].tolist(), start[among].tolist(), strict=True))
@@ -121,7 +121,8 @@ def _set_used_aside(reason: str, rows: NDArray[np.int64], jobs: StayColumns, int
     intake.unuse(reason, intake.place_name(int(jobs.place[rows].min())), int(rows.size), node_s)
 
 
-CENSORED_FROM: Final = 0.01  # fraction of the span; a dump of all jobs has its first end soon after its first start
+# Fraction of the span; in a dump of all jobs, the first end follows soon after the first start
+CENSORED_FROM: Final = 0.01
 CENSORED_FROM_S: Final = 3600.0
 
 
@@ -207,7 +208,7 @@ class _Sweep:
             self._found[finding] = count + these.size, sum_s + float(node_s.sum()), first
 
     def note(self, intake: RecordIntake) -> None:
-        """Count jobs that share a node, and gaps without length."""
+        """Count jobs that share a node, and gaps of zero length."""
         for finding, (count, node_s, (_, row)) in self._found.items():
             intake.note(finding, count=count, node_s=node_s, where=intake.place_name(int(self._jobs.place[row])))
 
@@ -231,7 +232,7 @@ def _node_order(intake: RecordIntake) -> NDArray[np.int64]:
 
 
 def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -> tuple[float, float]:
-    """Return the start and end times of the period in which the records describe all nodes."""
+    """Return the start and end of the period that the records describe completely."""
     begin_s, end_s = intake.options.window
     if not keep.any():
         raise _no_usable_rows(intake)
@@ -373,7 +374,8 @@ def _node_set(names: Sequence[str]) -> str:
     if not plain.isascii() or _names_in(plain) != list(names):
         return ""
     short = fold(names)
-    return short if sorted(_names_in(short)) == sorted(names) else plain  # long sets of several brackets do not
+    # The folded form fails for long sets with several brackets
+    return short if sorted(_names_in(short)) == sorted(names) else plain
 
 
 def _names_in(text: str) -> list[str]:
@@ -474,7 +476,7 @@ def _units(held: HeldSpans) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """From ``time[i]`` on jobs hold ``level[i]`` slots of a ``node``, ``over[i]`` more than exist; ordered by node."""
+    """Jobs use ``level[i]`` slots of a ``node`` from ``time[i]``, ``over[i]`` more than exist; sorted by node."""
 
     node: NDArray[np.int32]
     time: NDArray[np.float64]
@@ -525,7 +527,7 @@ class SlotSweep:
         self.end_s: list[float] = []
         self._free = list(range(capacity))  # a heap; may contain slots already in use, which are skipped
         self._is_free = [True] * capacity
-        self._users = [0] * capacity  # jobs that hold this specific slot
+        self._users = [0] * capacity  # number of jobs that use this specific slot
         self._owner: dict[int, tuple[int, float]] = {}  # entry and start of each other slot in use
         self._held: dict[int, list[int]] = {}
         self._lacking: dict[int, int] = {}

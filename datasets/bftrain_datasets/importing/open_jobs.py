@@ -75,11 +75,11 @@ class OpenJobTable:
         self._end_counts = array("b")
 
     def get(self, job: str) -> OpenJob | None:
-        """Return the job if it runs."""
+        """Return the job if it is running."""
         return self._open.get(job)
 
     def begin(self, job: OpenJob) -> bool:
-        """Add a starting job; return False if that start is known already."""
+        """Add a starting job; return False if this start is already known."""
         self.first_begun_s = min(self.first_begun_s, job.start_s)
         known = self._open.get(job.job)
         if known is not None:
@@ -121,7 +121,7 @@ class OpenJobTable:
         self._end_counts.append(counts)
 
     def close(self) -> ClosedJobs:
-        """Return the remaining jobs: they still run, unless an earlier read end matches."""
+        """Return the remaining jobs: they are still running, unless an earlier read end matches."""
         matched = np.zeros(len(self._end_s), dtype=np.bool_)
         left = [*self._unended, *self._open.values()]
         closed: list[tuple[OpenJob, float, bool]] = []
@@ -205,7 +205,7 @@ class NodeOutages:
         return spans
 
     def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
-        """Return the log with nodes down where they are out and idle."""
+        """Return the log with idle nodes marked as down during their outages."""
         if not self._reports:
             return log
         names = {name: {name} if log.unit == NODE else {name, node_of(name)} for name in log.node_names}

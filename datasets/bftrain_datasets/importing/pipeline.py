@@ -44,11 +44,11 @@ from bftrain_datasets.log.provenance import LogFinding, LogProvenance, Provenanc
 
 @runtime_checkable
 class LogReader(Protocol):
-    """Reads one format of scheduler records. Any module with these names will do."""
+    """Reads one format of scheduler records. Any module with these attributes qualifies."""
 
     @property
     def name(self) -> str:
-        """The name by which users select it."""
+        """The format's name in options."""
         ...
 
     @property
@@ -96,7 +96,7 @@ def reader_for(head: bytes, where: str, wanted: str | None, columns: Sequence[st
 
 
 def reader_recognising(head: bytes) -> LogReader | None:
-    """Return the first reader that recognises the beginning of a file, or ``None``."""
+    """Return the first reader that recognises the head of a file, or ``None``."""
     parts = registry.parts("reader").values()
     return next((part.load() for part in parts if not part.problem and _recognises(part, head)), None)
 
@@ -123,11 +123,11 @@ KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"}
 
 
 def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
-    """Yield suspected downtime, nodes that no job ever used, and times that count from zero."""
+    """Yield suspected downtime, nodes never used by a job, and times that count from zero."""
     downtime = _downtime(log, downtime_after_s)
     if downtime is not None:
         yield downtime
-    # Nodes that are idle at the beginning of the log, and never change
+    # Nodes that are idle at the start of the log and never change
     later = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
     whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (later < 0))
     if whole.size and log.span_s > 0:
@@ -192,7 +192,7 @@ class Imported(ShortRepr):
 
 
 class NoUsableRecords(BadInput):
-    """No log can be built from the records. ``format``, ``rows`` and ``findings`` describe their content."""
+    """Raised if no log can be built. ``format``, ``rows`` and ``findings`` describe the records."""
 
     format = ""
     rows = RowCounts(read=0, used=0, aside={})
@@ -200,7 +200,7 @@ class NoUsableRecords(BadInput):
 
     @classmethod
     def out_of(cls, error: BadInput, name: str, intake: RecordIntake) -> NoUsableRecords:
-        """Return this error with the counts until then."""
+        """Return this error with the counts so far."""
         made = cls(error.what, where=error.where, fix=error.fix)
         made.format, made.rows, made.findings = name, intake.rows(), intake.findings()
         return made
@@ -285,7 +285,7 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
-    """Return the findings of this log's import, and present suspicions."""
+    """Return the findings of this log's import, and current suspicions."""
     found = {each.name: each for each in suspicions(log, downtime_after_s)}
     known = (each for each in log.provenance.findings if each.name not in KINDS)
     rows = RowCounts.from_dict(log.provenance.counts)
@@ -314,14 +314,14 @@ def _read(
             raise
         except Exception as error:
             if reader.name in registry.BUILT_IN["reader"]:
-                raise  # a fault of bftrain, not of the file
+                raise  # an internal error of bftrain, not an error in the file
             what = raised(error)
             raise BrokenPlugin(what, where=f"reader '{reader.name}', {where}", fix="repair the reader") from error
         return before if beside else reader.name, file.source()
 
 
 def _check_unit(reader: LogReader, unit: str, where: str) -> None:
-    """Raise an error if GPUs or cores are to be counted in records without them."""
+    """Raise ``BadInput`` if GPUs or cores are requested and the records lack them."""
     if unit in (NODE, *_units_of(reader)) or getattr(reader, "beside_others", False):
         return
     parts = registry.parts("reader")
@@ -333,7 +333,7 @@ def _check_unit(reader: LogReader, unit: str, where: str) -> None:
 
 
 def _units_of(reader: LogReader) -> tuple[str, ...]:
-    """Return the units that a reader supports: a tuple, or a flag for all."""
+    """Return the units supported by a reader: a tuple, or a flag for all."""
     units = getattr(reader, "tells_units", False)
     return ((GPU, CORE) if units else ()) if isinstance(units, bool) else tuple(units)
 
@@ -389,7 +389,7 @@ def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
 
 
 def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) -> None:
-    """Add the doubt of rows that cannot be read: jobs of the mean size at any time; all time if rows were cut off."""
+    """Add the doubt of unreadable rows: jobs of the mean size at any time; all time if rows were cut off."""
     lost, jobs = intake.aside["malformed"], len(intake.stays)
     if lost and jobs and log.span_s > 0:
         busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)

@@ -1,4 +1,4 @@
-"""A scheduler's file: compressed or not, or standard input; read once, in blocks, and hashed on the way."""
+"""A scheduler's file: compressed or not, or standard input. It is read once, in blocks, and hashed while reading."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class RawFile:
         return _copied(self._stream, self._closing)
 
     def blocks(self, joined_bytes: int = 0) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks of whole lines, each with the number of its first line; memory is bounded for any content.
+        """Yield blocks of whole lines with the number of their first line; memory is bounded for any content.
 
         Blocks are joined until they are longer than ``joined_bytes``.
         """
@@ -184,14 +184,14 @@ class RawFile:
             yield number, None if overlong else rest, False
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield each non-empty line with its number, without its end; memory is bounded for any content."""
+        """Yield each non-empty line with its number, without its line end; memory is bounded for any content."""
         for first, block in self.blocks():
             for number, line in enumerate(block.split(b"\n"), first):
                 if line:
                     yield number, self.text(line, number)
 
     def source(self) -> ProvenanceSource:
-        """Describe the file after reading; the unread rest is read for its hash."""
+        """Describe the file after reading; reads the rest to complete the hash."""
         while self._stream.read1(_BLOCK_BYTES):  # read on to find later damage
             pass
         if self._archive is not None:
@@ -213,7 +213,7 @@ class RawFile:
             raise BadInput(f"an archive with {count:,} files", where=self.where, fix="unpack it, and name its files")
 
     def text(self, line: bytes, number: int) -> str:
-        """Return a line as text, without its end."""
+        """Return a line as text, without its line end."""
         try:
             text = line.decode()
         except UnicodeDecodeError:

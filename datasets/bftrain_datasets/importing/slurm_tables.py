@@ -1,4 +1,4 @@
-"""Shared code for tables of sacctmgr about nodes: rows below a header, each of a cluster and a period."""
+"""Shared code for sacctmgr tables about nodes: rows below a header, each with a cluster and a period."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Period(NamedTuple):
 
 
 def columns_of(line: str) -> list[str]:
-    """Return the names in a header, without the widths that a user requested (``NodeName%30``)."""
+    """Return the column names in a header, without user-specified widths (``NodeName%30``)."""
     return [column.strip().lower().partition("%")[0] for column in line.split(SEPARATOR)]
 
 

@@ -60,7 +60,7 @@ def whole_number(text: str) -> int | None:
 
 
 def count_of(text: str) -> int:
-    """Return the node count of a job: 0 if missing, and more than any machine has if the cell is larger."""
+    """Return a job's node count: 0 if missing, a number above ``MOST_NODES`` if it has too many digits."""
     number = whole_number(text)
     if number is None:
         return MOST_NODES + 1 if text.isdecimal() else 0
@@ -82,7 +82,7 @@ UNUSABLE_WORDS: Final = frozenset(
 )  # fmt: skip
 
 IDLE_STATES: Final = ("idle", "planned", "plnd", "power_save", "powered_down")
-# A draining node still runs jobs; a reserved one waits for a job of the scheduler
+# A draining node still runs jobs; a reserved node waits for a specific job
 BUSY_STATES: Final = (
     "allocated", "alloc", "mixed", "mix", "completing", "comp", "reserved", "resv", "draining", "drng",
     "failing", "failg", "blocked", "block", "suspended",
@@ -102,7 +102,7 @@ _STATES: Final[dict[str, NodeState]] = {
 
 @lru_cache(maxsize=1 << 12)
 def state_of(text: str) -> NodeState | None:
-    """Return the state of a node from Slurm's term, or None if the term is unknown."""
+    """Return a node's state from Slurm's term, or None if the term is unknown."""
     word = text.lower().rstrip(FLAGS)
     flags = text[len(word) :]
     base, *more = word.split("+")
@@ -209,7 +209,7 @@ def _moment_of(words: list[str]) -> datetime | None:
 
 
 def names_slurm_jobs(columns: Collection[str]) -> bool:
-    """Return whether these are columns of sacct, in its spelling or with the underscores of other tools."""
+    """Return whether these are columns of sacct, in its spelling or with underscores as in other tools."""
     names = {column.strip().lower().partition("%")[0] for column in columns}
     plain = {name.replace("_", "") for name in names}
     times = bool(plain & {"start", "starttime"}) and bool(plain & {"end", "endtime"})
@@ -220,7 +220,7 @@ _TRES: Final = re.compile(r"(?:\A|,)(cpu|gres/gpu(?::[^=,]*)?|1)=(\d+)")
 
 
 def units_in(tres: str, cpus: str, unit: str) -> str:
-    """Return the number of GPUs or cores of a job, from Slurm's trackable resources or its number of CPUs.
+    """Return a job's number of GPUs or cores, from Slurm's trackable resources or its number of CPUs.
 
     >>> units_in("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1", "8", "gpu")
     '2'

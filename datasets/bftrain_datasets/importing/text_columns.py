@@ -1,6 +1,6 @@
-"""Columns of text files, parsed by Arrow: lines with the usual number of cells, and the usual forms of times.
+"""Columns of text files, parsed by Arrow: lines with the usual number of cells, and the usual time formats.
 
-All other lines and times are left to the line parser of a reader. Imports pyarrow at first use.
+A reader's line parser handles all other lines and times. Imports pyarrow at first use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ISO_LETTERS: Final = 19
 _EPOCH_DIGITS: Final = 10
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone
 
-Column = Any  # an array of Arrow, which has no types
+Column = Any  # an Arrow array; pyarrow is untyped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Texts:
 
     @classmethod
     def of(cls, cells: Sequence[str]) -> Texts:
-        """Return a column of these cells; empty ones have no text."""
+        """Return a column of these cells; empty cells have no text."""
         texts = dict.fromkeys(cells)
         texts.pop("", None)
         codes = dict(zip(texts, range(len(texts)), strict=True))
@@ -115,7 +115,7 @@ def chosen(column: Column, rows: NDArray[np.bool_]) -> Column:
 
 
 def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDArray[np.int64]) -> list[Column]:
-    """Return columns with further rows, in this order."""
+    """Return the columns with further rows appended."""
     further = [pa.array(cells, pa.string()) for cells in zip(*more, strict=True)]
     whole = [pa.concat_arrays(pair) for pair in zip(columns, further, strict=True)] if columns else further
     return [column.take(pa.array(order)) for column in whole]

@@ -1,6 +1,6 @@
 """Cells of a table of jobs as numbers or texts: times, durations, counts and nodes, in guessed or given units.
 
-A column is an array of numbers, or of texts of Arrow; a list in a cell becomes a text with a line for each entry.
+A column is an array of numbers, or an Arrow array of texts. A list in a cell becomes a text with one line per entry.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DECIMAL_COMMA: Final = re.compile(r"\A\s*(\d+),(\d+)\s*\Z")
 
 
 def cell_text(cell: object) -> str:
-    """Return a cell as text; a list has one line for each entry."""
+    """Return a cell as text; a list has one line per entry."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, list):
@@ -203,7 +203,7 @@ def _count(text: str) -> float:
 
 
 def read_names(cells: Cells) -> list[str]:
-    """Return a text for each cell, which hardly repeat; numbers are whole."""
+    """Return a text for each cell, for columns with few repetitions; numbers are whole."""
     if isinstance(cells, np.ndarray):
         return list(map(str, np.nan_to_num(cells, nan=-1).astype(np.int64).tolist()))
     texts: list[str] = cells.to_pylist()
@@ -211,7 +211,7 @@ def read_names(cells: Cells) -> list[str]:
 
 
 def read_texts(cells: Cells) -> Texts:
-    """Return texts; the entries of a list have blanks between them."""
+    """Return texts; the entries of a list are separated by blanks."""
     if isinstance(cells, np.ndarray):
         numbers, codes = np.unique(cells, return_inverse=True)
         return Texts(codes.astype(np.int32), read_names(numbers))

@@ -63,7 +63,7 @@ FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """A column and its meaning; ``unit`` is its notation, ``why`` the reason for the choice."""
+    """A column and its meaning; ``unit`` is its notation, ``why`` the reason for this choice."""
 
     meaning: str
     column: str
@@ -96,7 +96,7 @@ class TableMap:
 
     @property
     def by_count(self) -> bool:
-        """Whether only the number of nodes of a job is known."""
+        """Whether only each job's number of nodes is known."""
         return "nodes" not in self
 
     def unit(self, meaning: str) -> str:
@@ -104,12 +104,12 @@ class TableMap:
         return self.uses[meaning].unit if meaning in self.uses else ""
 
     def per_node(self) -> tuple[str, int] | None:
-        """Return which of cores or GPUs determines the node count, and how many a node has, or ``None``."""
+        """Return whether cores or GPUs determine the node count, and their number per node, or ``None``."""
         known = (each for each in PER_NODE if each in self and self.unit(each).isdecimal())
         return next(((each, int(self.unit(each))) for each in known), None)
 
     def missing(self) -> list[str]:
-        """Return descriptions of the required data that no column has."""
+        """Return descriptions of the missing required data."""
         if self.to_schedule:
             return self._missing_to_schedule()
         units = OF_UNIT.get(self.unit_counted)
@@ -136,7 +136,7 @@ class TableMap:
 
 
 def columns_named(names: Sequence[str]) -> TableMap:
-    """Return the meanings guessed by names alone."""
+    """Return the meanings guessed from names alone."""
     known = public_set_of(names)
     uses = _of_entries(_present(known.columns, names), names, f"column of {known.name}") if known else _by_name(names)
     return TableMap(uses=uses, names=tuple(names), public_set=known)

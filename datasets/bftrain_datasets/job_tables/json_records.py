@@ -61,8 +61,8 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
 }
 _START: Final = re.compile(r"\s*[\[{]")
 _KEYS: Final = re.compile(rb'"([^"\\]{1,100})"\s*:')
-_NUMBER: Final = {"set", "number"}  # Slurm's form of a number that may be missing or infinite
-_RESOURCE: Final = {"type", "name", "count"}  # Slurm's form of a job's resource
+_NUMBER: Final = {"set", "number"}  # Slurm's representation of a number that may be missing or infinite
+_RESOURCE: Final = {"type", "name", "count"}  # Slurm's representation of a job's resource
 
 
 def keys_in(head: bytes) -> list[str]:
@@ -90,7 +90,7 @@ def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[
 
 
 def _is_record(line: bytes) -> bool:
-    """Return whether a line is a whole object, and not one with a list of records."""
+    """Return whether a line is a whole object without a list of records."""
     found = _parsed(line)
     return isinstance(found, dict) and not any(isinstance(found.get(name), list) for name in _LISTS)
 

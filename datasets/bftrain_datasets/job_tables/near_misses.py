@@ -31,7 +31,7 @@ _OF_NOW: Final = (
     ({"job-ID", "prior", "state"}, "qstat", "use the output of: qacct -j, or import the file accounting"),
     ({"Job", "id", "Time", "Use", "S"}, "qstat", _PBS),
 )
-# The start of a line in records that no reader reads, and a source that one reads
+# The start of a line in unsupported records, and a supported source
 _UNSUPPORTED: Final = (
     (r"<\?xml", "XML", "convert it to JSON or CSV, or import the scheduler's own files"),
     (r"Job <\d", "output of bhist -l", _LSF),

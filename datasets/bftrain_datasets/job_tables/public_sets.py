@@ -1,4 +1,4 @@
-"""Public sets of jobs by name: the columns that identify them, and the meanings of these. One row per set."""
+"""Public sets of jobs by name: the columns that identify them, and the meanings of these columns. One row per set."""
 
 from __future__ import annotations
 

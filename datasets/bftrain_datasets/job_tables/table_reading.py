@@ -1,4 +1,4 @@
-"""Conversion of tables to jobs: interpret the columns of a table of any form, and yield batches of jobs."""
+"""Conversion of tables to jobs: interpret the columns of any table, and yield batches of jobs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class JobTableReader:
         return batch.columns[self.map.uses[meaning].column] if meaning in self.map else None
 
     def times(self, batch: ColumnBatch, meaning: str) -> NDArray[np.float64]:
-        """Return times, NaN where the table has none."""
+        """Return times; NaN where the table has no time."""
         cells = self.cells(batch, meaning)
         if cells is None:
             return np.full(batch.lines.size, np.nan)
@@ -79,14 +79,14 @@ class JobTableReader:
         return cell_values.read_times(cells, unit, self.clock, zero_is_none=not self.map.relative)
 
     def spans(self, batch: ColumnBatch, meaning: str) -> NDArray[np.float64]:
-        """Return durations in seconds, NaN where the table has none."""
+        """Return durations in seconds; NaN where the table has no duration."""
         cells = self.cells(batch, meaning)
         if cells is None:
             return np.full(batch.lines.size, np.nan)
         return cell_values.read_spans(cells, self.map.unit(meaning))
 
     def counts(self, batch: ColumnBatch, meaning: str) -> NDArray[np.int64]:
-        """Return numbers, 0 where the table has none; for a list its length."""
+        """Return numbers, 0 where the table has no number; for a list, its length."""
         cells = self.cells(batch, meaning)
         return np.zeros(batch.lines.size, dtype=np.int64) if cells is None else cell_values.read_counts(cells)
 
@@ -96,7 +96,7 @@ class JobTableReader:
         return [""] * batch.lines.size if cells is None else cell_values.read_names(cells)
 
     def texts(self, batch: ColumnBatch, meaning: str) -> Texts | None:
-        """Return texts, or ``None`` if the table has none."""
+        """Return texts, or ``None`` if the table has no such column."""
         cells = self.cells(batch, meaning)
         return None if cells is None else cell_values.read_texts(cells)
 
@@ -153,7 +153,7 @@ class JobTableReader:
         ]
 
     def sizes(self, batch: ColumnBatch, nodes: Column | None) -> NDArray[np.int64]:
-        """Return the number of nodes of each job, as far as known."""
+        """Return each job's number of nodes, if known."""
         if "count" in self.map:
             return self.counts(batch, "count")
         whole = self.map.per_node()

@@ -1,4 +1,4 @@
-"""Tables of text, JSON or Parquet, in batches of the required columns: arrays of Arrow, or numbers."""
+"""Tables of text, JSON or Parquet, in batches of the required columns: Arrow arrays, or numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _AGAIN: Final = "fetch the file again"
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """Rows of a table as columns; ``lines`` are their line numbers, ``lists`` a column of records as read."""
+    """Rows of a table as columns; ``lines`` are their line numbers, ``lists`` a column of unparsed records."""
 
     lines: NDArray[np.int64]
     columns: Mapping[str, Cells]
@@ -99,7 +99,7 @@ def find_header(head: bytes) -> tuple[int, TextHeader] | None:
 
 
 class TextTable:
-    """A table of text. The header is the first possible line, unless ``names`` are given."""
+    """A text table. The header is the first possible line, unless ``names`` are given."""
 
     def __init__(self, file: RawFile, tally: FindingsTally, names: Sequence[str] | None) -> None:
         self._file, self._tally = file, tally
@@ -266,7 +266,7 @@ def _python_cells(column: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow has n
 def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # texts, as older programs write them
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # texts, as written by older programs
         texts = (None if cell is None else cell.decode(errors="replace") for cell in column.to_pylist())
         column = pa.array(texts, pa.string())
     kind, types = column.type, pa.types

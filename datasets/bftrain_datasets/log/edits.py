@@ -1,4 +1,4 @@
-"""Selections of parts of a log, and edits: marking downtime, closing short idle gaps."""
+"""Selections from a log, and edits: marking downtime, closing short idle gaps."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[f
 
 
 def _on_the_calendar(log: EventLog) -> str:
-    """Return the log's window in the form of the option, if the calendar covers it."""
+    """Return the log's window in the option's syntax, if it has calendar times."""
     try:
         begin, end = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (log.start_s, log.end_s))
     except (OverflowError, ValueError, OSError):

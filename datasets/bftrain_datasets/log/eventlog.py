@@ -36,7 +36,7 @@ from bftrain_datasets.log.provenance import LogProvenance
 
 
 class NodeState(IntEnum):
-    """State of a node; files hold these numbers."""
+    """State of a node; log files contain these numbers."""
 
     BUSY = 0
     IDLE = 1
@@ -55,7 +55,7 @@ _BLOCK: Final = 4096  # number of times converted to node names in one step, to 
 
 
 def _with_unit(provenance: LogProvenance, names: Sequence[str]) -> LogProvenance:
-    """Return the provenance with the unit of the names: a log made by hand has it in them alone."""
+    """Return the provenance with the unit of the names; manual logs record it only in the names."""
     unit = unit_of(names) if provenance.unit == NODE else NODE
     return provenance if unit == NODE else msgspec.structs.replace(provenance, unit=unit)
 

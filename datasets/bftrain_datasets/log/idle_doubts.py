@@ -63,7 +63,7 @@ _LATE_S, _LATE_SHARE = 604_800.0, 0.1
 
 
 class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
-    """Idle node-hours of a log, doubtful ones by cause, and the source of the log."""
+    """Idle node-hours of a log, doubtful node-hours by cause, and the log's source."""
 
     source: str
     idle_node_h: float
@@ -119,12 +119,12 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The source of the log, if not records."""
+        """The source of the log, unless it was built from records."""
         return in_words_of(self.unit, LABELS.get(self.source, ""))
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Sentences that every reader of the log's figures needs to know."""
+        """Caveats for every reader of the log's figures."""
         # In a simulated log everything is doubtful, as the first sentence explains
         doubtful = "" if self.label and set(self.causes) <= {SIMULATED} else self.sentence
         return tuple(text for text in (self.label, doubtful) if text)
@@ -176,7 +176,7 @@ def doubts_of(log: EventLog) -> IdleDoubts:
 
 
 def doubtful_nodes(log: EventLog) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the number of doubtful idle nodes as a step curve: times, and nodes from each on.
+    """Return the number of doubtful idle nodes as a step curve: times, and nodes from each time.
 
     Simulation as a cause is left out, because it covers the whole log.
     """
@@ -311,7 +311,7 @@ def doubtful_times(
 
 
 class DoubtfulStays:
-    """Collects for each cause the times and numbers of nodes that may have been in use, in columns."""
+    """Collects for each cause the times and numbers of nodes that may have been in use, as columns."""
 
     def __init__(self) -> None:
         self._stays: dict[str, tuple[array[Any], array[Any], array[Any]]] = {}

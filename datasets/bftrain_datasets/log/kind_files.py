@@ -27,8 +27,8 @@ _NONE: Final = -1
 def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     """Return the log with the node kinds from a file.
 
-    Nodes outside the log are ignored, because a file may describe a whole machine; but every node of the log
-    must have one kind.
+    Nodes outside the log are ignored, because a file may describe a whole machine. Every node of the log must have
+    exactly one kind.
     """
     path = Path(path)
     named = named_sets(path)
@@ -55,7 +55,7 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
 
 
 def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[Named]:
-    """Return node sets with the key before each in a TOML file, or the cell in this column of a CSV file."""
+    """Return node sets with their key in a TOML file, or their cell in this column of a CSV file."""
     named = list(
         by_suffix(path, {".toml": partial(_toml, remedy=remedy), ".csv": partial(_csv, column, remedy)}, FILE)(path)
     )

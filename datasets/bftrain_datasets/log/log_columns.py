@@ -42,7 +42,7 @@ def sorted_pairs(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Sort pairs of numbers from 0 to 2**31 - 1 by the first, then by the second number.
 
-    The idea: both are packed into one number, because numpy sorts 64-bit numbers several times faster than pairs.
+    Packs each pair into one number, because numpy sorts 64-bit numbers several times faster than pairs.
     """
     pairs = high.astype("<i8")
     pairs <<= 32
@@ -53,7 +53,7 @@ def sorted_pairs(
 
 
 def begins_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each value differs from the one before; true for the first."""
+    """Return whether each value differs from the previous one; true for the first."""
     begins = np.ones(values.size, dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=begins[1:])
     return begins
@@ -74,12 +74,12 @@ def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray
 
 
 def parts_of(size: int) -> Iterator[slice]:
-    """Return slices that cover a column: processed one by one to bound memory."""
+    """Return slices that cover a column, to process it in parts and bound memory."""
     return (slice(low, min(low + _AT_ONCE, size)) for low in range(0, size, _AT_ONCE))
 
 
 def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of the values at each time; only the first time may have none."""
+    """Return the sum of the values at each time; only the first time may have no values."""
     sums = np.zeros(offsets.size - 1, dtype=np.int64)
     empty = int(offsets[1] == 0)
     cuts = [*np.searchsorted(offsets[:-1], np.arange(0, values.size, _AT_ONCE)).tolist(), sums.size]
@@ -90,7 +90,7 @@ def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArra
 
 
 def last_changes(nodes: NDArray[np.int32], first: int, node_count: int) -> NDArray[np.int64]:
-    """Return the index of each node's last change from index ``first`` on, or -1."""
+    """Return the index of each node's last change from index ``first``, or -1."""
     last = np.full(node_count, -1, dtype=np.int64)
     for part in parts_of(nodes.size):
         low = max(part.start, first)
@@ -119,7 +119,7 @@ def is_node_name(name: str) -> bool:
 
 
 def checked_names(given: Sequence[str], field: str = "node_names") -> tuple[str, ...]:
-    """Return the names after checking that there is at least one, and none twice."""
+    """Return the names after checking that there is at least one, and no duplicates."""
     names = () if isinstance(given, str) else tuple(given)
     if not names:
         reject(field, "must be a list of at least one name")

@@ -46,7 +46,7 @@ def save_log(log: EventLog, path: Path | str) -> None:
 
 
 def check_log_name(path: Path) -> None:
-    """Raise an error for a file name that no log can be saved under, a missing folder, or a foreign file."""
+    """Raise an error if the name is not a log file name, the folder is missing, or the file is foreign."""
     by_suffix(path, SAVERS, "log file")
     if not path.parent.is_dir():
         raise BadInput("no such folder", where=str(path.parent), fix="create it first, for example by mkdir -p")
@@ -54,7 +54,7 @@ def check_log_name(path: Path) -> None:
 
 
 def is_own_log(path: Path) -> bool:
-    """Return whether bftrain wrote the log in this file, by its first bytes or, in Parquet, its last ones."""
+    """Return whether bftrain wrote the log in this file, by its first bytes or, in Parquet, its last bytes."""
     head = head_of(path)
     if head.startswith(_PARQUET_MARK):
         return parquet_log.is_own(path)

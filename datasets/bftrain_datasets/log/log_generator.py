@@ -27,7 +27,7 @@ SUMMIT_IDLE_SHARE: Final = 0.0827
 # The fraction of Summit's idle fragments up to each length in seconds
 LENGTH_PARTS: Final = (0.0, 0.10, 0.15, 0.25, 0.50, 0.56, 0.75, 0.90, 0.91, 0.95, 0.99, 0.999, 1.0)
 LENGTH_SECONDS: Final = (60, 91, 120, 162, 475, 600, 1397, 3269, 3600, 4723, 9246, 13_000, 20_000)
-# Group sizes are log-normal. Median and spread fit Summit; how they scale with the machine is an assumption
+# Group sizes are log-normal. Median and spread fit Summit; their scaling with the machine is an assumption
 GROUP_MEDIAN: Final = 2.33
 GROUP_SPREAD: Final = 2.03
 GROUP_SCALING: Final = 0.7
@@ -243,9 +243,9 @@ def _leave_with_larger(
 def _choose_nodes(
     groups: _Groups, nodes: int, spots: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Assign each group neighbouring busy nodes, from a random position on; a full machine shrinks groups.
+    """Assign neighbouring busy nodes to each group, from a random position; return each fragment's node and group.
 
-    A node that leaves joins again one second later at the earliest. Return the node and group of each fragment.
+    A full machine shrinks groups. A leaving node rejoins after one second at the earliest.
     """
     idle_until = np.full(nodes, -1.0)
     chosen = []

@@ -77,7 +77,7 @@ def is_own(head: bytes) -> bool:
 
 
 def load(path: Path) -> EventLog:
-    """Load the log; raise an error if it is damaged, foreign or inconsistent."""
+    """Load the log; raise ``BadInput`` if it is damaged, foreign or inconsistent."""
     columns = _read(path)
     if _text(columns, "format", path) != FORMAT:
         raise BadInput(_FOREIGN, where=f"{path} (format)", fix=REMEDY)
@@ -127,7 +127,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_sizes(members: list[zipfile.ZipInfo], path: Path) -> None:
-    """Raise an error for members that unpack to far more than a log does; ``zipfile`` reads only the declared size."""
+    """Raise ``BadInput`` for members that unpack to far more than a log; ``zipfile`` reads only the declared size."""
     if any(member.compress_type not in _PACKINGS for member in members):
         raise BadInput("not a log file: unusual compression", where=str(path), fix=REMEDY)
     unpacked = sum(member.file_size for member in members)

@@ -1,6 +1,6 @@
-"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and other readers of Parquet.
+"""The ``.parquet`` log file: the rows of the ``.csv`` file, for pandas, DuckDB and other Parquet readers.
 
-Imports pyarrow only when such a file is read or written: the import takes a moment.
+Imports pyarrow only when reading or writing such a file, because the import is slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LogProvenance: the sources of a log, the part and options that created it, and counts."""
+"""LogProvenance: the sources of a log, the reader and options that created it, and counts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LogFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DoubtfulTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Doubtful idle nodes for one cause: from ``times[i]`` on ``nodes[i]`` of the log's ``of_nodes``."""
+    """Doubtful idle nodes for one cause: ``nodes[i]`` of the log's ``of_nodes`` from ``times[i]``."""
 
     cause: str
     of_nodes: int
@@ -112,7 +112,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         checks.text(self, "made_by")
         checks.text(self, "version")
         checks.frozen_mapping(self, "options")
-        # Store options as read back from a file: tuples become lists, and values without JSON form are rejected
+        # Store options as read back from a file: tuples become lists, values without a JSON form are rejected
         try:
             wire.leaves(dict(self.options))
             plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(self.options)))

@@ -61,7 +61,7 @@ def kind_name(name: str, where: str) -> str:
 
 
 def set_kind(builder: LogBuilder, node: str, kind: str, where: str) -> None:
-    """Set the kind of a node; ``BadInput`` names the place if it has another kind already."""
+    """Set a node's kind; raise ``BadInput`` if it already has another kind."""
     try:
         builder.set_kind(node, kind_name(kind, where))
     except BadInput as error:
@@ -92,7 +92,7 @@ def built(builder: LogBuilder, end_s: float | None, kind: str, where: str) -> Ev
 
 
 def with_provenance(log: EventLog, path: Path, kind: str, story: Note | None, checksum: Note | None) -> EventLog:
-    """Return the log with the provenance in its file, if there is any and the checksum matches."""
+    """Return the log with the provenance in its file, if present and the checksum matches."""
     if story is None:
         return replace(log, provenance=replace_struct(log.provenance, sources=(ProvenanceSource.of(path),)))
     provenance = wire.decode(story[0], LogProvenance, where=story[1])

@@ -1,4 +1,4 @@
-"""Conversion of times in notations of schedulers and people to seconds UTC."""
+"""Conversion of scheduler and user time notations to seconds UTC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from bftrain.durations import parse_duration
 from bftrain.errors import BadInput, near
 
-LARGEST_S: Final = 1e11  # year 5138; epochs beyond it are milliseconds
+LARGEST_S: Final = 1e11  # year 5138; larger epochs are milliseconds
 SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from another origin
 WINDOW_REMEDY: Final = (
     "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be omitted; "
@@ -156,7 +156,7 @@ class RecordClock:
 
 
 def _in_iso_form(text: str) -> str:
-    """Return a time such as ``2026/01/05 00:00:00 UTC``, which databases and schedulers write, in the form of ISO."""
+    """Convert a time such as ``2026/01/05 00:00:00 UTC``, written by databases and schedulers, to ISO form."""
     plain = text.strip()
     if plain[4:5] == "/":
         plain = plain.replace("/", "-", 2)
@@ -226,7 +226,7 @@ def from_end(text: str) -> tuple[str, float] | None:
 
 
 def time_text(time_s: float) -> str:
-    """Return a time as text; a time that counts from zero stays a number."""
+    """Return a time as text; a time counted from zero stays a number."""
     if not SMALLEST_EPOCH_S <= time_s < LARGEST_S:
         return f"{time_s:.0f} s"
     return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

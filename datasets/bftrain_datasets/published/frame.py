@@ -1,4 +1,4 @@
-"""Tables that pandas saved with ``to_pickle``, read without executing anything in them, and without pandas.
+"""Tables saved by pandas with ``to_pickle``, read without pandas and without executing code.
 
 Supported are the layouts of pandas 0.25 to 3 with numpy 1 and 2, and pickle protocols 2 to 5. Names in a pickle are
 compared with ``ADMITTED``; then shapes, types and lengths are checked before any array is created.
@@ -57,7 +57,7 @@ ADMITTED: Final = frozenset(
         ("pandas.core.indexes.datetimes", "DatetimeIndex"), ("pandas", "DatetimeIndex"),
         ("pandas.core.arrays.string_", "StringArray"), ("pandas.arrays", "StringArray"),
         ("pandas.core.arrays.string_", "StringDtype"), ("pandas", "StringDtype"),
-        # Time zones and frequencies: the times themselves are always UTC
+        # Time zones and frequencies are ignored: the times themselves are always UTC
         ("pandas.core.dtypes.dtypes", "DatetimeTZDtype"), ("pandas", "DatetimeTZDtype"),
         ("datetime", "timezone"), ("datetime", "timedelta"), ("pytz", "_UTC"),
         ("pandas._libs.tslibs.offsets", "Second"), ("pandas._libs.tslibs.offsets", "Minute"),
@@ -106,7 +106,7 @@ def load_frame(file: IO[bytes], where: str) -> SavedFrame:
 
 
 def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
-    """Return times in seconds UTC; ``BadInput`` names the first row without one."""
+    """Return times in seconds UTC; raise ``BadInput`` at the first row without a time."""
     labels = np.asarray(index)
     if labels.dtype.kind == "M":
         if np.isnat(labels).any():

@@ -58,7 +58,7 @@ class _Row:
 def import_tasks(
     bounds_path: Path, speeds_path: Path, *, begin_s: float | None = None, exact: bool = False
 ) -> PublishedTasks:
-    """Read a pair of files; times are relative to ``begin_s`` (default: the first task's Tsub).
+    """Read a pair of files; ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first Tsub).
 
     A curve that rounds to a bundled profile is replaced by the profile's, unless ``exact`` is set.
     """

@@ -28,7 +28,7 @@ _PACKED_WRONG: Final = (zlib.error, lzma.LZMAError, tarfile.TarError, gzip.BadGz
 _DAMAGED: Final = (
     pickle.UnpicklingError, ValueError, TypeError, AttributeError, LookupError, OverflowError, struct.error,
 )  # fmt: skip
-# Python writes these into pickles of protocol 2 for names that have changed since
+# Python writes these old names into pickles of protocol 2
 _OLD_MODULES: Final = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _OPERATIONS: Final = b"".join(
     (

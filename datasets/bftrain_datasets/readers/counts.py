@@ -45,7 +45,7 @@ _Layout = tuple[str, int, dict[str, int]]  # the separator, the number of column
 
 
 def _header(line: str) -> _Layout | None:
-    """Return the layout of a header line with a time and a number of busy or idle nodes, or None."""
+    """Return the layout of a header line with a time and a busy or idle count, or None."""
     separator = next((each for each in SEPARATORS if each in line), None)
     if separator is None:
         return None

@@ -33,7 +33,7 @@ tells_units: Final = True
 about: Final = "Flux: jobs as flux jobs --json lists them, or their eventlogs and R"
 
 START: Final = "t_run"  # time of the event alloc, when the job enters the state RUN
-ENDS: Final = ("t_inactive", "t_cleanup")  # the nodes are free again when the job becomes inactive
+ENDS: Final = ("t_inactive", "t_cleanup")  # the job becomes inactive and frees its nodes
 INACTIVE: Final = "INACTIVE"
 FIRST, ALLOCATED, FREED = "submit", "alloc", ("free", "clean")  # events
 
@@ -80,7 +80,7 @@ class _EventLog:
         self.resources: Mapping[str, Any] | None = None
 
     def settle(self, intake: RecordIntake) -> None:
-        """Record the nodes of the job from its allocation on, with its first event's time as the id."""
+        """Record the job's nodes from its allocation; its id is the time of its first event."""
         if not self.events:
             return
         intake.row(self.line)

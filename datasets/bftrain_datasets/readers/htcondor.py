@@ -31,7 +31,7 @@ tells_units: Final = True
 about: Final = "HTCondor: ads of jobs that condor_history -long or -json prints"
 
 ID: Final = ("ClusterId", "ProcId")
-# Alternatives: the first attribute in an ad is used
+# Alternatives: the first attribute present in an ad is used
 START: Final = ("JobCurrentStartDate", "JobLastStartDate", "JobStartDate")
 HOSTS: Final = ("AllRemoteHosts", "RemoteHost", "LastRemoteHost")
 STATUS, COMPLETED_AT, WRITTEN_AT = "JobStatus", "CompletionDate", "EpochWriteDate"

@@ -63,7 +63,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read all pods, and all events sorted by time, because they are listed in another order."""
+    """Read all pods, then all events sorted by time, because the listing has another order."""
     events: list[_Event] = []
     for number, found in records(file, intake):
         inner = found.get("object") if "type" in found else None  # wrapped by --output-watch-events
@@ -147,7 +147,7 @@ def _scheduled(pod: Mapping[str, Any]) -> object:
 
 
 def _ended(pod: Mapping[str, Any], intake: RecordIntake) -> float | None:
-    """Return the time at which the last container finished; an evicted pod may have none, and was deleted then."""
+    """Return when the last container finished; for an evicted pod without containers, when it was deleted."""
     found = [dig(pod, f"{each}.state.terminated.finishedAt") for each in CONTAINERS]
     times = [each for some in found if isinstance(some, list) for each in some if each]
     return max((intake.seconds(str(each)) for each in times), default=None) or _earliest(

@@ -88,7 +88,7 @@ def _finished(line: str, intake: RecordIntake) -> None:
 
 
 def _fields(line: str) -> list[str]:
-    """Split a record up to its last required field: after the hosts its length is fixed."""
+    """Split a record up to its last required field; the part after the hosts has a fixed length."""
     found = (match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line))
     fields = list(islice(found, ASKED_HOSTS + 1))
     for _ in range(2):  # requested hosts and used hosts, each preceded by their number
@@ -101,7 +101,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
-    """Return the hosts that the job used, as written, and the next position; None if the record is truncated."""
+    """Return the hosts used by the job, as written, and the next position; None if the record is truncated."""
     place = ASKED_HOSTS
     asked = whole_number(fields[place]) if len(fields) > place else None
     if asked is None:

@@ -56,7 +56,7 @@ class NodeTransitions:
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether this is a pickled table, and not one of tasks."""
+    """Return whether this is a pickled table other than a task table."""
     if len(head) < 2 or head[0] != _PROTOCOL or head[1] not in _PROTOCOLS:  # noqa: PLR2004 - the two bytes looked at
         return False
     return all(mark in head[:_BEGINNING] for mark in _MARKS) and _TASK_MARK not in head
@@ -111,7 +111,7 @@ def _pieces(block: FrameBlock) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
 def _piece(
     piece: tuple[NDArray[np.int64], NDArray[Any]], order: NDArray[np.intp] | None, frame: SavedFrame
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int8]]:
-    """Return rows, nodes and states of the changes of some nodes; the first row changes all."""
+    """Return rows, nodes and states of the changes of some nodes; the first row changes every node."""
     places, values = piece
     values = _bits(values, places, frame)
     if order is not None:
@@ -124,9 +124,9 @@ def _piece(
 
 
 def _bits(values: NDArray[Any], places: NDArray[np.int64], frame: SavedFrame) -> NDArray[np.bool_]:
-    """Return values as booleans; raise an error unless they are 0 and 1."""
+    """Return values as booleans; raise ``BadInput`` unless they are 0 and 1."""
     if values.dtype.kind == "b":
-        values = values.view(np.uint8)  # other bytes than 0 and 1 may occur as booleans in a file
+        values = values.view(np.uint8)  # booleans in a file may have bytes other than 0 and 1
     elif values.dtype.kind not in "iuf":
         _reject(values, np.ones(values.shape, dtype=np.bool_), places, frame)
     bits: NDArray[np.bool_] = values == 1

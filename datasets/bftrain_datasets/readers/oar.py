@@ -41,7 +41,7 @@ HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether this is JSON with one of the fields that only OAR has."""
+    """Return whether this is JSON with a field specific to OAR."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and format_of(head) == name
 
 

@@ -38,7 +38,7 @@ about: Final = "PBS Professional, OpenPBS, Torque and Cobalt: the accounting fil
 
 tells_units: Final = True
 NOTHING: Final = "None"  # written by Cobalt
-# A record may be preceded by the name of a program or file, as in a system log or in output of grep
+# A record may be preceded by a program or file name, as in a system log or in grep output
 _RECORD: Final = re.compile(
     r"(?:[^;]{0,200}[: ])?(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d)(?:\.\d+)?;([A-Za-z]);([^;]*);(.*)", re.DOTALL
 )
@@ -48,7 +48,7 @@ _PREFIX: Final = re.compile(r"\A[a-z]+:(?=[A-Za-z])")  # torque:n1/0
 _PORT: Final = re.compile(r":\d+\Z")
 _DIGITS: Final = string.digits + string.ascii_uppercase
 _NUMBERS: Final = re.compile(r"\d[\d,-]*\Z")
-# A block of Blue Gene/Q: two corners of a box in five dimensions, and its number of nodes
+# A Blue Gene/Q block: two corners of a box in five dimensions, and its number of nodes
 _BLOCK: Final = re.compile(r"(\w+)-([0-9A-Z]{5})-([0-9A-Z]{5})-(\d{1,6})\Z")
 
 
@@ -60,7 +60,8 @@ class _Record:
     def __init__(self, match: re.Match[str]) -> None:
         month, day, year, clock, self.kind, self.job, text = match.groups()
         self.when = f"{year}-{month}-{day}T{clock}"
-        plain = _QUOTED.sub(_masked_quotes, text) if '"' in text else text  # a quoted text may look like a key
+        # Mask quoted text, which may look like a key
+        plain = _QUOTED.sub(_masked_quotes, text) if '"' in text else text
         self._text = f" {plain} "
 
     def value(self, key: str) -> str:
@@ -73,7 +74,7 @@ class _Record:
         return "" if value == NOTHING else value
 
     def nodes(self) -> str:
-        """Return the nodes of the job as written: hosts and, after a blank, vnodes; empty if there are neither."""
+        """Return the job's nodes as written: hosts and, after a blank, vnodes; empty if neither is recorded."""
         hosts = self.value("exec_host") or self.value("resources_used.location")
         nodes = f"{hosts} {self.value('exec_vnode')}"
         return "" if nodes.isspace() else nodes
@@ -107,7 +108,7 @@ _OF_VNODE: Final = {GPU: "ngpus=", CORE: "ncpus="}
 
 
 def _cores_of(hosts: str) -> tuple[Share, ...]:
-    """Return the cores in ``n1/0*4+n2/0*4``, as numbers, or in Torque's ``n1/0-3+n2/0``, as slots."""
+    """Return the cores as numbers (``n1/0*4+n2/0*4``), or as slots in Torque's notation (``n1/0-3+n2/0``)."""
     slots = (_PREFIX.sub("", slot).partition("/") for slot in hosts.split("+") if "/" in slot)
     found = ((_PORT.sub("", host), number) for host, _, number in slots)
     if "*" in hosts:

@@ -56,7 +56,7 @@ _SHOWN: Final = re.compile(rf"\s+{CHANGED} = \w{{3}} \w{{3}} ")
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether one of the first lines is from a server log, or these are nodes from pbsnodes."""
+    """Return whether one of the first lines is from a server log, or the file lists nodes from pbsnodes."""
     lines = first_lines(head)
     return any(map(_LOGGED.match, lines)) or any(map(_SHOWN.match, lines)) or format_of(head) == name
 
@@ -99,7 +99,7 @@ def _read_json(file: RawFile, changes: _StateChanges) -> None:
 
 
 class _StateChanges:
-    """Passes on the times and reasons at which nodes go out and return."""
+    """Passes on node outages and returns with their times and reasons."""
 
     def __init__(self, intake: RecordIntake) -> None:
         self.intake = intake
@@ -123,7 +123,7 @@ class _StateChanges:
         self._report_changes(node, time_s, reasons)
 
     def process_node(self, node: str, state: str, since_s: float | None) -> None:
-        """Process a node in a state since a time."""
+        """Process the state of a node since a time."""
         if not state or since_s is None:
             self.intake.set_aside("bad_time" if state else "bad_value")
             return
@@ -131,7 +131,7 @@ class _StateChanges:
         self._report_changes(node, since_s, {word: word in words for word in UNUSABLE})
 
     def _report_changes(self, vnode: str, time_s: float, reasons: Mapping[str, bool]) -> None:
-        """Pass on changes; a host is out while any of its vnodes is."""
+        """Pass on changes; a host is out while any of its vnodes is out."""
         match = _VNODE.match(vnode)
         if match is None:
             self.intake.set_aside("bad_nodes")
@@ -144,7 +144,7 @@ class _StateChanges:
 
 
 def _reasons(text: str) -> dict[str, bool]:
-    """Return for each reason in a line whether the node is out for that reason from now on."""
+    """Return for each reason in a line whether the node is now out for this reason."""
     if text.startswith(("node down", "node up")):
         return {DOWN: text.startswith("node down")}
     bits, change = _BITS.match(text), _SET.match(text)

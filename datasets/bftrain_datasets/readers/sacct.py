@@ -197,7 +197,7 @@ def _is_time(text: str) -> bool:
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether one of the first lines is a sacct header, or the first one a row without header."""
+    """Return whether one of the first lines is a sacct header, or the first line a headerless row."""
     lines = first_lines(head)[:HEADER_WITHIN]
     headers = [header for header in map(_header_of, lines) if header and names_slurm_jobs(header.written)]
     if headers or any(_headless(line) for line in lines[:1]):
@@ -228,7 +228,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 
 def _below_headers(first: int, block: bytes, file: RawFile) -> Iterator[tuple[int, _Layout | None, bytes]]:
-    """Yield the parts of a block below each header, if any, with the number of the first line and the layout."""
+    """Yield the parts of a block below each header, if any, with their first line number and layout."""
     begin, layout = 0, None
     may_have_header = b"tart" in block or b"TART" in block  # part of "Start" or "start_time"
     for mark in re.finditer(b"tart|TART", block) if may_have_header else ():
@@ -308,7 +308,7 @@ def _odd_cells(line: str, number: int, layout: _Layout, intake: RecordIntake) ->
 def _table_of(
     lines: NDArray[np.int64], columns: Mapping[str, Column], layout: _Layout, intake: RecordIntake
 ) -> JobTable:
-    """Return the jobs of lines in columns; steps, and jobs of other clusters, have a reason to skip them."""
+    """Return the jobs of lines in columns; job steps, and jobs of other clusters, are marked to be skipped."""
     text = {name: coded(column) for name, column in columns.items() if name not in _UNIQUE}
     none, options = Texts(np.full(lines.size, -1, dtype=np.int32), ()), intake.options
     reason = np.where(contains(columns["jobid"], "."), 1, -1).astype(np.int8)
@@ -371,7 +371,7 @@ def _times(
 def _odd_times(
     start: str, end: str, elapsed_raw: str, elapsed: str, *, intake: RecordIntake
 ) -> tuple[float | None, float | None]:
-    """Return start and end, NaN for unreadable ones; the run time resolves times that a clock shows twice."""
+    """Return start and end, NaN if unreadable; the run time resolves ambiguous local times."""
     twice = intake.clock.twice
     start_s, end_s = moments(partial(moment_of, seconds=intake.clock.seconds), start, end)
     if intake.clock.twice != twice and start_s is not None and end_s is not None and start_s + end_s > 0:
@@ -427,7 +427,7 @@ def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:
 
 
 def _is_rule(line: str) -> bool:
-    """Return whether this is the line of dashes that sacct prints below its header without --parsable."""
+    """Return whether this is the dashed line below a sacct header without --parsable."""
     return line.startswith("---") and not line.strip("- ")
 
 

@@ -51,8 +51,8 @@ RULE: Final = "=" * 20  # the first line of a qacct record
 ACCOUNTING: Final = "acct"  # the type of accounting records in the file "reporting"
 # Parallel environments that usually have all slots on one host; other environments may use several
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
-MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record of another host
-LONGEST_MS: Final = 14  # letters of an epoch in milliseconds; version 9 writes microseconds
+MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record for another host
+LONGEST_MS: Final = 14  # number of digits of an epoch in milliseconds; version 9 writes microseconds
 _US_DATE: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) ")  # written by Univa's qacct
 
 
@@ -76,7 +76,7 @@ class _Record(NamedTuple):
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether this is JSON with the keys of a job, or has its fields in a line or in qacct's list."""
+    """Return whether this is JSON with a job's keys, or has its fields in a line or in qacct's list."""
     if head.lstrip().startswith(b"{"):
         return format_of(head) == name
     lines = first_lines(head)

@@ -41,7 +41,7 @@ BY_NODE_COLUMNS: Final = ("nodelist", "nodes", "partition", "state")
 AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
 RULES: Final = "#=-* \t"  # characters of a line between two polls
 MOST_KNOWN_PARTS: Final = 1 << 16
-WIDE_GAP: Final = 3  # intervals between polls from which on polls are missing
+WIDE_GAP: Final = 3  # a gap of this many intervals means missing polls
 MOST_IN_RANGES: Final = 1 << 24
 MISSING: Final = -1  # a state: the poll does not list the node; an index: unknown so far
 STRANGER: Final = -2  # an index: the options do not list the node
@@ -132,7 +132,7 @@ class _Polls:
         self.time_s, self._line = time_s, line
 
     def forget(self) -> None:
-        """End the poll; rows before the next date line belong to none."""
+        """Finish the poll; rows before the next date line belong to no poll."""
         self.finish()
         self.time_s = None
 
@@ -158,7 +158,7 @@ class _Polls:
         return True
 
     def finish(self) -> None:
-        """Report the changes of a poll. A poll without rows is ignored: the one before continues."""
+        """Report the changes of a poll. A poll without rows is ignored, and the previous poll continues."""
         time_s = self.time_s
         if time_s is None or not self._rows:
             return
@@ -181,7 +181,7 @@ class _Polls:
         back = time_s <= self._latest_s
         if time_s < self._latest_s:
             self._note("poll_gap", self._line)
-        fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # among polls of the same time
+        fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # several polls have this time
         self._report(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._reported), seen)
         self._reported = seen
         self._latest_s = max(self._latest_s, time_s)
@@ -245,7 +245,7 @@ class _Polls:
                 self.intake.state(time_s, names, state)
 
     def _note(self, hazard: str, line: int, *, count: int = 1, node_s: float = 0.0) -> None:
-        """Count a finding at the date line: the rows of its poll have been read by then."""
+        """Count a finding at the date line; the rows of its poll have already been read."""
         where = f"{self.intake.file}:{line}"
         self.intake.note(hazard, count=count, node_s=node_s, where=where)
 

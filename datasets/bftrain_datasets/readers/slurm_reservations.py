@@ -45,7 +45,7 @@ def _header_of(line: str) -> list[str] | None:
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether this is JSON of reservations, a reservation, the header of their table, or the note of none."""
+    """Return whether this is JSON of reservations, a reservation, a reservation table header, or the note of none."""
     if head.lstrip().startswith(b"{"):
         return format_of(head) == name
     return any(HEAD.match(line) or line == NONE or _header_of(line) for line in first_lines(head))
@@ -63,7 +63,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         lines = ((number, line) for number, line in file.lines() if line != NONE)
         for number, text in paragraphs(lines, HEAD, intake):
             intake.row(number)
-            # The first of each, because users' texts may follow
+            # Only the first of each, because user texts may follow
             _add_outage({key.lower(): value for key, value in reversed(_VALUES.findall(text))}, intake)
         return
     for cells in rows(file, intake, _header_of):

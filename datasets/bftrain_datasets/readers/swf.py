@@ -79,7 +79,7 @@ class SwfHeader:
 
     @property
     def capacity(self) -> int | None:
-        """The recorded number of nodes; without MaxNodes a node has one processor."""
+        """The recorded number of nodes; without MaxNodes, a node has one processor."""
         return self.nodes or self.procs or None
 
     def epoch(self, submit_s: float) -> float:
@@ -87,7 +87,7 @@ class SwfHeader:
         return submit_s if submit_s > self.begin_s / 2 or self.begin_s <= 0 else self.begin_s + submit_s
 
     def nodes_for(self, procs: Procs) -> Procs:
-        """Return the number of whole nodes that ``procs`` processors fill."""
+        """Return the number of whole nodes needed for ``procs`` processors."""
         return -(-procs * self.nodes // self.procs) if self.has_multi_processor_nodes else procs
 
     @property
@@ -149,7 +149,7 @@ def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntak
 
 
 class JobParts:
-    """Stores lines of parts of jobs until it is known which jobs have their own line."""
+    """Stores lines of job parts until it is known which jobs have their own line."""
 
     def __init__(self) -> None:
         self._whole = array("q")

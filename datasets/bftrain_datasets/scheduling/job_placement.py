@@ -1,4 +1,4 @@
-"""Placement: the nodes of each job of a schedule, and the resulting log of idle nodes."""
+"""Placement: the nodes of each job in a schedule, and the resulting log of idle nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PlacedJobs:
     in_pieces: int
 
     def idle_node_s(self, from_s: float) -> float:
-        """Return the idle node-seconds from ``from_s`` on."""
+        """Return the idle node-seconds from ``from_s``."""
         joined = np.where(self.states == IDLE, 1, -1)  # the first time lists the idle nodes
         idle = np.concatenate(([0], np.cumsum(joined)))[self.offsets[1:]]
         lasts = np.append(self.times[1:], self.end_s) - np.maximum(self.times, from_s)

@@ -1,4 +1,4 @@
-"""SubmittedJobs: the rows of an SWF log as a main scheduler receives them, and its estimates of run times."""
+"""SubmittedJobs: the rows of an SWF log as seen by a main scheduler, and its run time estimates."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.schedule_settings import ACTUAL, LAST_TWO, WHOLE_NODES, ScheduleSettings
 
-UNLIMITED: Final = math.inf  # the limit of a job without one
-NO_USER: Final = "-1"  # the user of a job without one
+UNLIMITED: Final = math.inf  # the job has no limit
+NO_USER: Final = "-1"  # the job has no user
 _ROUNDING: Final = 1e-9  # tolerance of a quotient that should be whole
 
 _Row = tuple[float, int, float, float, int, list[str]]  # submission (UTC), index, run time, limit, processors, fields
@@ -77,7 +77,7 @@ class JobWorkload:
 
     @property
     def capacity(self) -> int:
-        """The number of nodes, or of processors of shared nodes."""
+        """The number of nodes, or of processors if nodes are shared."""
         return self.nodes * self.per_node
 
 
@@ -273,8 +273,8 @@ def _sorted(
     )
 
 
-# Steps by which an estimate is raised each time a job exceeds it, from D. Tsafrir,
-# Y. Etsion and D. Feitelson, "Backfilling using system-generated predictions" (2007).
+# Increments of an estimate each time a job exceeds it, from D. Tsafrir, Y. Etsion and D. Feitelson, "Backfilling using
+# system-generated predictions" (2007).
 STEPS_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18_000.0, 36_000.0, 72_000.0, 180_000.0, 360_000.0)
 LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
 
@@ -293,7 +293,7 @@ class RuntimeEstimator:
     def __init__(self, kind: str, jobs: SubmittedJobs) -> None:
         self._jobs = jobs
         self._learns = kind == LAST_TWO
-        self._last: dict[int, tuple[float, ...]] = {}  # the last two finished run times of each user
+        self._last: dict[int, tuple[float, ...]] = {}  # run times of each user's last two finished jobs
         self._known_s = [
             (run_s or LEAST_S) if kind == ACTUAL or limit_s == UNLIMITED else limit_s
             for run_s, limit_s in zip(jobs.run_s, jobs.limit_s, strict=True)

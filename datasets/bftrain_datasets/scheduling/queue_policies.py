@@ -64,7 +64,7 @@ class SimulatedCluster:
         """Return the planned end time of a running job, or of a job that finished since the last policy call."""
         return self.start_s[job] + self.planned_s[job]
 
-    # The methods below are for the engine.
+    # The engine calls the methods below.
 
     def submit(self, job: int, planned_s: float) -> None:
         """Add a job to the queue."""
@@ -80,7 +80,7 @@ class SimulatedCluster:
         insort(self.running, (self.planned_end_s(job), job))
 
     def end(self, job: int) -> None:
-        """End a running job and free its nodes."""
+        """Remove a finished job and free its nodes."""
         del self.running[bisect_left(self.running, (self.planned_end_s(job), job))]
         self.free += self.size[job]
         self.ended.append(job)
@@ -93,7 +93,7 @@ class SimulatedCluster:
         self.overran.append(job)
 
     def clear_changes(self) -> None:
-        """Clear the changes that the policy has seen."""
+        """Clear the changes already seen by the policy."""
         self.submitted.clear()
         self.ended.clear()
         self.overran.clear()
@@ -101,26 +101,26 @@ class SimulatedCluster:
 
 @runtime_checkable
 class QueuePolicy(Protocol):
-    """Chooses the waiting jobs that start, in a simulated main scheduler. Created by a factory.
+    """Chooses the waiting jobs to start, in a simulated main scheduler. Created by a factory.
 
-    An attribute ``wake_s`` is a time at which the policy wants to be called even without changes; a policy that
-    promises starts has ``promises``, the first promise by job.
+    An attribute ``wake_s`` requests a call at this time even without changes. A policy that promises starts has
+    ``promises``, the first promise by job.
     """
 
     @property
     def name(self) -> str:
-        """The name under which settings refer to it."""
+        """The policy's name in settings."""
         ...
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Return the waiting jobs that start now; their total size must not exceed the free nodes."""
+        """Return the waiting jobs to start now; their total size must not exceed the free nodes."""
         ...
 
 
 class FreeNodesProfile:
-    """``free[i]`` nodes are free from ``times[i]`` to ``times[i + 1]``; after the last time all are.
+    """The number of free nodes over time: ``free[i]`` from ``times[i]`` to ``times[i + 1]``.
 
-    An infeasible plan makes ``free`` negative, which :meth:`least` returns.
+    All nodes are free after the last time. An infeasible plan makes ``free`` negative, which :meth:`least` returns.
     """
 
     __slots__ = ("free", "times")
@@ -144,7 +144,7 @@ class FreeNodesProfile:
         return made
 
     def earliest(self, size: int, length_s: float) -> float:
-        """Return the first time from which ``size`` nodes are free for ``length_s``; in the end all nodes are."""
+        """Return the first time when ``size`` nodes are free for ``length_s``; eventually all nodes are free."""
         times, free = self.times, self.free
         count = len(times)
         at = 0
@@ -189,7 +189,7 @@ class FreeNodesProfile:
         return min(self.free[first:last])
 
     def forget(self, now_s: float) -> None:
-        """Drop the past."""
+        """Drop the steps before ``now_s``."""
         first = bisect_right(self.times, now_s) - 1
         if first > 0:
             del self.times[:first], self.free[:first]
@@ -216,7 +216,7 @@ class FreeNodesProfile:
 
 
 def fitting(jobs: Iterable[int], free: int, size: Sequence[int]) -> tuple[list[int], int, int | None]:
-    """Return the first jobs that fit together, the nodes that they leave free, and the next job if any."""
+    """Return the first jobs that fit together, the remaining free nodes, and the next job if any."""
     started: list[int] = []
     for job in jobs:
         if size[job] > free:
@@ -323,7 +323,7 @@ class ConservativeBackfill:
 
     @property
     def wake_s(self) -> float:
-        """The next planned start, whether or not anything happens then."""
+        """The next planned start, even if no job starts then."""
         return min(self._begin_s.values(), default=NEVER)
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
@@ -380,14 +380,15 @@ class ConservativeBackfill:
 
 
 class BackfillTimes:
-    """Times and depth of backfilling: whenever jobs may start, or at multiples of an interval after a change.
+    """Times and depth of backfilling.
 
-    ``wake_s`` is the next such time, if one is needed.
+    Backfilling happens whenever jobs may start, or at multiples of an interval after a change. ``wake_s`` is the next
+    such time, if needed.
     """
 
     def __init__(self, options: PolicyOptions) -> None:
         self.wake_s = NEVER
-        self.window_s = options.backfill_window_s or NEVER  # starts further ahead are not planned
+        self.window_s = options.backfill_window_s or NEVER  # planning horizon in seconds
         self._depth, self._interval_s = options.backfill_depth, options.backfill_interval_s
 
     def depth(self, now_s: float) -> int:
@@ -471,7 +472,7 @@ class UserUsage:
 
 _DECAY_EVERY_S: Final = 300.0
 _STEPS_OF_RANK: Final = 100_000
-_LN_2: Final = 0.693  # the value in Slurm
+_LN_2: Final = 0.693  # the value used in Slurm
 
 
 class PublishedUsage:
@@ -484,7 +485,7 @@ class PublishedUsage:
     def __init__(self, options: PolicyOptions) -> None:
         shares = np.array(options.shares)
         self._shares = shares / shares.sum()
-        self._kept = 1.0 - _LN_2 / options.half_life_s if options.half_life_s else 1.0  # fraction after a second
+        self._kept = 1.0 - _LN_2 / options.half_life_s if options.half_life_s else 1.0  # fraction kept after one second
         self._interval_s = options.backfill_interval_s
         self._used, self._nodes, self._at_s = np.zeros(shares.size), np.zeros(shares.size), 0.0
 

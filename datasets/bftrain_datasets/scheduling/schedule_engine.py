@@ -1,4 +1,4 @@
-"""Schedule engine: the clock of the simulated machine. Jobs arrive, end and exceed their estimates."""
+"""Schedule engine: the clock of the simulated machine. Jobs arrive, finish and exceed their estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 Watch = Callable[[float, int], bool]
 
 TELL_EVERY: Final = 256  # steps between reports of progress
-OUR_OWN: Final = "bftrain_datasets."  # prefix of the modules of built-in policies
+OUR_OWN: Final = "bftrain_datasets."  # module prefix of built-in policies
 
 
 class ScheduleEnd(StrEnum):
@@ -180,7 +180,7 @@ class ScheduleEngine:
             started = list(self._policy.starts(cluster))
         except Exception as error:
             if type(self._policy).__module__.startswith(OUR_OWN):
-                raise  # our own fault
+                raise  # an internal error
             raise self._fault(raised(error)) from error
         self._asked += 1
         cluster.clear_changes()

@@ -1,4 +1,4 @@
-"""Figures of a schedule: the service to its jobs and campaigns, and the idle rest of the machine."""
+"""Figures of a schedule: the service to jobs and campaigns, and the machine's idle rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
 _LATE_S: Final = 1e-6  # smaller differences are rounding
 LEAST_S: Final = 10.0  # lower bound of a campaign's own time
-ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
+ROUNDING: Final = 1e-9  # relative tolerance; the two sides of a comparison are sums of different numbers
 BOUNDED_S: Final = 10.0  # lower bound of run times in bounded slowdowns
 DONE: Final = "done"
 RUNNING: Final = "running"
@@ -107,7 +107,7 @@ def job_figures(schedule: JobSchedule) -> JobFigures:
     promised_s = np.array(schedule.promised_s)
     promised_s[np.isinf(promised_s)] = np.nan
     wait_s = start_s - submit_s
-    # Relative times, to lose no digits in differences
+    # Relative times, to keep precision in differences
     response_s = np.where(np.isfinite(end_s), wait_s + run_s, np.nan)
     slowdown = np.divide(response_s, run_s, out=np.full(len(jobs), np.nan), where=run_s > 0)
     return JobFigures(

@@ -209,7 +209,7 @@ KIND: Final = ResultKind(
 
 
 def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = result_tables.CSV) -> None:
-    """Write all files into ``folder``; ``name`` is the caller's name of the log. Each file is whole or absent."""
+    """Write all files into ``folder``; ``name`` is the caller's name of the log. Each file is written atomically."""
     result_tables.write_all(tables(result), folder, form, FORMAT)
     with whole_file(folder / SCHEDULE_FILE) as file:
         file.writelines(f"{line}\n".encode() for line in _swf_lines(result))

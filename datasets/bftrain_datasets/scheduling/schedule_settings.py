@@ -1,4 +1,4 @@
-"""Settings of a simulated main scheduler (docs/how-to/schedule.md). The same settings and log give the same figures."""
+"""Settings of a simulated main scheduler (docs/how-to/schedule.md). Equal settings and logs give equal figures."""
 
 from __future__ import annotations
 

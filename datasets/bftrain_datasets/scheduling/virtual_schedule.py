@@ -65,7 +65,7 @@ class VirtualSchedule(Generic[U]):
         self.active_shares = 0.0
         self._tags: dict[int, float] = {}
         self.tag: dict[int, float] | array[float] = self._tags
-        self._up_to: dict[int, float] = {}  # total work of the user's campaigns up to and including this one
+        self._up_to: dict[int, float] = {}  # total work of the user's campaigns, including this one
         self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0
         self._orders = 0
@@ -169,7 +169,7 @@ class VirtualSchedule(Generic[U]):
         self._ends = [(self.tag[known.campaigns[-1]], user, known.order) for user, known in active]
         heapify(self._ends)
 
-    # -- hooks for subclasses
+    # Hooks for subclasses
 
     def _forget(self, campaigns: Iterable[int]) -> None:
         for number in campaigns:
@@ -181,7 +181,7 @@ class VirtualSchedule(Generic[U]):
             del self._users[user]
 
     def _note_level(self) -> None:
-        """Called when the level is known at the present time."""
+        """Called when the level is known at the current time."""
 
     def _note_shares(self) -> None:
         """Called when the set of active users or their shares change."""

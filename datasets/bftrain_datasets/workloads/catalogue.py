@@ -71,17 +71,17 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
 
 
 def _scalability(path: Path, options: CatalogueOptions) -> Profile:
-    """Read a set of AdaptDL: the speed by GPUs, or by whole nodes of ``per_node`` GPUs, at one batch size per GPU.
+    """Read an AdaptDL set: the speed by GPUs, or by whole nodes of ``per_node`` GPUs, at one batch size per GPU.
 
-    Of several placements of equally many GPUs the one on the fewest nodes counts. The batch size is by default the
-    largest that was measured at every size.
+    If a number of GPUs has several placements, the placement on the fewest nodes counts. The default batch size is the
+    largest measured at every size.
     """
     step_s = step_times(path)
     per_node = options.gpus_per_node
     taken = {}  # size -> placement
     for nodes, gpus in sorted(step_s, reverse=True):
         if per_node is None:
-            taken[gpus] = nodes, gpus  # the one with fewest nodes is last
+            taken[gpus] = nodes, gpus  # the placement with the fewest nodes is last
         elif gpus == nodes * per_node:
             taken[nodes] = nodes, gpus
     if not taken:
@@ -140,7 +140,8 @@ def _spread(curves: Mapping[int, SpeedCurve], per_place: int | None = None) -> S
 def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve, gpus_per_node: int = 1) -> float:
     """Return the part of a step that takes as long for any batch, from steps of the smallest and the largest batch.
 
-    ``step_s`` are seconds a step by samples of a GPU, at the smallest size. With one batch only it is not known, and 0.
+    ``step_s`` are seconds a step by samples of a GPU, at the smallest size. With only one batch size it is unknown, and
+    0.
     """
     few, many = min(step_s), max(step_s)
     if few == many:
@@ -179,7 +180,7 @@ def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
 
 
 def chosen(known: Mapping[str, Profile], name: str) -> Profile:
-    """Return the model of this name; the error for an unknown name lists the known ones."""
+    """Return the model of this name; the error for an unknown name lists the known names."""
     if name not in known:
         raise UnknownName.among("profile", name, known)
     return known[name]

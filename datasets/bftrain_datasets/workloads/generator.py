@@ -31,13 +31,13 @@ from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, Tas
 
 GANGS: Final[Mapping[int, float]] = MappingProxyType({1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05})
 LONG_SHARE: Final = 0.2
-SHORT_POWERS: Final = (1.5, 3.0)  # a duration is 10 to a power between these, in minutes
+SHORT_POWERS: Final = (1.5, 3.0)  # powers of 10; a duration in minutes is between these powers
 LONG_POWERS: Final = (3.0, 4.0)
 HIGH_WEIGHT: Final = 5.0
 _WHOLE: Final = "must be whole numbers of at least 1"
 _SHARES: Final = "must have shares that are not negative and not all 0"
 
-# The order determines the results of a seed: append new streams at the end
+# The order determines a seed's results: append new streams at the end
 STREAMS: Final = ("gaps", "lengths", "durations", "gangs", "models", "priorities", "deadlines", "bursts", "users")
 
 

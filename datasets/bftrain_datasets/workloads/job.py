@@ -1,4 +1,4 @@
-"""Parts of a workload import: its options, the data of a row, why a row is unusable, and the row counts."""
+"""Parts of a workload import: options, row data, the reasons for unusable rows, and row counts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TrainingJob:
 
 
 class UnusableJob(Exception):
-    """A row cannot become a task: the ``reason`` is the name of a hazard, ``what`` the problem, ``fix`` the advice."""
+    """Raised for an unusable row: ``reason`` is a hazard name, ``what`` the problem, ``fix`` the advice."""
 
     def __init__(self, reason: str, what: str, fix: str = "correct the row, or remove it") -> None:
         super().__init__(reason, what, fix)
@@ -111,7 +111,7 @@ def number_of(text: str, field: str, *, reason: str = "malformed") -> float:
 
 
 def gang_of(text: str, field: str) -> int:
-    """Return the number of GPUs or processors of a job; 0 for none."""
+    """Return a job's number of GPUs or processors; 0 if missing."""
     digits = text.strip().removesuffix(".0")
     if not digits.isdecimal():
         raise UnusableJob("malformed", f"{field}: {text[:40]!r} is not a whole number", "use a whole number")

@@ -28,8 +28,8 @@ from bftrain_datasets.log.provenance import ProvenanceSource
 from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, short
 
 ALONE: Final = "null"
-USUAL_KIND: Final = "v100"  # the reference kind of Gavel's durations
-APART: Final = "_unconsolidated"  # behind a kind of node: gangs on several hosts
+USUAL_KIND: Final = "v100"  # reference kind of Gavel's durations
+APART: Final = "_unconsolidated"  # suffix of a node kind for gangs on several hosts
 _KEYS: Final = (
     re.compile(r"""\(\s*(?P<quote>['"])(?P<model>.*)(?P=quote)\s*,\s*(?P<gang>\d{1,9})\s*\)"""),
     re.compile(r"(?P<model>.*\S)\s*\(scale factor (?P<gang>\d{1,9})\)"),
@@ -39,13 +39,13 @@ _FORM: Final = """use a table such as {"v100": {"('ResNet-18 (batch size 64)', 1
 
 @dataclass(frozen=True, slots=True)
 class SpeedTable:
-    """``rates`` of ``[kind][model][gang]`` in steps/s; 0 means that the model does not fit on so few nodes."""
+    """``rates`` by ``[kind][model][gang]`` in steps/s; 0 means that the model does not fit on so few nodes."""
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
     source: ProvenanceSource
 
     def kind(self, wanted: str | None) -> str:
-        """Return the requested node kind; by default the only one, or the usual one."""
+        """Return the requested node kind; by default the only kind, or the usual kind."""
         if wanted is not None:
             if wanted not in self.rates:
                 raise UnknownName.among("kind of node", wanted, self.rates, where=self.source.name)
@@ -61,9 +61,9 @@ class SpeedTable:
         )
 
     def all_kinds(self, wanted: tuple[str, ...] = (), *, by_hosts: bool = False) -> tuple[str, ...]:
-        """Return the requested kinds, or all, the usual one first, which applies to nodes without kinds.
+        """Return the requested kinds, or all kinds; the usual kind is first and applies to nodes without kinds.
 
-        With ``by_hosts`` the speeds on several hosts are no kinds of their own.
+        With ``by_hosts``, the speeds on several hosts are not separate kinds.
         """
         every = [kind for kind in self.rates if not (by_hosts and kind.endswith(APART))]
         named = dict.fromkeys(self.kind(each) for each in wanted or every)
@@ -87,7 +87,7 @@ def load_speed_table(path: Path) -> SpeedTable:
 
 
 def load_pair_speeds(path: Path) -> tuple[PairSpeeds, ...]:
-    """Load the speeds of pairs in a table, by models as named in imported tasks."""
+    """Load the speeds of pairs in a table, by model name as in imported tasks."""
     found: dict[tuple[str, str, int], dict[str, tuple[float, float]]] = {}
     for kind, rows in _mapping(_document(path)[0], str(path)).items():
         for key, speeds in _mapping(rows, f"{path}: {kind}").items():
@@ -161,8 +161,8 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 class SizedTask:
     """A job as a task: its allowed sizes, speeds, work, and ideal duration in seconds.
 
-    Work is counted in steps if speeds are steps/s, and in seconds if only a duration is known: then the
-    speed is 1 on the requested nodes. ``curves`` are by node kind, if several were requested, ``spread`` by hosts.
+    Work is counted in steps if speeds are steps/s, and in seconds if only a duration is known: then the speed is 1 on
+    the requested nodes. ``curves`` are by node kind, if several were requested; ``spread`` is by hosts.
     """
 
     curve: SpeedCurve

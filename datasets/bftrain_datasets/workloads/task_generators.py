@@ -12,7 +12,7 @@ from bftrain.errors import BadValue
 from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, PROFILE_NAMES, Profile, profile
 from bftrain.values.task import TaskSpec
 
-DEFAULT_MAX_NODES: Final = 64  # upper end of sweeps: the largest measured size of bundled models
+DEFAULT_MAX_NODES: Final = 64  # largest size in sweeps, and largest measured size of bundled models
 # The cost of a start from zero nodes is not published; growing is the nearest measured operation
 DEFAULT_START_COST_S: Final = 18.0
 
@@ -100,7 +100,7 @@ def _profile(model: str | Profile) -> Profile:
 
 
 def sample_tasks() -> tuple[TaskSpec, ...]:
-    """Return the tasks of the built-in sample: more work than the idle nodes of ``sample_log()`` can ever do."""
+    """Return the tasks of the built-in sample: more work than the idle nodes of ``sample_log()`` can do."""
     models = [profile(PROFILE_NAMES[int(place)]) for place in _SAMPLE]
     return _tasks(models, [0.0] * len(models), TaskShape(work_samples=SAMPLE_WORK_SAMPLES))
 

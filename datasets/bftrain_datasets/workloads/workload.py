@@ -25,7 +25,7 @@ from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, TaskS
 
 
 class JobFormat(NamedTuple):
-    """A format: its name, a test of the first bytes, and a reader of jobs."""
+    """A format: its name, a test of the first bytes, and a job reader."""
 
     name: str
     recognises: Callable[[bytes], bool]
@@ -146,7 +146,7 @@ def _reader(head: bytes, where: str, wanted: str | None) -> JobFormat:
 def _sizing(
     name: str, table: SpeedTable | None, options: WorkloadOptions, where: str
 ) -> tuple[TaskSizing, tuple[str, ...], str | None]:
-    """Return the sizing, the node kinds of its speeds, and the reference kind."""
+    """Return the sizing, its node kinds, and the reference kind."""
     if name == "gavel" and table is None:
         fix = "pass Gavel's throughput table by --speeds, such as simulation_throughputs.json"
         raise BadInput("it has the steps of jobs, but no speeds", where=where, fix=fix)
@@ -221,7 +221,7 @@ def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
 
 
 def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
-    """Return the origin of times; a calendar time requires jobs with calendar times."""
+    """Return the time origin; a calendar time requires jobs with calendar times."""
     first = min(task.submit_s for task in tasks)
     if wanted is None:
         return first
