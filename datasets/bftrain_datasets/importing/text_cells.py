@@ -82,7 +82,7 @@ UNUSABLE_WORDS: Final = frozenset(
 )  # fmt: skip
 
 IDLE_STATES: Final = ("idle", "planned", "plnd", "power_save", "powered_down")
-# A draining node still runs jobs; a reserved node waits for a specific job
+# A draining node still runs jobs; a reserved node waits for a scheduled job
 BUSY_STATES: Final = (
     "allocated", "alloc", "mixed", "mix", "completing", "comp", "reserved", "resv", "draining", "drng",
     "failing", "failg", "blocked", "block", "suspended",

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:  # importing it here would load the record readers in each replay
+if TYPE_CHECKING:  # a run-time import would load the record readers in each replay
     from bftrain_datasets.scheduling.jobs import SubmittedJobs
 
 U = TypeVar("U", int, str)
