@@ -126,15 +126,15 @@ def replay(
     sensitivity: bool = False,
     **options: Any,  # noqa: ANN401 - the fields of ReplaySettings
 ) -> ReplayOutcome:
-    """Replay ``log`` against ``tasks``, each a value or the name of a file; the numbers are those of the command.
+    """Replay ``log`` against ``tasks``, each a value or a file name; the numbers equal the command's.
 
     Without ``tasks`` identical trials are replayed, more than the idle nodes of the log can do.
 
-    ``options`` are settings by their names, such as ``max_tasks=10``, and win over ``settings``. ``max_tasks="auto"``
-    lets as many tasks compete as add 1 % to the proven bound. ``objective`` is a
-    name, or a function ``(task, sizes) -> values``. ``watch(replay, simulated seconds, decisions)`` is asked at every
-    moment whether to go on. With ``sensitivity`` the usual alternatives to what is assumed and the changes of settings
-    that may be advice are replayed too, in other processes, which takes about four times as long on two processors.
+    ``options`` are settings by name, such as ``max_tasks=10``, and override ``settings``. ``max_tasks="auto"`` sets the
+    limit beyond which more competing tasks add less than 1 % to the proven bound. ``objective`` is a name, or a
+    function ``(task, sizes) -> values``. ``watch(replay, simulated_seconds, decisions)`` is called at every moment;
+    return False to stop. With ``sensitivity`` the usual alternative assumptions and candidate setting changes are also
+    replayed, in separate processes; this takes about four times as long on two processors.
 
     >>> from bftrain import replay
     >>> done = replay("log.npz", "tasks.toml", progress="disk:300")

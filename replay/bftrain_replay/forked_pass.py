@@ -24,11 +24,11 @@ from bftrain_replay.simulation.engine import KeepGoing
 
 T = TypeVar("T")
 
-# Runs a pass and asks at every moment whether to go on
+# Runs a pass and calls the argument at every moment; False stops it
 RunPass = Callable[[KeepGoing], ReplayResult | None]
 
 _TELL_EVERY_S: Final = 0.1
-_EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or one that writes a core dump, takes long to exit
+_EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or with a core dump to write, takes long to exit
 _NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
 _OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})  # which stop the parent, and the parent its children
 
@@ -55,10 +55,10 @@ def may_fork() -> bool:
 
 
 class ForkedPass(Generic[T]):
-    """A pass that runs in a child; it ends with this process, however this ends.
+    """A pass in a child process; the child exits with this process, even if this process crashes.
 
-    An error in the child is printed with its traceback. Without a result in the end, ``exit_code`` is the child's exit
-    code or its negative signal.
+    An error in the child is printed with its traceback. Without a result, ``exit_code`` is the child's exit code or its
+    negative signal.
     """
 
     def __init__(self, run: Callable[[KeepGoing], T | None]) -> None:
@@ -75,7 +75,7 @@ class ForkedPass(Generic[T]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
         try:
             with warnings.catch_warnings():
-                # Of the threads of numpy's linear algebra, which stops and starts them around a fork by itself
+                # The warning is about numpy's linear algebra threads, which it stops and restarts around a fork
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._process.start()
         finally:
@@ -88,7 +88,7 @@ class ForkedPass(Generic[T]):
             try:
                 message = self.connection.recv()
             except (EOFError, OSError):
-                self._process.join(_EXIT_PATIENCE_S)  # its end of the connection is closed: it exits
+                self._process.join(_EXIT_PATIENCE_S)  # the closed connection makes it exit
                 message = _PassEnd(None)
             if isinstance(message, _PassEnd):
                 self.result = message.result
@@ -98,7 +98,7 @@ class ForkedPass(Generic[T]):
             wait_s = 0.0
 
     def stop(self) -> None:
-        """Kill the child, also one that hangs."""
+        """Kill the child, even if it hangs."""
         if self.running:
             self.running = False
             self._process.kill()
@@ -120,7 +120,7 @@ class PassesBeside:
         return name in self._passes
 
     def start(self, name: str, run: RunPass) -> None:
-        """Start a pass; its child inherits none of the others."""
+        """Start a pass; its child inherits no other pass."""
 
         def alone(keep_going: KeepGoing) -> ReplayResult | None:
             self._passes.clear()
@@ -132,7 +132,7 @@ class PassesBeside:
         self._passes[name] = ForkedPass(alone)
 
     def refresh(self, wait_s: float = 0.0) -> None:
-        """Report the progress of each, at most ten times a second unless there is time to wait."""
+        """Report each pass's progress, up to ten times per second unless there is time to wait."""
         if not self._passes or (not wait_s and time.monotonic() < self._next_s):
             return
         for name, each in self._passes.items():
@@ -142,7 +142,7 @@ class PassesBeside:
         self._next_s = time.monotonic() + _TELL_EVERY_S
 
     def result(self, name: str, going: Callable[[], bool]) -> ReplayResult | None:
-        """Wait for a pass while ``going()``; ``None`` if there is none, it has failed, or waiting ended."""
+        """Wait for a pass while ``going()``; return ``None`` if it is unknown, has failed, or waiting stopped."""
         found = self._passes.get(name)
         while found is not None and found.running and going():
             self.refresh(_TELL_EVERY_S)
@@ -161,7 +161,7 @@ def _run_in_child(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS)
-    os.nice(1)  # the parent has more to do beside its own pass; so all end at about the same time
+    os.nice(1)  # the parent has work outside its own pass; lower priority makes all finish at about the same time
     of_parent.close()
     next_s = time.monotonic()
 
@@ -176,7 +176,7 @@ def _run_in_child(
     ColumnFile.names_its_file = True
     try:
         to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen
-    except OSError:  # the parent has ended, or the disk is full
+    except OSError:  # the parent has exited, or the disk is full
         return
     while True:  # until the parent has opened the files, and kills this process
         signal.pause()

@@ -1,6 +1,6 @@
 """The events of a journal, as a log of idle nodes and the tasks.
 
-Both are inputs of a replay, so that a site can ask of its own past what other settings would have given.
+Both are replay inputs, so a site can test other settings on its own past.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEvents:
-    """A journal as a log and tasks. Times of tasks count from the log's start.
+    """A journal as a log and tasks. Task times count from the log's start.
 
     Tasks are ordered by submission. A task has the curve and costs that were known last. A reused name has a number
     appended; ``names`` are those in the journal.
@@ -74,7 +74,7 @@ class _Reading:
 
     max_failures: int
     changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)  # of the pool
-    kinds: dict[str, str] = field(default_factory=dict)  # of the nodes: those that they had last
+    kinds: dict[str, str] = field(default_factory=dict)  # latest node kind by task
     tasks: list[TaskSpec] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)  # of the tasks by the names that they have now
@@ -131,7 +131,7 @@ class _Reading:
     def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
         """Return the kind of every node, if nodes have kinds.
 
-        Nodes without a kind are then of a kind with an unused name, on which tasks keep their speed.
+        Nodes without a kind then get a kind with an unused name, on which tasks keep their speed.
         """
         kinds = {node: self.kinds.get(node, ANY_KIND) for node in nodes}
         named = {kind for kind in kinds.values() if kind != ANY_KIND}
@@ -151,7 +151,7 @@ class _Reading:
 
 
 def recorded(journal: Journal) -> JournalEvents:
-    """Read all of a journal; ``BadInput`` if its first steps are in no file any more."""
+    """Read a whole journal; raise ``BadInput`` if the files with its first steps are gone."""
     if journal.first:
         what = f"steps 1 to {journal.first} were removed, and stand in a copy in its folder archive"
         raise BadInput(what, where=str(journal.path), fix="put them back, or take a journal that has them")
@@ -160,7 +160,7 @@ def recorded(journal: Journal) -> JournalEvents:
     reading.max_failures = later.get(0, reading.max_failures)
     for step in journal.steps():
         if step.events:
-            end_s = step.events[-1].time_s  # when all of them are taken in
+            end_s = step.events[-1].time_s  # time after its last event
             begin_s = end_s if begin_s is None else begin_s
             for event in step.events:
                 reading.take_in(event, end_s)
@@ -178,7 +178,7 @@ def recorded(journal: Journal) -> JournalEvents:
         provenance=provenance,
         kinds=reading.tell_kinds(nodes),
     )
-    # Let the times of tasks count from the log's start
+    # Make task times count from the log's start
     moved = []
     for spec in reading.tasks:
         deadline_s = None if spec.deadline_s is None else spec.deadline_s - begin_s
@@ -187,7 +187,7 @@ def recorded(journal: Journal) -> JournalEvents:
 
 
 def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
-    """Return a task that runs on nodes of the kind ``other`` as on nodes without a kind."""
+    """Return a task that runs on kind ``other`` as it does on nodes without a kind."""
     curve = spec.curve_on(ANY_KIND)
     if not spec.curves or curve is None:
         return spec

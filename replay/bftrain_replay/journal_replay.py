@@ -1,7 +1,7 @@
 """Replay of a journal: every step is decided again, and accounted for like any replay.
 
-Sizes, waits and node-time are the recorded ones. A journal holds decisions, and of the tasks' reports at most the sum:
-so samples are computed from the curves, scaled to the sum where there is one.
+Sizes, waits and node-time are the recorded ones. A journal contains decisions, and only the sum of a task's reports.
+Samples are therefore computed from the curves, scaled to this sum where known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bftrain_replay.study import ReplayStudy, Watch, check_parts, study_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalPass:
-    """The result of the steps; ``work_samples`` are those of finished tasks by their curves."""
+    """The result of the steps; ``work_samples`` are the finished tasks' samples by their curves."""
 
     run: EngineRun
     work_samples: Mapping[str, float]
@@ -64,7 +64,7 @@ def rerun(
     settings = ReplaySettings.of(journal.settings_now)
     parts = check_parts(settings, baseline)
     if reported:
-        # How many times as fast as its curve each task was, where that is known
+        # Speed ratio of each task to its curve, where known
         followed = process_steps(journal, events, decide_again=False).run.tasks
         done = {task.spec.name: task.done_samples for task in followed if isinstance(task, TaskProgress)}
         known = {name: samples for name, samples in reported.items() if samples > 0.0 and done.get(name, 0.0) > 0.0}
@@ -110,9 +110,9 @@ class _JournalAccounts:
     _allocations: AllocationRecorder = field(init=False)
     _harvest: HarvestOverTime = field(init=False)
     _losses: LossTimes = field(default_factory=LossTimes)
-    _tasks: list[TaskProgress] = field(default_factory=list)  # in the order of their submission
+    _tasks: list[TaskProgress] = field(default_factory=list)  # in submission order
     _present: dict[str, TaskProgress] = field(default_factory=dict)  # by the names that they have now
-    _kind: dict[str, str] = field(default_factory=dict)  # of the nodes that a task held last, where nodes have kinds
+    _kind: dict[str, str] = field(default_factory=dict)  # kind of a task's latest nodes, where nodes have kinds
 
     def __post_init__(self) -> None:
         self._ledger = Ledger(UnusedReason if self.events.log.kind_names else PLAIN)
@@ -128,7 +128,7 @@ class _JournalAccounts:
             for event in events:
                 self._happened(event)
             self._carry_out(again.at_once)
-            # Give up tasks that were cancelled, or failed too often
+            # Drop tasks that were cancelled, or failed too often
             for name in set(self._present).difference(self.harvester.unfinished):
                 task = self._present.pop(name)
                 task.drop(self.now_s)
@@ -191,7 +191,7 @@ class _JournalAccounts:
         for action in actions:
             task = None if isinstance(action, Release) else self._present.get(action.task)
             if task is None or isinstance(action, Release):
-                continue  # one that has just finished has nothing to lose
+                continue  # a task that has just finished loses no work
             if isinstance(action, Start) and self.events.log.kind_names:
                 kind = self.events.log.kind_of[action.nodes[0]]
                 self._kind[task.spec.name] = kind
@@ -202,7 +202,7 @@ class _JournalAccounts:
             self._harvest.note(task)
 
     def _open(self, decision: Decision | None) -> None:
-        # The harvester is through with the whole step by now: who holds what in the middle of it is known here
+        # The harvester has already applied the whole step; holders in the middle of it are known only here
         pool, holding = self.harvester.pool_size, [task for task in self._present.values() if task.size]
         used = sum(task.size for task in holding)
         if decision is None:

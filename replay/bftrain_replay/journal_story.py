@@ -27,7 +27,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 
-_CALENDAR_S: Final = 1e8  # times above are seconds since 1970, below since the begin of a log
+_CALENDAR_S: Final = 1e8  # larger times are seconds since 1970, smaller ones since the start of a log
 _CHANGES: Final = {
     TaskFinished: "is done",
     TaskCancelled: "is cancelled",
@@ -38,7 +38,7 @@ _CHANGES: Final = {
 
 
 class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps to show: those of some tasks or nodes, in a time; empty for all."""
+    """The steps to show, filtered by tasks, nodes and time; empty for all."""
 
     tasks: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ def parse_moment(text: str) -> float:
 
 
 def time_of(step: JournalStep) -> float:
-    """Return the time of a step's decision, or else of its event."""
+    """Return the time of a step's decision, or otherwise of its event."""
     return step.decision.time_s if step.decision is not None else step.events[-1].time_s
 
 
 def clock(time_s: float) -> str:
-    """Format a time: calendar time if it is one, else seconds of a log."""
+    """Format a calendar time, or seconds of a log."""
     if time_s < _CALENDAR_S:
         return f"{time_s:g} s"
     return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -91,7 +91,7 @@ def sentences(step: JournalStep) -> Iterator[str]:
     if not step.events and not actions:  # after a restart, and at rest under objectives that look at the past
         yield "it was decided again: nothing changes"
     for action in actions:
-        if not isinstance(action, Release):  # the events say which nodes left
+        if not isinstance(action, Release):  # events already list the nodes that left
             yield f"-> {_action(action, decision.sizes.get(action.task, 0))}"
     yield from (f"note: {note}" for note in (*decision.notes, decision.fallback) if note)
 

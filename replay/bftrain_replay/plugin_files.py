@@ -18,7 +18,7 @@ from bftrain import parts
 S = TypeVar("S", bound=msgspec.Struct)
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
-# The settings that may name a file, of which not all have each, and how they give it by a name that holds anywhere
+# The settings that may name a file (some runs lack a few), and the function that makes the name portable
 _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
     "objective": parts.absolute_name,
     "policy": parts.absolute_name,
@@ -60,7 +60,7 @@ def files(settings: msgspec.Struct) -> Iterator[Path]:
 
 
 def sha256(settings: msgspec.Struct) -> str:
-    """Return the SHA-256 of the files and of modules of users that they import; "" if there is none to read."""
+    """Return the SHA-256 of the files and of user modules they import; "" without readable files."""
     read = dict.fromkeys(file for named in files(settings) if named.is_file() for file in (named, *_imported_by(named)))
     found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in read]
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
@@ -72,7 +72,7 @@ def _imported_by(file: Path) -> Iterator[Path]:
     while open_files:
         try:
             nodes = list(ast.walk(ast.parse(open_files.pop().read_bytes())))
-        except (SyntaxError, ValueError):  # loading it says so
+        except (SyntaxError, ValueError):  # reported on load
             continue
         named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
         named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
@@ -84,8 +84,8 @@ def _imported_by(file: Path) -> Iterator[Path]:
 
 
 def _source_of(name: str) -> list[Path]:
-    """Return the files of a module or package; none of one that is installed, which versions tell apart."""
-    spec = PathFinder.find_spec(name)  # imports nothing
+    """Return the files of a module or package; empty if it is installed, since versions identify it."""
+    spec = PathFinder.find_spec(name)  # locates the module without importing it
     origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
     if origin is None or origin.suffix != ".py" or name.startswith("bftrain"):
         return []

@@ -38,8 +38,8 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
     """Return the SHA-256 of the tasks' content, from any file."""
-    # With every field, since equal tasks may differ in which defaults their JSON leaves out; but for batches,
-    # spread and resources that are not given, so that results from before tasks had these are of the same tasks
+    # With every field, since equal tasks may omit different defaults in JSON; except unset batches, spread and
+    # resources, which keeps the hash of results from before these fields
     specs = [msgspec.structs.asdict(spec) for spec in tasks]
     for fields in specs:
         for name in ("batch", "spread", "resources"):
@@ -49,7 +49,7 @@ def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
 
 
 def versions_with(solver: str) -> dict[str, str]:
-    """Return the versions of packages on which figures depend with ``solver``."""
+    """Return the versions of the packages that influence figures with ``solver``."""
     from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
 
     return {**summaries.versions(), f"solver {solver}": find_solver(solver).available().version}

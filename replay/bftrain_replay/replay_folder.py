@@ -77,7 +77,7 @@ def write(
 ) -> None:
     """Write all files of ``study`` into ``folder``; each appears complete or not at all.
 
-    ``tables`` are csv or parquet; ``early`` is what ``write_early`` returned, if it wrote into the same folder.
+    ``tables`` are csv or parquet; ``early`` is the return value of ``write_early`` for the same folder.
     """
     from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
     from bftrain_replay.reporting.report import render  # noqa: PLC0415 - as above

@@ -49,7 +49,7 @@ from bftrain_replay.variations import AdviceRow, SensitivityRow
 class ReplayParts(msgspec.Struct, frozen=True):
     """The settings of a study and the parts that they name.
 
-    ``harvesters`` are those of the replays by the solver and by the baseline, by solver; each is good for one replay.
+    ``harvesters`` are the solver's and the baseline's, by solver; each serves one replay.
     """
 
     settings: ReplaySettings
@@ -71,7 +71,7 @@ def check_parts(settings: Settings, baseline: str = "", objective: Objective | N
 
 
 def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
-    """Raise for tasks that no kind of node can ever hold, however many of its nodes were idle at once."""
+    """Raise for tasks that exceed every node kind even if all its nodes were idle together."""
     unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
     if unfit:
         fix = "leave them out, or give them a curve for a kind that the log has"
@@ -79,14 +79,14 @@ def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
 
 
 def check_cluster(settings: ReplaySettings) -> None:
-    """Raise for settings without a meaning if nodes never leave."""
+    """Raise for settings that have no meaning with permanent nodes."""
     usual = ReplaySettings()
     for name in ("semantics", "events", "window", "nodes", "skip_events"):
         if getattr(settings, name) != getattr(usual, name):
             raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="leave it out")
 
 
-# Receives the present replay, its simulated seconds and its decisions; returns whether to go on
+# Called with the current replay, its simulated seconds and its decisions; False stops it
 Watch = Callable[[str, float, int], bool]
 
 IDEAL: Final = "ideal"
@@ -108,7 +108,7 @@ def with_auto_cap(log: EventLog, settings: ReplaySettings, tasks: Sequence[TaskS
 
 
 class StudyPasses:
-    """The replays of a study, run one after the other or side by side, until stopped."""
+    """The replays of a study, run sequentially or in parallel, until stopped."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class StudyPasses:
 
     @contextmanager
     def side_by_side(self) -> Iterator[None]:
-        """Run the references beside the replays in the block, in other processes, if that is safe and worth it."""
+        """Inside the block, run the reference replays in parallel processes where safe and useful."""
         if len(self.part) >= MIN_EVENTS_TO_FORK and may_fork():
             for name in self._worth_a_process(usable_cpus()):
                 self._beside.start(name, self._in_child(name))
@@ -167,7 +167,7 @@ class StudyPasses:
         return {CEILING: self.ceiling, DEDICATED: self.dedicated}.get(name, self.baseline)()
 
     def _go_on(self, name: str, simulated_s: float, decisions: int) -> bool:
-        """Report progress; return whether to go on: no pass does after the first one was stopped."""
+        """Report progress; return False after the first stopped pass, which stops all later ones."""
         if self.going and self._watch is not None:
             self.going = self._watch(name, simulated_s, decisions)
         return self.going
@@ -192,7 +192,8 @@ class StudyPasses:
     def references(self) -> tuple[ReplayResult | None, ReplayResult | None, ReplayResult | None]:
         """Replay the baseline, the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
         order = [BASELINE, CEILING, DEDICATED]
-        if CEILING in self._beside:  # while the others are under way elsewhere, the dedicated pool can be replayed here
+        # the dedicated pool is replayed here while other processes run the remaining passes
+        if CEILING in self._beside:
             order = [DEDICATED, BASELINE, CEILING]
         found = {name: self._reference(name) for name in order}
         return found[BASELINE], found[CEILING], found[DEDICATED]
@@ -203,7 +204,7 @@ class StudyPasses:
         return self._pass(settings.solver, self._chosen, self._paying, settings, allocations)
 
     def baseline(self) -> ReplayResult | None:
-        """Replay with the solver to compare with; ``None`` if there is none, or if stopped before."""
+        """Replay with the baseline solver; ``None`` without a baseline or after an earlier stop."""
         name = self._parts.baseline
         return (self._beside.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
 
@@ -314,7 +315,7 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> HarvestHeadline | None:
-        """The headline on the idle nodes; ``None`` on clusters, whose nodes are not idle."""
+        """The headline on the idle nodes; ``None`` on clusters with permanent nodes."""
         if self.fixed is not None:
             return None
         assumed = progress_kept.in_short(ReplaySettings.progress_in(self.result.settings))
@@ -342,9 +343,9 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a cluster whose nodes never leave: its nodes, and why each replay on it ended, by solver.
+    """Figures of a cluster with permanent nodes: its nodes, and each replay's stop reason by solver.
 
-    ``ideal`` is there if it was asked for.
+    ``ideal`` is set if requested.
     """
 
     cluster: FixedCluster
@@ -355,8 +356,8 @@ class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
 class StudyCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Functions to call during a study.
 
-    ``warn`` receives warnings about the inputs before the replay; the results hold them too. ``main_done`` receives a
-    study of the main replay alone if that is complete, while those to compare with may go on.
+    ``warn`` receives input warnings before the replay; the results also contain them. ``main_done`` receives a study of
+    the main replay alone if it is complete, while the comparison replays may still run.
     """
 
     warn: Callable[[str], None]
@@ -376,11 +377,10 @@ def study(
 ) -> ReplayStudy:
     """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as references.
 
-    ``baseline`` names a second solver to replay with; ``objective`` replaces that of the settings. Parts that were
-    checked already replace all three. Once ``watch`` returns false, the present replay ends and the others are left
-    out. ``quick`` leaves out the proven bound of tasks that differ. Passes on a long log run side by side in processes
-    of their own if there is more than one processor, so that
-    ``watch`` is called for each in turn.
+    ``baseline`` names a second solver to replay with; ``objective`` replaces the settings' objective. Prechecked parts
+    replace all three. Once ``watch`` returns false, the current replay stops and the remaining ones are skipped.
+    ``quick`` skips the proven bound of heterogeneous tasks. Passes on a long log run in parallel processes on a
+    multi-core machine, so ``watch`` is called for each in turn.
     """
     parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
     passes = StudyPasses(log, tasks, parts, watch, quick=quick)
@@ -406,8 +406,8 @@ def cluster_study(
 ) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
 
-    A harvest has no references there; with ``ideally`` it is compared with the ideal. The log of the study ends with
-    the main replay.
+    A cluster harvest has no references; with ``ideally`` it is compared with the ideal. The study's log stops with the
+    main replay.
     """
     known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
     check_cluster(known)
@@ -457,7 +457,7 @@ def _with_references(passes: StudyPasses, main: ReplayResult) -> ReplayStudy:
     own, *others = (
         each and replace(each, yardsticks=yardsticks, warnings=warnings) for each in (main, simple, ceiling)
     )
-    # The figures of a part of the log compare with nothing
+    # Figures of part of the log have no comparison
     simple, free = (each if each and each.complete else None for each in others)
     return ReplayStudy(
         log=passes.log,

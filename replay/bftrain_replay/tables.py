@@ -21,21 +21,21 @@ SECONDS_AN_HOUR = 3600.0
 
 
 class TaskState(StrEnum):
-    """The state of a task at the end of the replay."""
+    """A task's state when the replay stopped."""
 
     FINISHED = "finished"
     RUNNING = "running"
-    WAITING = "waiting"  # it had arrived, and held no node
-    DROPPED = "dropped"  # cancelled, or failed for good: in what a journal recorded only
+    WAITING = "waiting"  # arrived, without nodes
+    DROPPED = "dropped"  # cancelled or permanently failed; in recorded journals only
     NOT_ARRIVED = "not_arrived"
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
 
-    ``waits`` counts the stretches of time in which it had arrived and held no node, ``waited_s`` adds them up. Its work
-    would take ``shortest_s`` if nothing were in its way, and ``alone_s`` on its n-th part of everything. ``mean_batch``
-    and ``mean_goodput`` are over the time in which a task that says its batches held nodes.
+    ``waits`` counts the intervals after arrival without nodes; ``waited_s`` is their sum. The work takes ``shortest_s``
+    without competition, and ``alone_s`` on 1/n of everything. ``mean_batch`` and ``mean_goodput`` are means over the
+    time with nodes, for a task that sets batches.
     """
 
     name: str
@@ -67,7 +67,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node_h(self) -> float:
-        """Node-hours that it held."""
+        """Allocated node-hours."""
         return self.node_s / SECONDS_AN_HOUR
 
 
@@ -94,7 +94,7 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def within(self) -> bool | None:
-        """Whether it ended within its bound; ``None`` if it has not ended."""
+        """Whether it met its bound; ``None`` if unfinished."""
         if self.end_s is None:
             return None
         return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
@@ -160,7 +160,7 @@ def allocations_frame(held: AllocationTable) -> DataFrame:
 
 
 def allocations_arrow(held: AllocationTable) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return the same as an Arrow table that shares our memory; Polars and DuckDB use it without a copy."""
+    """Return an Arrow table that shares our memory, for zero-copy use in Polars and DuckDB."""
     pa = import_module("pyarrow")
     named = {
         name: pa.DictionaryArray.from_arrays(pa.array(places), pa.array(names, pa.string()))

@@ -1,4 +1,4 @@
-"""Variations: what a replay would give if one setting alone were another.
+"""Variations: the effect of changing one replay setting alone.
 
 The sensitivity table varies the assumptions of a replay; the advice varies settings that address its large losses; an
 assessment varies both. This module chooses variations and makes rows of their figures;

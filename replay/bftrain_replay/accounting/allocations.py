@@ -1,4 +1,4 @@
-"""Allocations: which task held which node from when to when. There may be many millions of them."""
+"""Allocations: task, node, start and stop time. A run may have many millions of them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _COLUMNS: Final = tuple(field.name for field in fields(AllocationBlock))
 _NO_ROWS: Final = AllocationBlock(
     task=np.empty(0, dtype=np.int32), node=np.empty(0, dtype=np.int32), from_s=np.empty(0), to_s=np.empty(0)
 )
-_STORED_AT_ONCE: Final = 4096  # allocations that ended
+_STORED_AT_ONCE: Final = 4096  # finished allocations per stored batch
 
 
 class AllocationRows(Protocol):
-    """Rows that are read block by block, with the names of tasks and nodes."""
+    """Rows to read block by block, with task and node names."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that ever held a node."""
+        """All tasks that ever got a node, by name."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of all nodes."""
+        """All node names."""
 
     def __len__(self) -> int: ...
 
@@ -52,7 +52,7 @@ class AllocationRows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationTable(AllocationBlock):
-    """All rows, with the names of tasks and nodes."""
+    """All rows, with task and node names."""
 
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -66,7 +66,7 @@ class AllocationTable(AllocationBlock):
             )
 
     def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Yield each task that held a node, with the indices of its rows."""
+        """Yield each task with allocations, and the indices of its rows."""
         if not self.tasks:
             return
         order = np.argsort(self.task, kind="stable")
@@ -76,7 +76,7 @@ class AllocationTable(AllocationBlock):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RenumberedAllocations:
-    """The rows of another table with other names: ``task_place`` and ``node_place`` say which number becomes which."""
+    """The rows of another table under new numbers: ``task_place`` and ``node_place`` map old to new ones."""
 
     rows: AllocationRows
     tasks: tuple[str, ...]
@@ -101,7 +101,7 @@ class RenumberedAllocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAllocations:
-    """Rows in a temporary file, in the columns that ``new_rows`` makes, with the names of tasks and nodes."""
+    """Rows in a temporary file, in the columns of ``new_rows``, with task and node names."""
 
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -127,9 +127,9 @@ class StoredAllocations:
 
 
 class AllocationRecorder:
-    """Records which task holds which node, from the actions of a run. Rows are ordered by their end.
+    """Records the node allocations of a run from its actions. Rows are ordered by stop time.
 
-    Allocations that ended are kept in lists first, and become rows many at a time.
+    Finished allocations are buffered in lists and stored in batches.
     """
 
     __slots__ = ("_ended", "_ended_nodes", "_held", "_places", "_rows", "_since_s", "_tasks")
@@ -140,7 +140,7 @@ class AllocationRecorder:
         self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
         self._ended: list[tuple[int, float, int]] = []  # the task, when it lost nodes, and how many
         self._ended_nodes: list[str] = []  # these nodes
-        self._since_s: list[float] = []  # since when it held each of them
+        self._since_s: list[float] = []  # start time of each current allocation
         self._rows = StoredAllocations.new_rows()
 
     def __len__(self) -> int:
@@ -148,12 +148,12 @@ class AllocationRecorder:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that ever held a node."""
+        """All tasks that ever got a node, by name."""
         return tuple(self._tasks)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of all nodes of the log."""
+        """All node names of the log."""
         return tuple(self._places)
 
     def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
@@ -174,7 +174,7 @@ class AllocationRecorder:
             self._add(task, held, held.values(), now_s)
 
     def close(self, now_s: float) -> None:
-        """Record the end of the run, which ends all allocations."""
+        """Close all allocations at the time the run stopped."""
         for task in list(self._held):
             self.end(task, now_s)
 

@@ -1,4 +1,4 @@
-"""Columns that grow row by row in bounded memory: what fills a block goes to a temporary file."""
+"""Append-only columns in bounded memory: full blocks go to a temporary file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 BLOCK_ROWS: Final = 1 << 16
 _MEMORY_BYTES: Final = 1 << 22  # before blocks go to a file
-TURNED_AT_ONCE: Final = 256  # rows: to turn many into columns takes half the time of one by one
+TURNED_AT_ONCE: Final = 256  # rows; batching halves the time to convert rows to columns
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"d": np.dtype(np.float64), "i": np.dtype(np.int32)}
 # The columns with the block in hand, rows of the blocks in the file, and its content or name
 _State: TypeAlias = "tuple[dict[str, array[Any]], list[int], bytes | str]"
@@ -23,14 +23,14 @@ _State: TypeAlias = "tuple[dict[str, array[Any]], list[int], bytes | str]"
 class ColumnFile:
     """Columns by name, each of floats (``d``) or of whole numbers (``i``).
 
-    Add single rows with :meth:`add`. To add many, append to every column in ``last``, which holds the block in hand,
-    then call :meth:`add_block_if_full`.
+    Add single rows with :meth:`add`. To add many, append to every column in ``last``, the current block, then call
+    :meth:`add_block_if_full`.
     """
 
     __slots__ = ("__weakref__", "_file", "_lengths", "_new", "last")
 
-    # Whether a pickled one names the file, instead of holding all of it: for a child of a fork that lives until its
-    # parent has read it. The file has no name in a folder, so it is gone when both processes have ended
+    # Whether a pickle refers to the file instead of its content, for a forked child that lives until its parent has
+    # read it. The file is unlinked, so it vanishes when both processes exit
     names_its_file: ClassVar[bool] = False
 
     def __init__(self, columns: Mapping[str, str]) -> None:
@@ -44,7 +44,7 @@ class ColumnFile:
         return sum(self._lengths) + self._waiting + len(self._new)
 
     def __getstate__(self) -> _State:
-        """Return what is pickled: the columns with the block in hand, and the file, by name or as its content."""
+        """Return the pickled state: the columns with the current block, and the file, by name or as its content."""
         self._turn()
         if not self._lengths or not self.names_its_file:
             self._file.seek(0)
@@ -53,7 +53,7 @@ class ColumnFile:
         return self.last, self._lengths, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
 
     def __setstate__(self, state: _State) -> None:
-        """Go on with the file of the other process, or with a new one of the same content."""
+        """Continue with the other process's file, or with a new file of the same content."""
         self.last, self._lengths, file = state
         self._new = []
         if isinstance(file, str):
@@ -109,7 +109,7 @@ class ColumnFile:
             }
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return all of one column."""
+        """Return a whole column."""
         self._turn()
         found = np.empty(len(self), dtype=_DTYPES[self.last[name].typecode])
         begin = end = 0

@@ -1,4 +1,4 @@
-"""The decisions of a run, column by column, so that a million of them stay small."""
+"""A run's decisions, column by column: a million of them stay small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bftrain.values.decision import Decision
 from bftrain.values.solution import Quality, Termination
 from bftrain_replay.accounting.column_file import ColumnFile
 
-NOTES_KEPT: Final = 100  # of what a decision has to say beyond figures; all are counted
+NOTES_KEPT: Final = 100  # notes on decisions kept as text; all are counted
 _SHORTEST_MS: Final = 1e-4  # the finest bin
 
 
@@ -45,14 +45,14 @@ class DecisionColumns:
             | dict.fromkeys(("pool", "used", "competing", "kind", "changes"), "i")
         )
         self._kinds: dict[tuple[str, Termination, Quality], int] = {}
-        # Sizes are kept as changes, since most tasks keep theirs; a decision says how many it made
+        # Sizes are kept as changes, since most tasks keep theirs; a decision stores its number of changes
         self._changes = ColumnFile({"task": "i", "size": "i"})
         self._tasks: dict[str, int] = {}
         self._sizes: tuple[list[str], list[int]] = [], []  # names and sizes of the last decision
         self.fallbacks: dict[int, str] = {}
         self.fallback_causes: Counter[str] = Counter()  # decisions that are not the solver's, by why it stopped
         self.decided_by: Counter[str] = Counter()
-        self.infeasible = 0  # decisions in which the solver found that there is no plan
+        self.infeasible = 0  # decisions that the solver proved infeasible
         self.notes: list[tuple[float, str]] = []
         self.notes_counted = 0
 
@@ -82,7 +82,7 @@ class DecisionColumns:
             decision.value,
             math.nan if decision.bound is None else decision.bound,
             decision.solve_s,
-            max(decide_s, decision.solve_s),  # an answer repeated from an interrupted run took as long as when new
+            max(decide_s, decision.solve_s),  # an answer replayed from an interrupted run counts its original time
             decision.pool,
             decision.used,
             len(decision.sizes),
@@ -113,7 +113,7 @@ class DecisionColumns:
         return len(changed)
 
     def sizes(self) -> Iterator[Mapping[str, int]]:
-        """Yield the sizes after each decision, without tasks that hold nothing."""
+        """Yield the sizes after each decision, without tasks of size 0."""
         names, sizes = list(self._tasks), dict[str, int]()
         changes = (
             change
@@ -132,7 +132,7 @@ class DecisionColumns:
                 yield sizes
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the rows of the table; none of them depends on the speed of the machine."""
+        """Yield the table's rows; all are independent of machine speed."""
         kinds = [tuple(map(str, kind)) for kind in self._kinds]
         sizes, place = self.sizes(), 0
         for block in self._rows.blocks():

@@ -1,10 +1,10 @@
 """Ledger: the use of every idle node-second of the log, and the growth of the harvest.
 
-The ledger keeps one row for each interval between two moments: how many nodes were idle, how many worked, and why the
-others did not. :meth:`Ledger.check` verifies that the rows add up to the log.
+The ledger has one row for each interval between two moments: the number of idle nodes, the number working, and the
+unused nodes by reason. :meth:`Ledger.check` verifies that the rows add up to the log.
 
-The harvest is recorded at the end of each of a fixed number of equal intervals of a log. This costs nothing in between,
-and at these ends it looks only at tasks that may have advanced.
+The harvest is recorded at the boundaries of a fixed number of equal intervals of a log. Recording is free between
+boundaries, and at a boundary it checks only tasks that may have advanced.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class UnusedReason(StrEnum):
     TASK_CAP = "task_cap"  # all that compete are full, and more tasks wait than may compete
     AT_MAXIMUM = "at_maximum"  # every unfinished task is full
     BELOW_MINIMUM = "below_minimum"  # a waiting task needs more nodes than are left
-    NOT_WORTH = "not_worth"  # a task could have taken it, and the decision was against it
-    UNDECIDED = "undecided"  # the decision on it was still to take effect
+    NOT_WORTH = "not_worth"  # a task could have used it; the decision was against it
+    UNDECIDED = "undecided"  # the decision had not yet taken effect
     OTHER_KIND = "other_kind"  # tasks that want more run on nodes of other kinds, or hold some; only where kinds differ
 
 
@@ -44,7 +44,7 @@ PLAIN: Final = tuple(
 
 
 class Ledger:
-    """Rows of a run, each from its time to that of the next. Times are seconds since the log's start."""
+    """Rows of a run, each from its time to the next row's. Times are seconds since the log's start."""
 
     __slots__ = ("_end_s", "_reasons", "_rows")
 
@@ -54,7 +54,7 @@ class Ledger:
         self._end_s: float | None = None
 
     def open(self, now_s: float, pool: int, used: int, unused: dict[UnusedReason, int]) -> None:
-        """Start an interval in which ``used`` of ``pool`` nodes work; ``unused`` counts the others by reason."""
+        """Start an interval with ``used`` of ``pool`` nodes working; ``unused`` counts the rest by reason."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
         self._rows.add(now_s, pool, used, *[unused.get(reason, 0) for reason in self._reasons])
@@ -70,7 +70,7 @@ class Ledger:
 
     @property
     def end_s(self) -> float:
-        """The end of the last interval."""
+        """The last interval's end."""
         if self._end_s is None:
             raise Fault("the ledger is still open")
         return self._end_s
@@ -97,7 +97,7 @@ class Ledger:
 
     @property
     def used_node_s(self) -> float:
-        """Node-seconds held by tasks."""
+        """Allocated node-seconds."""
         return self._total("used")
 
     @property
@@ -133,7 +133,7 @@ _SHORTEST_S: Final = 1.0  # of stretches where the end is not known
 
 
 class AdvancingTask(Protocol):
-    """A task whose work grows over time."""
+    """A task with progress over time."""
 
     @property
     def spec(self) -> TaskSpec:
@@ -141,7 +141,7 @@ class AdvancingTask(Protocol):
 
     @property
     def size(self) -> int:
-        """Return how many nodes it holds."""
+        """Return the number of allocated nodes."""
 
     def done_by(self, now_s: float, /) -> float:
         """Return the samples done by ``now_s``."""
@@ -150,8 +150,8 @@ class AdvancingTask(Protocol):
 class HarvestOverTime:
     """Records the growth of the harvest in a run of ``span_s`` seconds. Times are seconds since the log's start.
 
-    If the length of the run is unknown (``None``), intervals are short at first, and whenever there are twice as many
-    as wanted, pairs are merged.
+    With an unknown run length (``None``), intervals are short at first, and pairs are merged whenever there are twice
+    the wanted number.
     """
 
     __slots__ = ("_advancing", "_done", "_ends", "_growing", "_samples", "next_s")
@@ -163,8 +163,8 @@ class HarvestOverTime:
         else:
             self._ends = np.linspace(0.0, span_s, STRETCHES + 1)[1:].tolist()
         self._samples = array("d")
-        self._done: dict[str, float] = {}  # by task, when it was looked at last
-        self._advancing: dict[str, AdvancingTask] = {}  # those that may have advanced since
+        self._done: dict[str, float] = {}  # by task, at its last check
+        self._advancing: dict[str, AdvancingTask] = {}  # tasks that may have advanced since then
         self.next_s: float = self._ends[0]  # when it wants to look next
 
     def note(self, task: AdvancingTask) -> None:
@@ -172,9 +172,9 @@ class HarvestOverTime:
         self._advancing[task.spec.name] = task
 
     def look(self, now_s: float) -> None:
-        """Record the harvest at the ends of all intervals before ``now_s``.
+        """Record the harvest at all interval boundaries before ``now_s``.
 
-        Nothing has changed since the last event.
+        State is unchanged since the last event.
         """
         while self.next_s < now_s:
             self._look(self.next_s)
@@ -185,19 +185,19 @@ class HarvestOverTime:
             self.next_s = self._ends[place] if place < len(self._ends) else math.inf
 
     def close(self, now_s: float) -> None:
-        """Record the end of the run at ``now_s``, possibly within an interval."""
+        """Close the run at ``now_s``, possibly within an interval."""
         self._look(now_s)
         self._ends[len(self._samples) - 1 :] = [now_s]
         self.next_s = math.inf
 
     @property
     def ends_s(self) -> NDArray[np.float64]:
-        """The end of each interval; the first starts at 0."""
+        """Each interval's end; the first interval starts at 0."""
         return np.array(self._ends, dtype=np.float64)
 
     @property
     def samples(self) -> NDArray[np.float64]:
-        """Samples done by the end of each interval."""
+        """Samples done up to each interval's end."""
         return np.array(self._samples, dtype=np.float64)
 
     def _look(self, at_s: float) -> None:

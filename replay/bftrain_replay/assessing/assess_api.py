@@ -77,13 +77,13 @@ def assess(  # noqa: PLR0913 - one parameter an option
     watch: Watch | None = None,
     **options: Any,  # noqa: ANN401 - the fields of ReplaySettings
 ) -> AssessedLog:
-    """Assess the idle nodes of ``log``, a value or the name of a file; the figures are those of the command.
+    """Assess the idle nodes of ``log``, a value or a file name; the figures equal the command's.
 
-    Without ``tasks`` identical trials are replayed, more than the idle nodes can do. ``options`` are settings of a
-    replay by their names. At most so many changes of the log (``most_events``) are replayed, 0 for all. ``records``
-    are the files that the log was imported from, for jobs behind ``handback_delay_s``; ``resimulate`` is the policy by
-    which these are scheduled again with the delay, such as easy. With ``what_ifs`` other
-    assumptions are replayed too, in other processes, and tasks of the models of ``profiles``, or the bundled ones.
+    Without ``tasks``, identical trials are replayed, more than the idle nodes can finish. ``options`` are replay
+    settings by name. ``most_events`` limits the log changes that are replayed (0: all). ``records`` are the files the
+    log was imported from; they supply the jobs delayed by ``handback_delay_s``. ``resimulate`` is the policy, such as
+    easy, that schedules these jobs again with the delay. With ``what_ifs`` other assumptions are also replayed in
+    separate processes, as are tasks of the models in ``profiles`` (default: the bundled ones).
 
     >>> from bftrain import assess
     >>> done = assess("log.npz", max_tasks=4)

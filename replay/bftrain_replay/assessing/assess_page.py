@@ -176,11 +176,11 @@ def _curve(rows: list[dict[str, Any]], *, name: str, title: str, says: str, x: d
     )
 
 
-_SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # that stand beside a figure
+_SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # units short enough to follow a figure
 _WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
 _MIXES: Final = 3  # rows
 _HEAD: Final = 1.5  # rows that the head of a table and the gap below the table take
-_GROUPS: Final = 8  # rows; of more groups the last row is all others together
+_GROUPS: Final = 8  # maximum rows; the last row sums up all further groups
 _BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
 
 
@@ -264,7 +264,7 @@ def _sections(found: LogAssessment) -> Iterator[PageSection]:
 
 
 def _balanced(tables: Sequence[HtmlTable]) -> Sequence[HtmlTable]:
-    """Return the tables so ordered that two columns of them are about equally high; the first one stays first."""
+    """Return the tables in an order that balances two columns; the first table stays first."""
     sizes = [len(list(table.rows)) + _HEAD for table in tables]
     others = range(1, len(tables))
     chosen = ((0, *more) for count in range(len(tables)) for more in combinations(others, count))

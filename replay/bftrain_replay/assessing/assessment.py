@@ -54,11 +54,11 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     sha256: str
-    unit: str  # what is idle: whole nodes, or GPUs or cores of nodes
+    unit: str  # idle resource: whole nodes, GPUs or cores
     nodes: int
     start_s: float
     span_s: float
-    block: str  # what is resampled: weeks or days
+    block: str  # resampled block: weeks or days
     blocks: int
     replayed_block: str
     blocks_replayed: int
@@ -68,13 +68,13 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a page; those called a week are node-hours unless they say otherwise."""
+    """All figures of a page; weekly figures are node-hours unless noted."""
 
     log: LogFacts
     idle: EstimatedFigure
     used: EstimatedFigure
     harvest: EstimatedFigure
-    sure: EstimatedFigure  # of the harvest: on node-time that is not doubtful
+    sure: EstimatedFigure  # harvest on certain (not doubtful) idle node-time
     harvest_share: EstimatedFigure | None  # of the idle node-time
     of_machine: EstimatedFigure | None  # the harvest as a share of all node-time
     causes: tuple[CauseFigure, ...]
@@ -94,14 +94,14 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``assess.json`` holds."""
+        """Return the content of ``assess.json``."""
         data = {"format": FORMAT, **dict(wire.plain(self)), "versions": summaries.versions()}
         return summaries.with_sum(data, frozenset({"command"}))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssessmentInputs:
-    """The inputs of an assessment beside the replays: names, prices, time zone and the command that repeats it."""
+    """The inputs of an assessment apart from the replays: names, prices, time zone and the command to repeat it."""
 
     name: str
     command: str
@@ -132,8 +132,7 @@ def assess_log(  # noqa: PLR0913 - the parts of an assessment
 ) -> LogAssessment:
     """Replay a sample of ``log`` with the ``given`` tasks or with more trials than any window can do; assess it.
 
-    Other assumptions are replayed by ``run``, if there is one; its workers read files, some of which are written to
-    ``scratch``.
+    Other assumptions are replayed by ``run``, if given; its workers read files, and ``scratch`` receives some of these.
     """
     sample = ReplayedSample.of(log, most_events)
     workload = None

@@ -1,4 +1,4 @@
-"""Batch jobs of a log: submissions, starts, ends and nodes, with their users.
+"""Batch jobs of a log: submission, start and stop times, nodes and users.
 
 A log contains node states and no jobs, so the jobs are imported again from the records, with their users and
 submission times as far as the format records them.
@@ -35,9 +35,9 @@ _NO_NAMES: Final = "name no nodes, so which jobs would have waited is not known"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchJobs:
-    """Jobs in order of their starts, seconds UTC. The nodes of job i are ``nodes[offsets[i]:offsets[i + 1]]``.
+    """Jobs ordered by start, in seconds UTC. The nodes of job i are ``nodes[offsets[i]:offsets[i + 1]]``.
 
-    ``submit_s`` is NaN, and ``user`` is -1, where the records do not say it.
+    ``submit_s`` is NaN and ``user`` is -1 where the records lack them.
     """
 
     start_s: Floats
@@ -63,9 +63,9 @@ def jobs_of(
     options: ImportOptions | None = None,
     tell: Callable[[int], object] | None = None,
 ) -> BatchJobs:
-    """Read the jobs that ran within a log; raise ``BadInput`` if the log was not made of these records.
+    """Read the jobs that ran within a log; raise ``BadInput`` if the log was made from different records.
 
-    Without ``options`` they are read as for the log; those of a simulated schedule are scheduled again.
+    By default they are read with the log's options; jobs of a simulated schedule are scheduled again.
     """
     if log.provenance.made_by.startswith(MADE_BY):
         return _scheduled(paths, log)
@@ -84,7 +84,7 @@ def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Se
 
 
 def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
-    """Schedule the jobs of a derived log again, with its settings: the same policy gives the same schedule."""
+    """Schedule a derived log's jobs again with its settings: the same policy gives the same schedule."""
     settings = msgspec.convert(dict(log.provenance.options), ScheduleSettings)
     workload = read(paths[0], settings)
     _check_sources([workload.source], log, paths)
@@ -115,7 +115,7 @@ def _of_intake(intake: RecordIntake, log: EventLog, paths: Sequence[Path]) -> Ba
         raise BadInput(_NO_NAMES, where=", ".join(map(str, paths)), fix="leave the delay out")
     chosen = np.flatnonzero(inside)
     chosen = chosen[np.argsort(stays.start[chosen], kind="stable")]
-    # Node sets as places in the log; what a log leaves out of a job's nodes is left out here too
+    # Node sets as indices into the log; a job's nodes outside the log are dropped
     places = {name: place for place, name in enumerate(log.node_names)}
     own = np.array([places.get(name, _UNKNOWN) for name in intake.node_names], dtype=np.int64)
     sets = stays.sets[chosen]

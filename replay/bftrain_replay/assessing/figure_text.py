@@ -1,4 +1,4 @@
-"""Text of estimated figures, of causes and of the log, shared by the page and the terminal."""
+"""Text on estimated figures, causes and the log, shared by the page and the terminal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigur
 
 CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 WEEKS_A_YEAR: Final = 365.25 / 7.0
-SURE_BELOW: Final = 0.9995  # of the harvest: more of it that is sure is all of it
+SURE_BELOW: Final = 0.9995  # fraction of the harvest; a larger certain part counts as the whole
 _KG_A_TONNE: Final = 1000.0
 _NAMED: Final = 3  # models of a mix
 
 
 def on_calendar(found: LogAssessment) -> bool:
-    """Return whether the times of the log are calendar times."""
+    """Return whether the log has calendar times."""
     return found.log.start_s >= SMALLEST_EPOCH_S
 
 
@@ -104,13 +104,13 @@ def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str
 
 
 def mix_name(row: MixRow, among: Sequence[MixRow]) -> str:
-    """Return the names of the models of a row; in short for all of them."""
+    """Return a row's model names, or a short label for all models."""
     most = max(len(each.models) for each in among)
     return f"all {most}" if len(row.models) == most > _NAMED else " + ".join(row.models)
 
 
 def open_questions(found: LogAssessment) -> Iterator[str]:
-    """Yield which questions are not answered here, and what would be needed."""
+    """Yield the unanswered questions and the inputs each would need."""
     if found.worth == WeeklyWorth():
         yield "What it is worth: say --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
     if not found.groups:

@@ -1,9 +1,9 @@
 """Hand-back: how much longer batch jobs would have waited if nodes with tasks took a while to be free.
 
-Each job keeps its nodes, its run time and its turn on each node. It waits until all its nodes are free of earlier jobs,
-which may be late themselves, and for the delay if one of its nodes was idle until then: every node that is idle for
-longer than a task takes to start counts as held by a task. Schedulers leave gaps of seconds between jobs, into which no
-task comes. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
+Each job keeps its nodes, its run time and its turn on each node. It waits until earlier jobs, themselves possibly late,
+have left all its nodes. It also waits for the delay if one of its nodes was idle until then: a node idle for longer
+than a task's start-up counts as allocated to a task. Tasks do not enter the gaps of seconds that schedulers leave
+between jobs. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, Tim
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _RESIMULATED_PERCENTILES: Final = (50, 90, 99)
-_SHARED: Final = 0.01  # of the node-time of jobs: less is rounding of starts and ends
+_SHARED: Final = 0.01  # fraction of the jobs' node-time; smaller overlaps are rounding of starts and stops
 
 
 class ResimulatedWaits(msgspec.Struct, frozen=True, kw_only=True):
     """Waits of jobs by a ``policy``, from submission until they run: without the delay, with it, and the difference.
 
-    Some jobs start sooner with the delay, since others are packed differently: ``later`` is the share that starts
+    Some jobs start sooner with the delay, because jobs are packed differently: ``later`` is the share that starts
     later, ``extra_s`` has percentiles of the difference over all jobs.
     """
 
@@ -49,7 +49,7 @@ class ResimulatedWaits(msgspec.Struct, frozen=True, kw_only=True):
 def resimulate(
     jobs: BatchJobs, nodes: int, delay_s: float, policy: str, watch: Watch | None = None
 ) -> ResimulatedWaits | None:
-    """Schedule jobs without an :func:`obstacle` twice on so many nodes; nothing once ``watch`` returns false."""
+    """Schedule jobs without an :func:`obstacle` twice on that many nodes; ``None`` once ``watch`` returns false."""
     chosen = _submitted(jobs)
     chosen = chosen[np.argsort(jobs.submit_s[chosen], kind="stable")]
     waits = [_waits(_table(jobs, chosen, hold_s), nodes, policy, watch) for hold_s in (0.0, delay_s)]
@@ -84,7 +84,7 @@ def _submitted(jobs: BatchJobs) -> np.typing.NDArray[np.int64]:
 
 
 def shared_share(jobs: BatchJobs, nodes: int) -> float:
-    """Return the share of the jobs' node-time in which another job held the node too."""
+    """Return the share of the jobs' node-time that two jobs spent on one node."""
     ended, shared_s = np.full(nodes, -np.inf), 0.0
     offsets = jobs.offsets.tolist()
     for job, (start_s, end_s) in enumerate(zip(jobs.start_s.tolist(), jobs.end_s.tolist(), strict=True)):
@@ -96,7 +96,7 @@ def shared_share(jobs: BatchJobs, nodes: int) -> float:
 
 
 def _table(jobs: BatchJobs, chosen: np.typing.NDArray[np.int64], hold_s: float) -> SubmittedJobs:
-    """Return the jobs in the scheduler's form; jobs without a known user share one."""
+    """Return the jobs in the scheduler's form; jobs without a known user share one user."""
     user = np.where(jobs.user[chosen] < 0, len(jobs.users), jobs.user[chosen])
     begin_s = float(jobs.submit_s[chosen[0]])
     sizes = jobs.sizes[chosen].tolist()
@@ -129,7 +129,7 @@ def _waits(table: SubmittedJobs, nodes: int, policy: str, watch: Watch | None) -
 
 
 _LATE_S: Final = 1e-3  # less is rounding
-_PROMPT_S: Final = 60.0  # jobs that waited less began as good as at once
+_PROMPT_S: Final = 60.0  # seconds; shorter waits count as an immediate start
 _PERCENTILES: Final = (50, 90, 99)
 _MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay
 
@@ -142,7 +142,7 @@ UPPER_BOUND: Final = (
 
 
 class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
-    """The user whose jobs waited longest in total: jobs, hours, and the mean extra wait of a job."""
+    """The user with the longest total job wait: jobs, hours, and the mean extra wait per job."""
 
     name: str
     jobs: int
@@ -161,12 +161,12 @@ class LaterJobs(msgspec.Struct, frozen=True, kw_only=True):
 class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of a delay on batch jobs. Without records only ``moments_a_week`` and ``node_h_a_week`` are known.
 
-    ``taking`` is the share of jobs that start on idle nodes, ``delayed`` that of all that start later, including those
-    behind late jobs; ``mean_s`` is the mean extra wait over all jobs, and ``extra_s`` percentiles over those that start
-    later; ``distribution`` counts these by lateness, ``resimulated`` is the result of scheduling the queue again, and
-    ``not_resimulated`` says why that was asked for and is not there.
-    ``prompt`` is the share of jobs that had started within a minute. ``moments_a_week`` counts the moments at which the
-    batch queue takes idle nodes, ``node_h_a_week`` the node-hours for which it waits.
+    ``taking`` is the share of jobs that start on idle nodes; ``delayed`` is the share of all later starts, including
+    jobs behind late ones. ``mean_s`` is the mean extra wait over all jobs, and ``extra_s`` has percentiles over the
+    later ones; ``distribution`` counts these by lateness. ``resimulated`` is the result of scheduling the queue again,
+    and ``not_resimulated`` the reason if that was requested but failed. ``prompt`` is the share of jobs that had
+    started within a minute. ``moments_a_week`` counts the moments at which the batch queue takes idle nodes,
+    ``node_h_a_week`` the node-hours for which it waits.
     """
 
     delay_s: float
@@ -192,14 +192,13 @@ def extra_waits(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return how much later each job starts, and whether it takes idle nodes.
 
-    Jobs that started by ``since_s``, before which no node is known, do not wait; no task comes into gaps of up to
-    ``least_gap_s``. Jobs that start together do not wait
-    for each other, so the order of records makes no difference.
+    Jobs that started by ``since_s``, before the first known node, do not wait; gaps of up to ``least_gap_s`` stay
+    empty. Jobs that start together do not wait for each other, so record order is irrelevant.
     """
     ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)  # by node: as recorded, and with the delay
     extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
     offsets, held = jobs.offsets.tolist(), jobs.nodes
-    together: list[tuple[NDArray[np.int64], float, float]] = []  # nodes of jobs that start at the same time, and ends
+    together: list[tuple[NDArray[np.int64], float, float]] = []  # nodes and stop times of jobs with a common start
     last_s = -math.inf
     for job, (start_s, end_s) in enumerate(zip(jobs.start_s.tolist(), jobs.end_s.tolist(), strict=True)):
         own = held[offsets[job] : offsets[job + 1]]
@@ -221,7 +220,7 @@ def extra_waits(
 def effect_of(
     log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs | None = None, least_gap_s: float = 0.0
 ) -> HandbackEffect:
-    """Return the effect of a delay, from the log alone or from its jobs too (:func:`extra_waits`)."""
+    """Return the effect of a delay, from the log alone or with its jobs (:func:`extra_waits`)."""
     taken = (log.leaves & (log.states == BUSY)).astype(np.float64)
     at_s = log.times[log.time_index] - log.start_s
     moments = np.unique(log.time_index[taken > 0.0])

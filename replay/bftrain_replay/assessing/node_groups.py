@@ -21,7 +21,7 @@ from bftrain_replay.tables import SECONDS_AN_HOUR
 
 @dataclass(frozen=True, eq=False)
 class NodeGroups:
-    """Names of groups, the group of each node of a log, and where the grouping comes from."""
+    """Group names, each node's group, and the source of the grouping."""
 
     names: tuple[str, ...]
     of_node: NDArray[np.int32]
@@ -42,7 +42,7 @@ class NodeGroups:
         )
 
     def held_by_block(self, sample: ReplayedSample, held: Sequence[AllocationTable]) -> NDArray[np.float64]:
-        """Return the node-hours that tasks held in each group, in every replayed block."""
+        """Return the allocated node-hours of each group in every replayed block."""
         found = []
         for window, table in zip(sample.windows, held, strict=True):
             edges = np.array(window.edges_s)
@@ -62,7 +62,7 @@ class NodeGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHarvest:
-    """The figures of one group: nodes, and idle and harvested node-hours a week."""
+    """The figures of one group: nodes, and weekly idle and harvested node-hours."""
 
     name: str
     nodes: int
@@ -73,7 +73,7 @@ class GroupHarvest:
 def harvest_of_groups(
     groups: NodeGroups, sample: ReplayedSample, held: Sequence[AllocationTable], harvest: Floats, used: Floats
 ) -> list[GroupHarvest]:
-    """Estimate the harvest of each group: the node-hours held in it, less the overall share of losses."""
+    """Estimate each group's harvest: its allocated node-hours, minus the overall share of losses."""
     idle, of_tasks = groups.idle_by_block(sample), groups.held_by_block(sample, held)
     counting = np.divide(harvest, used, out=np.zeros_like(harvest), where=used > 0.0)
     counts = np.bincount(groups.of_node, minlength=len(groups.names)).tolist()
@@ -90,7 +90,7 @@ def harvest_of_groups(
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 HOURS: Final = tuple(f"{hour:02}" for hour in range(24))
-_STEP_S: Final = 900.0  # offsets of all zones of today are multiples of it
+_STEP_S: Final = 900.0  # divides the offsets of all current time zones
 
 
 @dataclass(frozen=True, eq=False)

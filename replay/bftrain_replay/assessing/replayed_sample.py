@@ -1,8 +1,8 @@
-"""The sample of weeks or days of a log that is replayed, and estimates from it.
+"""The replayed sample of a log's weeks or days, and estimates from it.
 
-A replay costs about a millisecond for each change of the log. A log with more changes than the budget is not replayed
-completely: blocks are drawn at random, and the share of the idle node-time that was harvested in them is applied to the
-idle node-time of all blocks, which the log itself gives.
+A replay takes about a millisecond per log change. A log above the budget of changes is replayed in part: blocks are
+drawn at random, and their harvested share of the idle node-time is applied to the idle node-time of all blocks, which
+is known from the log.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import StudyPasses, Watch, check_parts
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
-EVENTS: Final = 25_000  # of the log that are replayed at most, unless another budget is given
+EVENTS: Final = 25_000  # default budget of replayed log changes
 WHAT_IF_EVENTS: Final = 8_000  # the same for each other assumption
-_BLOCKS_OF_PART: Final = 4  # at least, or their differences say nothing
+_BLOCKS_OF_PART: Final = 4  # minimum number of blocks for meaningful differences
 _WEEKS_AT_LEAST: Final = 4  # of a sample; with fewer, days are drawn
 
 
@@ -45,7 +45,7 @@ class ReplayedWindow(NamedTuple):
 
     begin_s: float
     end_s: float
-    edges_s: tuple[float, ...]  # since the window begins
+    edges_s: tuple[float, ...]  # since the start of the window
 
     def text(self, start_s: float) -> str:
         """Return it in the form of the setting ``window``."""
@@ -62,7 +62,7 @@ class ReplayedSample:
 
     @classmethod
     def of(cls, log: EventLog, events: int = EVENTS) -> ReplayedSample:
-        """Choose blocks with at most ``events`` changes of the log, but at least one block; 0 chooses all."""
+        """Choose one or more blocks within a budget of ``events`` log changes; 0 chooses all."""
         blocks = TimeBlocks.of_span(log.span_s)
         places = _within(log, blocks, events, np.arange(len(blocks)))
         if len(places) < min(_WEEKS_AT_LEAST, len(blocks)) and blocks.unit == WEEK:
@@ -96,7 +96,7 @@ class ReplayedSample:
         return tuple(found)
 
     def settings_of(self, window: ReplayedWindow, settings: ReplaySettings) -> ReplaySettings:
-        """Return the settings with which a window is replayed."""
+        """Return the settings for replaying a window."""
         return settings if self.whole else msgspec.structs.replace(settings, window=window.text(self.log.start_s))
 
     def idle_node_h(self, begin_s: Floats, end_s: Floats) -> Floats:
@@ -119,7 +119,7 @@ class ReplayedSample:
         return self.idle_node_h(self.blocks.begin_s, self.blocks.end_s)
 
     def rate(self, amounts: Floats, idle: Floats | None = None, hours: Floats | None = None) -> Floats:
-        """Return in each resample an amount by hour; ``amounts`` are those of the replayed blocks.
+        """Return an hourly amount in each resample; ``amounts`` are given by replayed block.
 
         ``idle`` and ``hours`` are the idle node-hours and the hours of a part of all blocks, such as all Mondays.
         """
@@ -138,7 +138,7 @@ class ReplayedSample:
 
 @dataclass(frozen=True, eq=False)
 class ReplayedHarvest:
-    """The replayed windows of a sample: the harvest, and the nodes that were held."""
+    """The replayed windows of a sample: the harvest and the allocated nodes."""
 
     sample: ReplayedSample
     curves: list[HarvestCurve]
@@ -192,7 +192,7 @@ def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
 def _within(
     log: EventLog, blocks: TimeBlocks, events: int, among: NDArray[np.int64], least: int = 1
 ) -> NDArray[np.int64]:
-    """Return the places of randomly drawn blocks, in order of time, with at most that many changes in total."""
+    """Return the indices of randomly drawn blocks, sorted by time, within that many changes in total."""
     at_s = log.times - log.start_s
     counts = (np.searchsorted(at_s, blocks.end_s) - np.searchsorted(at_s, blocks.begin_s))[among]
     if not events or counts.sum() <= events:

@@ -1,7 +1,7 @@
-"""Replays of an assessment under other assumptions on the same log, and of mixes of measured models.
+"""Replays of an assessment with other assumptions on the same log, and with mixes of measured models.
 
-Models differ in samples a second, so the work of a mix is counted in hours of one node at its model's speed on one
-node. There are as many endless tasks as may compete, so that the queue never empties.
+Models differ in samples/s, so a mix's work is measured in hours of one node at its model's single-node speed. The tasks
+are endless and fill every competing slot, so the queue never empties.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bftrain_replay.variations import COSTS, PROGRESS, Variation
 
 TASKS: Final = "tasks"
 NOTICE: Final = "notice"
-LEAD: Final = "lead"  # tasks go when notice comes, and do not use the time until the nodes are wanted
+LEAD: Final = "lead"  # tasks leave on notice instead of running until the nodes are needed
 _TASK_FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _COST_FACTORS: Final = (0.25, 1.0, 4.0, 10.0)
 MOST_TASKS_FACTOR: Final = 4  # the largest of the factors above
@@ -40,14 +40,15 @@ _LEADS_S: Final = (30.0, 120.0, 600.0)
 _ON_DISK: Final = "disk:1800"
 _ON_NOTICE: Final = "memory:1"  # as good as a save at the last moment
 MOST_MODELS: Final = 12  # each is a replay
-_EVENTS_OF_MIX: Final = 4_000  # changes of the log that each of them replays at most: some seconds
+_EVENTS_OF_MIX: Final = 4_000  # replayed log changes per mix; a few seconds of run time
 _TOGETHER: Final = (2, 3)  # of the best models, and all
 
 
 class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one assumption: node-hours a week, and the relative change against the assessment itself.
+    """The figures of one assumption: weekly node-hours, and the relative change from the assessment.
 
-    ``what`` is varied, ``option`` says how to replay it; the assessment itself is among the rows of each ``what``.
+    ``what`` is the varied assumption and ``option`` its setting; each ``what`` includes a row for the assessment
+    itself.
     """
 
     what: str
@@ -60,10 +61,10 @@ class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MixRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks of these models in equal numbers: node-hours a week of work that counts, and of work at one node's speed.
+    """Equal numbers of tasks of these models: weekly node-hours of useful work, and of work at single-node speed.
 
-    ``share`` is the harvest as a share of the idle node-time, ``scaling`` the work as a share of the harvest: the speed
-    of a node in the tasks, over that of a node alone.
+    ``share`` is the harvest divided by the idle node-time, ``scaling`` the work divided by the harvest: speed per node
+    in the tasks over single-node speed.
     """
 
     models: tuple[str, ...]
@@ -133,7 +134,7 @@ def _rows(
 
 
 def what_ifs(settings: ReplaySettings) -> list[Variation]:
-    """Return the assumptions to replay beside ``settings``, each varied alone."""
+    """Return the assumptions to replay around ``settings``, each varied alone."""
     return [*_tasks(settings), *_costs(settings), *_kept(settings), *_leads(settings)]
 
 
@@ -174,7 +175,7 @@ def _leads(settings: ReplaySettings) -> Iterator[Variation]:
 def _best_mixes(
     sample: ReplayedSample, settings: ReplaySettings, known: Mapping[str, Profile], files: ReplayFiles, run: RunPasses
 ) -> tuple[MixRow, ...]:
-    """Replay each model alone, then the best of them together; return the rows, the most work first."""
+    """Replay each model alone, then combinations of the best; return the rows, the most work first."""
     models = {name: _of_one_node(each) for name, each in known.items()}
     part = sample.part(_EVENTS_OF_MIX, least=1)
 
@@ -201,7 +202,7 @@ def _best_mixes(
 
 
 def models_of(paths: Sequence[Path]) -> dict[str, Profile]:
-    """Return the models of these files of profiles, or the bundled ones; raise if they are too many to replay."""
+    """Return the models of these profile files (default: the bundled ones); raise if there are too many to replay."""
     found = catalogue(paths)
     if len(found) > MOST_MODELS:
         what, fix = f"{len(found):,} models are too many", f"give {MOST_MODELS} at most"

@@ -23,7 +23,7 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
 
     idle_watts: float | None = None
     busy_watts: float | None = None
-    off_watts: float | None = None  # of one that is powered down while idle
+    off_watts: float | None = None  # power of a node that is switched off while idle
     kwh_price: float | None = None
     co2_g_per_kwh: float | None = None
     node_hour_price: float | None = None
@@ -41,7 +41,7 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def extra_kw(self) -> float | None:
-        """The power of a busy node beyond that of an unused one."""
+        """The power difference between a busy and an unused node."""
         if self.idle_watts is None or self.busy_watts is None:
             return None
         unused_watts = self.idle_watts if self.off_watts is None else self.off_watts
@@ -65,8 +65,8 @@ class WeeklyWorth(msgspec.Struct, frozen=True, kw_only=True):
 def worth_of(prices: NodePrices, a_week: Callable[[float, float], EstimatedFigure]) -> WeeklyWorth:
     """Return the worth of a week.
 
-    ``a_week(h, u)`` estimates h times the node-hours that count and u times those that tasks hold: the first have a
-    value, all of the second draw energy.
+    ``a_week(h, u)`` estimates h times the useful node-hours plus u times the allocated ones: only useful hours have a
+    value, while all allocated hours draw energy.
     """
     value = None if prices.node_hour_price is None else a_week(prices.node_hour_price, 0.0)
     extra_kw = prices.extra_kw

@@ -1,4 +1,4 @@
-"""``bftrain assess``: what a log's idle nodes are worth a week, how sure that is, and on what it depends."""
+"""``bftrain assess``: the weekly value of a log's idle nodes, its uncertainty and its assumptions."""
 
 from __future__ import annotations
 

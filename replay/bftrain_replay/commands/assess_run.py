@@ -166,7 +166,7 @@ class AssessRequest:
         return log, log_file
 
     def _jobs(self, log: EventLog, out: Output) -> BatchJobs | None:
-        """Read the jobs behind a delay, if records tell of any; those of a log that was imported here are its own."""
+        """Read the jobs behind a delay, if records contain any; a log imported in this call supplies its own."""
         paths = self.records or (() if self._log_file else self.files)
         wanted = self.handback_delay_s is not None or self.records
         if not paths or not wanted or log.unit != NODE:  # jobs are known by their nodes, not by GPUs or cores of these
@@ -236,7 +236,7 @@ _MIXES: Final = 3
 
 
 def in_words(found: LogAssessment) -> RenderableType:
-    """Return the assessment in at most 24 lines."""
+    """Return the assessment in 24 lines or fewer."""
     from rich.console import Group
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""``bftrain explain``: the meaning of a figure, from the glossary that pages and documents use too."""
+"""``bftrain explain``: the meaning of a figure, from the glossary shared with pages and documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bftrain replay``: what a log's idle nodes would have given to a set of tasks, and what it would have cost."""
+"""``bftrain replay``: the harvest and the cost of running a set of tasks on a log's idle nodes."""
 
 from __future__ import annotations
 

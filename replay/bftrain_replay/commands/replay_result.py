@@ -56,7 +56,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
 
 
 def _ends(study: ReplayStudy) -> Iterator[str]:
-    """Yield who decided when the solver did not, why replays on a cluster ended, and the ratio to the ideal time."""
+    """Yield the solver's fallbacks, the stop reasons of replays on a cluster, and the ratio to the ideal time."""
     decided = study.result.decisions
     text = sentence(study.result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
     if text:
@@ -101,7 +101,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
         if FigurePlace.TERMINAL in figure.places and figure.shown([figure.value_in(each) for each in summaries]):
             label = figure.cluster_label if any(each.ended for each in results) else figure.label
             rows[figure.name] = FigureRow(label, [ReplayCell(figure.text_in(each)) for each in summaries])
-    if "efficiency" in rows:  # marked once, where there is room
+    if "efficiency" in rows:  # marked once, in the row with room
         figure = FIGURE_OF["efficiency"]
         short = ran_out(results[0].summary())
         marks = {mark_of(each.efficiency, tasks_ran_out=short) for each in results} - {""}
@@ -111,7 +111,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
         rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))
     rows["decide_ms.p50"] = _joined("decide_ms.p50", "decide_ms.p99", map(_decision_time, results))
     stretches = [_stretches(each) for each in results]
-    room = _REASONS - ("completion_s.mean" in rows) - ("makespan_s" in rows)  # the other lines must fit too
+    room = _REASONS - ("completion_s.mean" in rows) - ("makespan_s" in rows)  # leaves room for the other lines
     for name, row in rows.items():
         if name == "decide_ms.p50" and any(stretches):
             yield FigureRow(
@@ -123,7 +123,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
 
 
 def _unused(summaries: Sequence[Mapping[str, Any]], room: int) -> Iterator[FigureRow]:
-    """Yield the largest reasons for unused nodes, as many as fit."""
+    """Yield the largest reasons for unused nodes, limited by the room."""
     figures = [FIGURE_OF[f"unused.{reason}"] for reason in UnusedReason]
     most = {figure: max(figure.value_in(each) or 0.0 for each in summaries) for figure in figures}
     large = sorted((figure for figure in figures if most[figure] >= _LEAST_SHARE), key=lambda figure: -most[figure])

@@ -37,9 +37,9 @@ def run_into(
 ) -> tuple[ReplayStudy, bool]:
     """Run a replay and write it into ``folder``.
 
-    ``run`` gets a function to call with a study of the main replay alone as soon as that is complete: its files are
-    written while the replays to compare with are still running. Return the study, and whether its result was written: a
-    partial one does not replace a finished one.
+    ``run`` gets a callback that takes a study of the main replay alone, as soon as that is complete: its files are
+    written while the comparison replays are still running. Return the study, and whether its result was written: a
+    partial result does not replace a finished one.
     """
     from bftrain.result_folder import ResultFolder
     from bftrain_replay import replay_folder
@@ -58,14 +58,14 @@ _NEEDED_LATER: Final = ("bftrain_replay.commands.replay_result", "rich.console",
 
 
 class EarlyWriter:
-    """Writes files of the main replay while the replays to compare with go on, and all else when they are done."""
+    """Writes the main replay's files while the comparison replays run, and the rest afterwards."""
 
     def __init__(self, result: ResultFolder, source: InputSource, tables: str) -> None:
         self._result, self._source, self._tables = result, source, tables
         self._early: EarlyFiles | None = None
 
     def write(self, main: ReplayStudy) -> None:
-        """Write what needs the main replay alone, and import what the rest will need."""
+        """Write the files that need only the main replay, and import modules for the rest."""
         from bftrain_replay import replay_folder
 
         def write(draft: Path) -> None:
@@ -93,7 +93,7 @@ def replay(
     *,
     quick: bool = False,
 ) -> ReplayStudy:
-    """Replay a log with progress; print warnings at once, and call ``main_done`` as ``study`` does."""
+    """Replay a log with progress; print warnings immediately, and call ``main_done`` as ``study`` does."""
     from bftrain_replay.study import StudyCalls, study
 
     shown: list[str] = []
@@ -110,7 +110,7 @@ def replay(
 
 
 def print_warnings(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> None:
-    """Print the warnings of a replay, except those that were ``shown`` already."""
+    """Print a replay's warnings, except those already ``shown``."""
     for warning in result.warnings:
         if warning not in shown:
             out.warn(warning)
@@ -128,7 +128,7 @@ def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **
 
 
 def exit_if_interrupted(study: ReplayStudy, folder: Path, *, written: bool = True) -> None:
-    """Exit as interrupted if it was."""
+    """Exit with the interrupted status if the study was interrupted."""
     if not study.complete:
         raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}")
 
@@ -218,8 +218,8 @@ class _ReplayShown(msgspec.Struct):
 class ReplayProgress:
     """Progress of several replays of the same log, sequential or parallel.
 
-    ``goal`` is their total: seconds, which are shown as hours, or with a ``unit`` of 1 items. ``done`` describes the
-    progress, and ``counted`` what is counted on the way.
+    ``goal`` is their total: seconds (shown as hours), or items with a ``unit`` of 1. ``done`` describes the progress,
+    and ``counted`` is the noun for the running count.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class ReplayProgress:
         self._shown: dict[str, _ReplayShown] = {}
 
     def tell(self, name: str, done: float, count: int) -> None:
-        """Show the progress of the replay called ``name``, at most a few times a second."""
+        """Show the progress of replay ``name``, up to a few times per second."""
         now_s = time.monotonic()
         done /= self._unit
         shown = self._shown.get(name)
@@ -273,9 +273,10 @@ class ReplayProgress:
 
 @contextmanager
 def watched(out: Output, goal: float, **shown: Any) -> Iterator[Callable[[str, float, int], bool]]:  # noqa: ANN401 - of ReplayProgress
-    """Return a watcher of a replay of this many seconds: it shows progress and returns whether to go on.
+    """Return a watcher of a replay of this many seconds: it shows progress and returns False to stop.
 
-    Ctrl-C or SIGTERM end it early, a second Ctrl-C at once. ``goal`` and ``shown`` are those of ``ReplayProgress``.
+    Ctrl-C or SIGTERM stop the replay early, a second Ctrl-C immediately. ``goal`` and ``shown`` go to
+    ``ReplayProgress``.
     """
     with interruption() as interrupted:
         progress = ReplayProgress(out, goal, **shown)

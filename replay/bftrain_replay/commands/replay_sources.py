@@ -38,7 +38,7 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     from bftrain_replay.simulation.timeline import saturating_workload
     from bftrain_replay.study import check_parts, with_auto_cap
 
-    # Before anything is read: whether a part that is named is missing
+    # Before any reading: check for missing named plugins
     settings = asked.settings
     baseline, kinds, task_file = asked.baseline, asked.kinds, asked.task_file
     parts = check_parts(settings, baseline)
@@ -96,7 +96,7 @@ def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
 
 
 def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
-    """Read the tasks; raise ``BadInput`` if the log has no node for one of them."""
+    """Read the tasks; raise ``BadInput`` if a task fits no node of the log."""
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay.study import check_kinds
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep_table import PointRow
 
 _MOST_SEED: Final = 2**32 - 1
-_MOST_ROWS: Final = 50  # of a figure without published values that is printed
+_MOST_ROWS: Final = 50  # maximum printed rows of a figure without published values
 _folder = click.Path(path_type=Path, file_okay=False)
 _traces = click.Path(path_type=Path, file_okay=False, exists=True)
 
@@ -186,7 +186,7 @@ def _run(
 
 
 def _printed(done: Reproduction) -> RenderableType:
-    """Return a table of each figure: the values with a published one, else all values, unless they are many."""
+    """Return a table per figure: the values with a published counterpart, otherwise all values, unless too many."""
     from rich.console import Group
 
     from bftrain_replay.reproducing import page

@@ -124,7 +124,7 @@ def _source(asked: ReplayRequest) -> tuple[Mapping[str, int] | EventLog, RoundSo
 def _simulate(
     source: Mapping[str, int] | EventLog, specs: Sequence[TaskSpec], settings: RoundSettings, out: Output
 ) -> RoundResult:
-    """Simulate with progress; Ctrl-C or SIGTERM end it early, a second Ctrl-C at once.
+    """Simulate with progress; Ctrl-C or SIGTERM stop early, a second Ctrl-C immediately.
 
     Progress is in hours if the run has a fixed end, otherwise in finished tasks.
     """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, exists=True, dir_okay=False)
-MOST_NAMED: Final = 5  # refused jobs that are named one by one
+MOST_NAMED: Final = 5  # rejected jobs listed individually
 
 
 @click.command(

@@ -41,7 +41,7 @@ QUICK: Final = "BFTRAIN_QUICK"  # set in the environment, it means --quick
 
 
 class ClusterType(click.ParamType["Mapping[str, int]"]):
-    """The number of nodes of each kind; the kind without a name is that of nodes that are all alike."""
+    """The number of nodes of each kind; nodes of a uniform cluster have an empty kind name."""
 
     name = "KIND=NODES,.."
 
@@ -83,7 +83,7 @@ def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class SideReplays:
-    """Runs the replays beside the main one with progress, and takes the known ones from the user's cache."""
+    """Runs the replays around the main one with progress, and reads cached ones from the user's cache."""
 
     def __init__(self, out: Output, *, cached: bool = True) -> None:
         self.out, self.cached = out, cached
@@ -103,7 +103,7 @@ class SideReplays:
         if not study.complete or settings.semantics == PUBLISHED:
             return study
         file, of_nodes = tasks if isinstance(tasks, Path) else None, str(kinds.absolute()) if kinds else ""
-        # What is imported and planned first takes a moment too
+        # Imports and planning before the first replay also take a moment
         with interruption() as interrupted, tempfile.TemporaryDirectory(prefix="bftrain-") as scratch:
             try:
                 from bftrain_replay.sweeping.alternatives import ReplayFiles, with_table

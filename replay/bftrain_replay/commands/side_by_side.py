@@ -39,18 +39,18 @@ class RowGroup(msgspec.Struct, frozen=True):
 
 
 class SideBySide(msgspec.Struct, frozen=True):
-    """All groups of rows, with the names of the replays; the best value is bold, and has a star in pipes."""
+    """All groups of rows, with replay names; the best value is bold, and has a star in pipes."""
 
     title: str
     names: Sequence[str]
     groups: Sequence[RowGroup]
     more: str = ""  # heading of the last column
-    compact: bool = False  # no room to waste: nothing above, below and beside the table
+    compact: bool = False  # omits blank space around the table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yield the table that fits: a column for each replay, or a row with as many figures as fit."""
+        """Yield the table that fits: a column per replay, or a row with the figures that fit."""
         some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
-        marks = 1 + len(BEST) if some else 0  # how wide they are: nothing where none is best
+        marks = 1 + len(BEST) if some else 0  # width of the marks: 0 without best values
         rows: list[Sequence[object]] = []
         for group in self.groups:
             if rows and group.rows:
@@ -87,7 +87,7 @@ def counts(summary: object, *names: str) -> str:
 
 
 def _marked(cells: Iterable[ReplayCell], marks: int) -> list[Text]:
-    """Append the mark to the best value, and blanks of the same width to the others."""
+    """Append the mark to the best value, and equally wide blanks to the rest."""
     from rich.text import Text
 
     return [Text(f"{cell.text} {BEST}", style="bold") if cell.best else Text(cell.text + " " * marks) for cell in cells]

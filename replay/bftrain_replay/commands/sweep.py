@@ -1,4 +1,4 @@
-"""``bftrain sweep``: many replays that differ in a few options, and one table of them."""
+"""``bftrain sweep``: many replays with different options, and one table of results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _MOST_BARS: Final = 24  # more workers than this are not shown one by one
 
 
 class SweepProgress:
-    """Progress of one sweep."""
+    """Progress bars of one sweep."""
 
     def __init__(self, out: Output, bars: Progress) -> None:
         self._out = out
@@ -64,7 +64,7 @@ class SweepProgress:
         self._done_at_first = 0.0
 
     def tell(self, status: SweepStatus) -> None:
-        """Show the progress, at most a few times a second."""
+        """Show the progress, up to a few times per second."""
         now_s = time.monotonic()
         done = status.passes_over + sum(what.share for what in status.at_work.values() if what.job)
         failed = f", {status.failed:,} failed" if status.failed else ""
@@ -101,7 +101,7 @@ class SweepProgress:
 
 @contextmanager
 def progress(out: Output) -> Iterator[SweepProgress]:
-    """Show bars on a terminal while the block runs, or lines elsewhere; nothing with ``-q``."""
+    """Show bars on a terminal while the block runs, lines elsewhere, and no progress with ``-q``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
@@ -222,7 +222,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 
 
 def _write_plots(done: SweepResult, folders: Mapping[str, Path | None]) -> None:
-    """Write the plots in each form whose folder is named."""
+    """Write the plots in each requested form to its folder."""
     from bftrain.files import prepare_folder
     from bftrain_replay.sweeping.sweep_page import write_figures
 
@@ -253,7 +253,7 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
 
 
 def _show(done: SweepResult, out: Output, **counts: int) -> None:
-    """Print the table; ``counts`` stand in its JSON, and ``to_do``, how many replays remain, above the table too."""
+    """Print the table; ``counts`` go to its JSON, and ``to_do``, the remaining replays, also above the table."""
     for words, passes in list(done.warnings.items())[:_MOST_WARNINGS]:
         out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
     if len(done.warnings) > _MOST_WARNINGS:
@@ -273,7 +273,7 @@ def _show(done: SweepResult, out: Output, **counts: int) -> None:
 
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
-    """Return the most important columns: metrics to be drawn, or the harvest of idle nodes, else ends of tasks."""
+    """Return the main columns: metrics to be drawn, or the idle-node harvest, otherwise completion times."""
     from bftrain.node_units import words_of
     from bftrain.text_formats import plain
     from bftrain_replay.sweeping.sweep_table import PointState, metric_of, metrics_of, text_of

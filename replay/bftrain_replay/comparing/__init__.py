@@ -1,1 +1,1 @@
-"""Comparing: the figures of several replays side by side, and what differs in how they were made."""
+"""Comparing: the figures of several replays side by side, and the differences in their inputs."""

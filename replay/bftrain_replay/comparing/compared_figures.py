@@ -38,13 +38,13 @@ _OF_COMMON_TASKS: Final = ("completion_s", "slowdown", "rho")
 
 
 class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: a value for each replay (``None`` where unknown), and the places of the best of them."""
+    """One row: a value for each replay (``None`` where unknown), and the indices of the best ones."""
 
     definition: SummaryFigure
     amounts: tuple[float | None, ...]
     best: tuple[int, ...] = ()
     marks: tuple[str, ...] = ()  # what stands behind each value, if anything
-    short: str = ""  # the label for a terminal, if the whole is too long there
+    short: str = ""  # short label for terminals
     compares: bool = True  # otherwise no change is given, since the values do not measure the same
 
     @property
@@ -92,7 +92,7 @@ class FigureGroup(msgspec.Struct, frozen=True, kw_only=True):
 class ComparedReplays:
     """Replays, their figures by group, how they were made, and caveats.
 
-    ``forced`` says why they should not be compared, if the comparison was forced.
+    ``forced`` gives the reason against comparing them, if the comparison was forced.
     """
 
     sides: tuple[ComparedRun, ...]
@@ -103,13 +103,13 @@ class ComparedReplays:
 
     @property
     def unit(self) -> str:
-        """The unit that all of them count; nodes if they differ."""
+        """The common unit; nodes if units differ."""
         units = {side.unit for side in self.sides}
         return units.pop() if len(units) == 1 else NODE
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the replays."""
+        """Replay names."""
         return tuple(side.label for side in self.sides)
 
     @property
@@ -121,7 +121,7 @@ class ComparedReplays:
 def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[FigureGroup, ...]:
     """Return all figures. Unless the work is ``comparable`` the best is marked among decision times only.
 
-    If time is shared in rounds in some of them, these are the figures that all have, and those of rounds.
+    If some share time in rounds, these are the figures available in all, plus the round figures.
     """
     summaries = [side.summary for side in sides]
     replays = [summary for summary in summaries if isinstance(summary, SummaryFigures)]
@@ -171,7 +171,7 @@ def _row(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigur
 
 
 def _shown(name: str, values: Sequence[float | None]) -> dict[str, ComparedFigure | None]:
-    """Return the row of computed values, or ``None`` if it has nothing to show."""
+    """Return the row of computed values, or ``None`` if it is empty."""
     figure = FIGURE_OF[name]
     return {name: _row(figure, values) if figure.shown(values) else None}
 
@@ -203,14 +203,14 @@ def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, Compa
     made: dict[str, ComparedFigure | None] = {}
     if not all(each.complete for each in summaries):
         made["simulated_s"] = _row(FIGURE_OF["simulated_s"], [each.simulated_s for each in summaries])
-    # Shares of what the same tasks do elsewhere, which depends on the objective, and is little where tasks run out
+    # Ratios to the same tasks' work elsewhere: they depend on the objective, and are low where tasks run out
     lacking = [ran_out(each) for each in summaries]
     ranked = not any(lacking) and len({each.objective for each in summaries}) == 1
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling", "harvested_of_bound"):
         row = _read(FIGURE_OF[name], summaries)
         if row is not None:
             marks = [mark_of(each, tasks_ran_out=short) for each, short in zip(row.amounts, lacking, strict=True)]
-            if ABOVE in marks:  # beside its label, where there is more room
+            if ABOVE in marks:  # next to the label, which has more room
                 row = replace(row, definition=replace(row.definition, label=f"{row.label} ({ABOVE})"))
             made[name] = replace(
                 row,
@@ -228,7 +228,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
     finished = [each.columns.chosen(each.columns.finished) for each in times]
     common: frozenset[str] | None = None
     if comparable:
-        # A task that is slow here and unfinished there would be held against those who finish it
+        # Otherwise a replay would be penalised for finishing a slow task that another one leaves unfinished
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
         made |= _shown(COMMON_TASKS, [len(common)] * len(sides))
@@ -237,7 +237,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
         made["completion_at_least_s"] = None
     waits_s = [each.columns.waiting_s for each in times]  # NaN: it never arrived
     made |= _shown("waited_s.mean", [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s])
-    # Against the machine to themselves, and against an n-th part of it
+    # Compared with exclusive use of the cluster, and with 1/n of it
     made |= _spread("slowdown", _OF_RATIOS, [each.slowdown for each in finished])
     made |= _spread("rho", _OF_RATIOS, [each.rho for each in finished])
     counts = [(int((each.rho > 1.0).sum()), int((~np.isnan(each.rho)).sum())) for each in finished]

@@ -29,7 +29,7 @@ from bftrain_replay.rounds.round_page import READ, TABLES
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
-# Gives these columns of a table, row by row
+# Reads these columns of a table, row by row
 Rows = Callable[..., Iterable[Sequence[Any]]]
 
 _TABLES: Final[dict[str, Callable[[ReplayResult], Iterable[Sequence[Any]]]]] = {
@@ -54,13 +54,13 @@ class ComparedInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaselineFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The baseline replay beside the main one."""
+    """The baseline replay of the main one."""
 
     solver: str
 
 
 class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that never leave, by kind, the latest end, and why each solver's replay ended."""
+    """Permanent nodes by kind, the latest stop, and the stop reason of each solver's replay."""
 
     nodes: dict[str, int]
     until_s: float | None
@@ -68,7 +68,7 @@ class OnCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoubtfulShare(msgspec.Struct, frozen=True, kw_only=True):
-    """The share of doubtful idle node-time, and whether the log comes from records."""
+    """The share of doubtful idle node-time, and whether the log is from records."""
 
     source: str
     share: float | None
@@ -88,7 +88,7 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
     versions: dict[str, str]
     figures_sha256: str
     cluster: OnCluster | None = None
-    unit: str = NODE  # what the log counts; written for other units only
+    unit: str = NODE  # counted resource; written for units other than nodes only
     doubtful: DoubtfulShare | None = None  # earlier versions wrote none
 
     @property
@@ -98,12 +98,12 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
 
     @property
     def until_s(self) -> float | None:
-        """The latest end of a replay on a cluster."""
+        """The latest stop of a replay on a cluster."""
         return self.cluster.until_s if self.cluster is not None else None
 
     @property
     def why(self) -> str:
-        """Why a replay on a cluster ended; empty for a log, which has an end of its own."""
+        """Stop reason of a replay on a cluster; empty for a log, which stops by definition."""
         return self.cluster.ended.get(str(self.settings["solver"]), "") if self.cluster is not None else ""
 
     def __post_init__(self) -> None:
@@ -146,12 +146,12 @@ class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
 
     @property
     def why(self) -> str:
-        """Why it ended."""
+        """Stop reason."""
         return self.ended
 
 
 class TaskTimes(NamedTuple):
-    """The times of tasks, by column."""
+    """Task times, by column."""
 
     columns: TaskColumns
     waits: int
@@ -195,7 +195,7 @@ class ComparedRun:
 
     @cached_property
     def tasks(self) -> TaskTimes:
-        """Return the times of tasks; in rounds of the measured ones."""
+        """Return the task times; in rounds for measured tasks only."""
         names = READ if self.in_rounds else tuple(column.name for column in tables.TASKS)
         rows = [dict(zip(names, row, strict=True)) for row in self.rows("tasks", *names)]
         if self.in_rounds:

@@ -94,10 +94,10 @@ def compare(
     labels: Sequence[str] = (),
     force: bool = False,
 ) -> Comparison:
-    """Put the figures of several replays side by side: folders that ``bftrain replay`` wrote, or what it gave.
+    """Compare the figures of several replays: folders written by ``bftrain replay``, or returned studies.
 
-    They are given one by one, or as one list. Replays of different logs, or of different parts of one, are refused
-    unless ``force``.
+    Pass them one by one, or as one list. Replays of different logs, or of different parts of one, are rejected unless
+    ``force``.
 
     >>> from bftrain import compare, replay
     >>> fast = replay("log.npz", "tasks.toml")
@@ -127,7 +127,7 @@ def compare(
 
 
 def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | ReplayOutcome, ...]:
-    """Return the replays out of lists; refuse what is neither a replay nor the name of a folder."""
+    """Flatten lists of replays; reject values that are neither a replay nor a folder name."""
     found: list[str | Path | ReplayOutcome] = []
     for each in replays:
         if isinstance(each, str | Path | ReplayOutcome):
@@ -170,7 +170,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
                 yield f"{side.label}: {decided}"
             for text in summary.doubtful.caveats if summary.doubtful is not None else ():
                 doubts.setdefault(text, []).append(side.label)
-    # Simulated and derived logs, and how much of their idle node-time is doubtful; once if it holds for all
+    # Simulated and derived logs, and doubtful shares of idle node-time; listed once if common to all
     for text, labels in doubts.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
     replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
@@ -196,7 +196,7 @@ def _notes_on_u(sides: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _few_common_tasks(sides: Sequence[ComparedRun], groups: Sequence[FigureGroup]) -> Iterator[str]:
-    """Warn if the times of tasks are of less than half of the tasks."""
+    """Warn if task times cover less than half of the tasks."""
     common = next((row.amounts[0] for group in groups for row in group.figures if row.name == COMMON_TASKS), None)
     tasks = len(sides[0].tasks.columns)
     if common is not None and 2 * common < tasks and any(side.summary.tasks_finished for side in sides):
@@ -222,7 +222,7 @@ _LARGEST_DEPTH: Final = 64  # folders above a folder
 
 
 def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return names for folders: as ``given``, or else the shortest distinct parts of their paths."""
+    """Return folder labels: as ``given``, otherwise the shortest distinct parts of their paths."""
     if given:
         names = tuple(name.strip() for name in given)
         if len(names) != len(folders):
@@ -252,7 +252,7 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Drop the common end of all paths, then keep the shortest distinct ends."""
+    """Drop the common tail of all paths, then keep the shortest distinct tails."""
     if len(paths) == 1:
         return [paths[0][-1:]]
     while len(paths[0]) > 1 and len({path[-1] for path in paths}) == 1 and min(map(len, paths)) > 1:
@@ -265,7 +265,7 @@ def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _without_common(names: list[str]) -> list[str]:
-    """Drop the words that long names begin or end with alike, such as those of a sweep's folders."""
+    """Drop the words at the start or end common to all long names, such as those of a sweep's folders."""
     if len(names) == 1 or max(map(len, names)) <= LONGEST:
         return names
     parting = ",/ " if all("=" in name for name in names) else "-_.,/ "  # setting=value,... is parted at commas

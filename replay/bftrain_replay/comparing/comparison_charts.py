@@ -24,11 +24,11 @@ _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # of a line
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
-_DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # for those who share a hue
+_DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # distinguishes lines that share a hue
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 _USEFUL: Final = "Work that counts"
 _UNUSED: Final = [cause.name for cause in CAUSES if not cause.lost]
-BAR_COLOURS: Final = {  # more than the waterfall has, whose bars have names beside them
+BAR_COLOURS: Final = {  # more colours than the waterfall, where bars have names next to them
     _USEFUL: "@used",
     **{cause.name: cause.colour for cause in CAUSES},
     **{name: f"@reason{place}" for place, name in enumerate(_UNUSED)},
@@ -137,7 +137,7 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
     if len(replays) < len(sides):
         return ()
     rows = [row for side, summary in replays for row in _bar(side, summary)]
-    order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # what was lost stands beside what counts
+    order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
     shown = [name for name in order if any(row["part"] == name for row in rows)]
     said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
     look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
@@ -246,7 +246,7 @@ def _lines(
     unit, name = next(((size, f"{name} samples") for size, name in _SIZES if most >= size), (1.0, "samples"))
     series = []
     for side, each in zip(sides, amounts, strict=True):
-        # As many points as are drawn apart: the first, the last, and some between
+        # Points that are far enough apart to draw: the first, the last, and a selection of the rest
         times = _times(side)
         kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
         columns = {name: each[kept] / unit}
@@ -302,8 +302,8 @@ class MainLoss(NamedTuple):
 
 
 def main_loss(best: SummaryFigures, other: SummaryFigures) -> MainLoss | None:
-    """Return the loss whose excess in ``other`` is more than half of what it harvested less; ``None`` without one."""
-    pace = best.harvested / harvest_node_h(best)  # samples by node-hour, of nodes that no task held
+    """Return the loss whose excess in ``other`` exceeds half of the harvest difference; ``None`` otherwise."""
+    pace = best.harvested / harvest_node_h(best)  # samples per node-hour, for unallocated nodes
 
     def excess(cause: IdleCause) -> float:
         if not cause.lost:

@@ -119,7 +119,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
 
 
 def _lead(comparison: ComparedReplays) -> HtmlText:
-    """Return who harvested most, by how much more than the least, and how much was possible."""
+    """Return the replay with the largest harvest, its lead over the smallest, and the possible maximum."""
     if _in_rounds(comparison.sides):
         return _soonest(comparison)
     row = next(row for row in comparison.figures if row.name == "harvested")
@@ -140,7 +140,7 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
 
 
 def _why(best: ComparedRun, least: ComparedRun) -> str:
-    """Return the loss that explains most of the gap between two harvests, or else the tasks that got the nodes."""
+    """Return the loss that explains most of the gap between two harvests, otherwise the tasks with more nodes."""
     if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
         return ""
     found = comparison_charts.main_loss(best.summary, least.summary)
@@ -155,7 +155,7 @@ def _why(best: ComparedRun, least: ComparedRun) -> str:
 
 
 def _more_of_tasks(side: ComparedRun, other: ComparedRun) -> str:
-    """Return the tasks of which a replay did most more than another, with samples and node-hours."""
+    """Return the tasks with the largest lead over another replay, with samples and node-hours."""
     here, there = side.work_of_tasks, other.work_of_tasks
     more = {task: here[task][0] - there[task][0] for task in here.keys() & there.keys()}
     tasks = sorted((task for task in more if more[task] > 0.0), key=lambda task: (-more[task], task))[:_TASKS_NAMED]
@@ -170,7 +170,7 @@ def _more_of_tasks(side: ComparedRun, other: ComparedRun) -> str:
 
 
 def _soonest(comparison: ComparedReplays) -> HtmlText:
-    """Return whose tasks finished soonest on average, and the delay of the slowest replay."""
+    """Return the replay with the shortest mean completion time, and the delay of the slowest."""
     row = next((row for row in comparison.figures if row.name == _SOONEST), None)
     if row is None or not row.best:
         return HtmlText("")

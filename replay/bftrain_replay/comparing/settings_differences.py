@@ -12,10 +12,10 @@ from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
-_PART: Final = ("window", "nodes", "skip_events")  # settings that say which part of a log is replayed
-_TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that say what it was
+_PART: Final = ("window", "nodes", "skip_events")  # settings that select a part of the log
+_TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that identify a run
 _MEASURE: Final = "measure"
-_UNTIL: Final = "until_s"  # a setting of rounds; a replay has it beside its settings
+_UNTIL: Final = "until_s"  # a round setting; replays store it outside their settings
 _IN_ROUNDS: Final = "time shared in rounds"
 _SHORT_SUM: Final = 12  # letters of a SHA-256 that tell files apart for people
 
@@ -30,7 +30,7 @@ class SettingDifference:
 
 def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Compare the settings, inputs, baselines and versions of all replays."""
-    # Settings of a replay and of rounds are others: of those that only one side has, defaults say nothing
+    # Replays and rounds have different settings: defaults of settings found on one side only have no meaning
     mixed = len({side.in_rounds for side in sides}) > 1
     summary = [dict(_settings_of(side.summary, whole=not mixed)) for side in sides]
     if len({side.summary.inputs.tasks.sha256 for side in sides}) == 1:
@@ -53,7 +53,7 @@ def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
         yield f"they are of {len(logs)} different {what}"
         return
     if all(side.summary.nodes for side in sides):
-        return  # these nodes are there for as long as it takes
+        return  # cluster nodes are permanent
     parts = {tuple(side.summary.settings.get(name) or None for name in _PART) for side in sides}
     measured = {(side.summary.idle_node_h, side.summary.simulated_s) for side in sides}
     if len(parts) > 1 and len(measured) > 1:  # the same part may be written in two ways
@@ -66,17 +66,17 @@ def same_tasks(sides: Sequence[ComparedRun]) -> bool:
 
 
 def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
-    """Return the names of the rules by which tasks advanced."""
+    """Return the names of the progress rules."""
     return sorted({_IN_ROUNDS if side.in_rounds else str(side.summary.settings.get("semantics")) for side in sides})
 
 
 def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
-    """Return over which tasks means are taken: all, or in rounds some of them."""
+    """Return the tasks that means include: all, or in rounds a subset."""
     return list(dict.fromkeys(side.summary.settings.get(_MEASURE) or "" for side in sides))
 
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
-    """Return whether all had the same time, so that unfinished tasks compare."""
+    """Return whether all stopped at the same time, so that unfinished tasks compare."""
     ends = {side.summary.until_s for side in sides}
     return len(ends) == 1 or all(side.summary.why != EndReason.UNTIL for side in sides)
 
@@ -84,8 +84,8 @@ def same_end(sides: Sequence[ComparedRun]) -> bool:
 def comparable(sides: Sequence[ComparedRun]) -> bool:
     """Return whether more harvest, or less loss, is better: the same work, time and rules.
 
-    On nodes that never leave the end depends on the replay. Where time is shared in rounds completion times are
-    compared and not harvests: then rules may differ, as long as the same tasks are measured.
+    On permanent nodes the stop time depends on the replay. Rounds compare completion times instead of harvests: rules
+    may then differ, provided that the same tasks are measured.
     """
     if not same_tasks(sides) or not same_end(sides):
         return False
@@ -104,7 +104,7 @@ def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
     """Return an identity of the idle nodes of a replay."""
     if not summary.nodes:
         return summary.inputs.log.sha256
-    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # in any order of its kinds
+    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # independent of the order of kinds
 
 
 def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) -> Iterator[tuple[str, Any]]:

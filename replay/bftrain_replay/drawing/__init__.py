@@ -1,1 +1,1 @@
-"""Drawing: charts, and the page that holds them; their content is decided elsewhere."""
+"""Drawing: charts and the page around them; other packages decide the content."""

@@ -1,11 +1,11 @@
 """Charts: a Vega-Lite description with a name, texts and data.
 
-Vega-Lite is documented at vega.github.io. The description has no data: a chart over time has ``series`` or a
-``raster``, which a page cuts to the visible part.
+Vega-Lite is documented at vega.github.io. The description contains no data: a chart over time has ``series`` or a
+``raster``, and a page cuts them to the visible interval.
 
-A raster has rows that change their state over time, too many to be drawn one by one. Changes are kept as they are, not
-in cells: a page can zoom in to any part of the time. A pixel mixes the colours of all states in it, so that no part of
-the time is lost.
+A raster has rows that change state over time, too many to draw individually. It keeps the exact changes instead of
+cells, so a page can zoom in to any interval. A pixel mixes the colours of all its states, which keeps short states
+visible.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from bftrain_replay.drawing.series import StepSeries, TimeAxis, counts, floats
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, coloured
 
-CELL: Final = 5  # pixels, of what is drawn as a density; rasters.js takes as many
-_CROWDED: Final = 0.5  # changes a pixel; more of them are drawn as a density, as in rasters.js
-_TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # the others are "@used"
-AT_ONCE: Final = 1 << 19  # changes that are put in order at once
+CELL: Final = 5  # pixels per density cell; same value in rasters.js
+_CROWDED: Final = 0.5  # changes per pixel above which a density is drawn; same value in rasters.js
+_TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # all hues except "@used"
+AT_ONCE: Final = 1 << 19  # changes sorted per batch
 _LINES_AT_ONCE: Final = 16  # of an image: enough to work through columns, and few enough for the processor's cache
 _GROUP_PIXELS: Final = 13  # that the name of a group of rows takes
 _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
@@ -37,8 +37,8 @@ _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Row after row, ``counts`` changes each: from ``at_s[when[i]]`` on a row is in state ``state[i]``.
 
-    Each state holds until the next change of its row, or ``end_s``. Each row has one at 0. There may be millions of
-    changes at few different times: so each takes 8 bytes.
+    Each state lasts until the row's next change, or ``end_s``. Each row has a state at 0. A change takes only 8 bytes,
+    with millions of changes at few distinct times in mind.
     """
 
     counts: NDArray[np.int32]
@@ -62,7 +62,7 @@ class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def begins(self) -> NDArray[np.int64]:
-        """Where the changes of each row begin, and at last their number."""
+        """Start index of each row's changes, followed by the total number."""
         return np.concatenate(([0], np.cumsum(self.counts)))
 
     def rounded(self, step_s: float) -> StateChanges:
@@ -72,7 +72,7 @@ class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @classmethod
     def joined(cls, parts: Iterable[StateChanges]) -> StateChanges:
-        """Return the changes of all parts, each of which has the next rows."""
+        """Join parts; each part contains the next rows."""
         every = list(parts)
         at_s = np.unique(np.concatenate([part.at_s for part in every]))
         return cls(
@@ -87,7 +87,7 @@ class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def in_order(
     row: NDArray[Any], since_s: NDArray[np.float64], state: NDArray[Any], *, rows: int, end_s: float
 ) -> StateChanges:
-    """Return changes in order; of several at one moment in one row the last counts. Rows begin in state 0.
+    """Sort changes; the last of several in one row at one moment counts. Rows start in state 0.
 
     The idea: row, time and position become one number, because numpy sorts numbers several times faster than columns.
     """
@@ -111,21 +111,21 @@ def in_order(
 
 
 def parts_of_rows(rows: int, changes: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row, and the one after the last, of parts that have about as many changes as fit into memory."""
+    """Yield the first row, and the row after the last, of parts that fit into memory."""
     parts = min(-(-changes // AT_ONCE), rows) or 1
     return pairwise(np.linspace(0, rows, parts + 1).astype(int).tolist())
 
 
 class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """Rows and their changes: states are places in ``labels``, of which the first means nothing to show.
+    """Rows and their changes. States are indices into ``labels``; the first label means an empty cell.
 
-    ``rows`` names each row, and ``thing`` all of them; ``colours`` (roles such as ``@used``, or hex) belong to
-    ``labels``, and the last is that of all further labels. If it ``follows``, a page that shows a part of the time
-    leaves out the first and last rows that have nothing in it.
+    ``rows`` names each row, and ``thing`` is the noun for all rows; ``colours`` (roles such as ``@used``, or hex) match
+    ``labels``, and the last colour applies to all further labels. With ``follows``, a page that shows part of the time
+    hides empty rows at the top and bottom.
 
-    ``tasks_are`` says where the names of tasks are, for readers who follow one: in ``rows``, or in ``labels``, from the
-    last colour on; empty: in neither. In ``labels``, the most visible tasks have hues of their own, unless the raster
-    is ``dense``. ``groups`` names groups of rows, each from its first row on.
+    ``tasks_are`` tells pages where to find task names to follow: in ``rows``, or in ``labels`` from the last colour on;
+    empty disables following. In ``labels``, the most visible tasks get hues of their own, unless the raster is
+    ``dense``. ``groups`` names groups of rows by their first row.
     """
 
     changes: StateChanges
@@ -198,9 +198,9 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         return "data:image/png;base64," + base64.b64encode(_png(self.pixels(theme, width, height))).decode()
 
     def pixels(self, theme: Mapping[str, str], width: int, height: int) -> NDArray[np.uint8]:
-        """Return red, green and blue; at most as many lines as there are rows.
+        """Return red, green and blue in ``height`` lines, or one line per row if there are fewer rows.
 
-        Pixels mix their states, and rare ones are strengthened, so that they are visible.
+        Pixels mix their states; rare states are strengthened to stay visible.
         """
         count = len(self.rows)
         height = min(height, count)
@@ -209,7 +209,7 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         colours = np.array(
             [tuple(bytes.fromhex(colour.removeprefix("#"))) for colour in self.palette(theme)], dtype=np.float64
         ).reshape(-1, 3)
-        # Complex numbers are two columns each, whose places numpy looks up once: red and green, blue and not the first
+        # Each complex number holds two columns, so numpy looks up indices once: red and green, blue and non-empty
         looks = np.column_stack((colours - colours[0], np.arange(len(colours)) > 0)).view(np.complex128)
         bounds = np.linspace(0, count, height + 1).astype(np.int64)
         begins = changes.begins
@@ -236,7 +236,7 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
     height, width, _ = pixels.shape
-    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # each begins with 0: as it is, no filter
+    lines = np.zeros((height, 1 + 3 * width), dtype=np.uint8)  # the leading 0 byte of each line: PNG filter 0 (none)
     lines[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
@@ -270,13 +270,13 @@ def category(field: str, **more: object) -> dict[str, Any]:
 class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One chart.
 
-    ``name`` is its file name and its anchor in a page; ``alt`` describes it to those who cannot see it; ``says`` (plain
-    text) is its message in a sentence; ``caption`` says how to read it.
+    ``name`` is the file name and page anchor; ``alt`` is the text for screen readers; ``says`` (plain text) is the
+    message in one sentence; ``caption`` explains how to read the chart.
 
     A chart over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the data
-    of that name; or it has a ``raster``, drawn behind it, and takes ``from_row`` and ``to_row`` too. ``spec`` may name
-    colours by role (``"@used"``); on a narrow screen ``narrow`` is merged into it, and ``closer`` while its reader
-    zooms in.
+    of that name. Alternatively it has a ``raster``, drawn behind it, and also takes ``from_row`` and ``to_row``.
+    ``spec`` may name colours by role (``"@used"``); pages merge ``narrow`` into it on a narrow screen, and ``closer``
+    while zoomed in.
     """
 
     name: str
@@ -290,8 +290,8 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     series: Sequence[StepSeries] = ()
     raster: StateRaster | None = None
     chooses_time: bool = False  # its selection "brush" is the part of the time that all figures over time show
-    stepped: bool = True  # draw each step; False: points at the begin of each
-    width: int | None = None  # pixels at most, for what would look lost when wide
+    stepped: bool = True  # draw steps; False: one point at the start of each step
+    width: int | None = None  # maximum pixels, for charts that look lost when wide
     narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
     closer: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
@@ -304,9 +304,9 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
         return {"description": self.alt, **data, **self.spec, "params": params, "height": self.height}
 
     def with_data(self, theme: Mapping[str, str], width: int, scale: float) -> dict[str, Any]:
-        """Return the description with the data of all of the time, for a chart without a page.
+        """Return the description with all data, for a chart without a page.
 
-        It will be ``width`` wide; images in it get ``scale`` times as many pixels.
+        The chart will be ``width`` pixels wide; its images get ``scale`` times as many pixels.
         """
         spec = self.described()
         if self.series and self.moments:

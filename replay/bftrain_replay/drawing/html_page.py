@@ -19,9 +19,9 @@ from bftrain_replay.drawing.figure import ChartFigure, StateRaster
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
-_PRINTED: Final = 100  # rows of a table, as page.css says
+_PRINTED: Final = 100  # table rows shown at first; same value in page.css
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
-_MANY: Final = 4  # sections of a page that begins with links to them
+_MANY: Final = 4  # sections from which a page starts with links to them
 _WITHOUT_SCRIPT: Final = (
     "<noscript><style>.frame, .chooser, .follow, .zoom, nav button { display: none; }</style>"
     '<p class="warning">The pictures of this page need JavaScript; <code>%s</code> draws them without it.</p>'
@@ -58,7 +58,7 @@ _SEARCH: Final = '<button type="button" data-follow="search">search tasks and us
 
 
 class HtmlText(str):
-    """Text that is trusted HTML."""
+    """Trusted HTML."""
 
     __slots__ = ()
 
@@ -73,8 +73,8 @@ class HtmlCell(msgspec.Struct, frozen=True):
 class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
     """Rows under headings; the first cell of a row names it, and a lone first cell names the rows below it.
 
-    ``css`` may be ``plain`` (words) or ``compare``. A ``folded`` table shows only these words until it is opened.
-    ``about`` holds the tooltips of rows by their names. ``rows_are`` is what the reader can follow: ``task``, ``user``.
+    ``css`` may be ``plain`` (text) or ``compare``. A ``folded`` table shows only this label until opened. ``about`` has
+    row tooltips by name. ``rows_are`` is the kind of item to follow: ``task``, ``user``.
     """
 
     label: str
@@ -97,7 +97,7 @@ class FigureCard(msgspec.Struct, frozen=True):
 
 
 class PageSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A heading, a sentence or two, and the contents, in two ``columns`` where there is room for them."""
+    """A heading, a sentence or two, and the contents, in two ``columns`` on wide screens."""
 
     heading: str
     intro: str = ""
@@ -108,8 +108,8 @@ class PageSection(msgspec.Struct, frozen=True, kw_only=True):
 class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page from top to bottom; ``users_of`` maps each task that readers can follow to its user.
 
-    ``unnamed`` is the number of tasks that they cannot follow, because they are too many. ``static_command`` draws
-    the pictures without JavaScript.
+    ``unnamed`` is the number of tasks beyond the limit of followable ones. ``static_command`` draws the pictures
+    without JavaScript.
     """
 
     title: str
@@ -255,7 +255,7 @@ def _still(figure: ChartFigure) -> str:
 
 
 def _named(raster: StateRaster | None) -> str:
-    """Return the names of the tasks with a colour of their own; rasters.js updates them with the visible part."""
+    """Return the names of the tasks with a colour of their own; rasters.js updates them on zoom."""
     if raster is None or raster.tasks_are != "labels":
         return ""
     names = ((raster.labels[place], hue) for place, hue in raster.hues.items())
@@ -330,10 +330,10 @@ def _colours() -> str:
 
 
 def _json(value: object) -> str:
-    """Return JSON that is safe in a page: it cannot start an element."""
+    """Return JSON that is safe in a page: it cannot open an element."""
     return msgspec.json.encode(value).decode().replace("<", r"\u003c")
 
 
 def _inside_script(code: str) -> str:
-    """Return JavaScript that is safe in a script element: it cannot end it."""
+    """Return JavaScript that is safe in a script element: it cannot close it."""
     return re.sub(r"<(?=/script|!--)", r"\\x3C", code, flags=re.IGNORECASE)

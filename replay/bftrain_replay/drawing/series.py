@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-_EPOCH_FROM_S: Final = 1e8  # logs that begin earlier count from some zero of their own, not from 1970
-_EPOCH_TO_S: Final = 8.64e12  # where the calendar of browsers ends
+_EPOCH_FROM_S: Final = 1e8  # earlier log times count from an arbitrary zero instead of 1970
+_EPOCH_TO_S: Final = 8.64e12  # last time that browser calendars support
 _FORMATS: Final = {
     "year": "%Y",
     "quarter": "%b %Y",
@@ -25,7 +25,7 @@ _FORMATS: Final = {
     "seconds": "%H:%M:%S",
     "milliseconds": "%H:%M:%S.%L",
 }
-# Where there is no calendar, milliseconds are read as those since the start: full days, and hours between them
+# Without a calendar, milliseconds count from the start: full days, and hours between them
 _SINCE: Final = (
     "datum.value % 864e5 == 0 ? 'day ' + format(datum.value / 864e5, ',') : "
     "utcFormat(datum.value, datum.value % 1e3 ? '%H:%M:%S.%L' : datum.value % 6e4 ? '%H:%M:%S' : '%H:%M')"
@@ -33,7 +33,7 @@ _SINCE: Final = (
 
 
 class TimeAxis(msgspec.Struct, frozen=True):
-    """Converts times of a log, in seconds since its start, to places on an axis."""
+    """Converts log times, in seconds since the start, to axis positions."""
 
     start_s: float
     span_s: float
@@ -53,7 +53,7 @@ class TimeAxis(msgspec.Struct, frozen=True):
 
     @property
     def _end(self) -> float:
-        """The end of the axis: an empty span is shown as a second."""
+        """The last point of the axis: an empty span is shown as a second."""
         return max(self.place(self.span_s), self.place(0.0) + 1.0) if self.span_s else self.place(1.0)
 
     def axis(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ _LEVEL: Final = 6  # of 9; the last three take six times as long for 3 %
 def counts(numbers: NDArray[Any]) -> str:
     """Pack integers from 0 to 2^32: all lowest bytes, then all second ones, and so on, deflated together.
 
-    Bytes of one rank are alike, and those of high rank are mostly 0, so this is shorter than number by number.
+    Bytes of one rank are similar, and high-rank bytes are mostly 0, so this compresses better than number by number.
     """
     ranks = np.ascontiguousarray(numbers, dtype="<u4").view(np.uint8).reshape(-1, _BYTES)
     return _text(ranks[:, rank].tobytes() for rank in range(_BYTES))
@@ -98,13 +98,13 @@ def _text(parts: Iterable[bytes]) -> str:
     return base64.b64encode(b"".join((*map(packer.compress, parts), packer.flush()))).decode()
 
 
-STEPS: Final = 600  # as many as a screen shows apart; page.js takes as many
-KEPT: Final = 100_000  # points of one series in a page: finer than that, stretches of time are averaged
+STEPS: Final = 600  # steps that a screen can resolve; same value in page.js
+KEPT: Final = 100_000  # points per series in a page; longer series are averaged over time
 _DIGITS: Final = 4  # behind the point
 
 
 class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Step curves with common times: ``columns[name][i]`` holds from ``times_s[i]`` to the next, the last to ``end_s``.
+    """Step curves with common times: ``columns[name][i]`` lasts from ``times_s[i]`` to the next, the last to ``end_s``.
 
     ``of`` names the series among several in one chart: each row of data has it as ``of``.
     """
@@ -115,7 +115,7 @@ class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
     of: str = ""
 
     def averaged(self, most: int) -> StepSeries:
-        """Return curves with at most that many steps and the same integrals."""
+        """Return curves with up to that many steps and the same integrals."""
         if self.times_s.size <= most:
             return self
         bounds = np.append(self.times_s, self.end_s)
@@ -127,7 +127,7 @@ class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
         return StepSeries(times_s=edges[:-1], end_s=self.end_s, columns=columns, of=self.of)
 
     def rows(self, moments: TimeAxis, most: int = STEPS) -> list[dict[str, Any]]:
-        """Return the rows that a chart draws; the last one is repeated at the end."""
+        """Return the rows that a chart draws; the last row is repeated at ``end_s``."""
         series = self.averaged(most)
         places = moments.places(np.append(series.times_s, series.end_s)).tolist()
         names = list(series.columns)
@@ -148,7 +148,7 @@ class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
             for name, values in series.columns.items()
         }
         t: object = floats(moments.places(np.append(series.times_s, series.end_s)))
-        if series is not self:  # steps of one length
+        if series is not self:  # steps have equal length after averaging
             t = {"from": moments.place(float(series.times_s[0])), "to": moments.place(series.end_s), "steps": KEPT}
         return {"of": self.of, "t": t, "columns": columns}
 
@@ -189,7 +189,7 @@ def median(parts: Iterable[NDArray[np.float64]]) -> float:
 
 
 def median_of(values: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
-    """Return the median of ordered values, each of which there is as often as ``counts`` says."""
+    """Return the weighted median of ordered values; ``counts`` are the weights."""
     until = np.cumsum(counts)
     middle = np.searchsorted(until, ((until[-1] - 1) // 2, until[-1] // 2), side="right")
     return float(values[middle].mean())

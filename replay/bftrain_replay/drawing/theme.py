@@ -1,7 +1,7 @@
 """Themes: the colour of each part of a chart, on a light page, on a dark one, and on paper.
 
-A chart names colours by their role, as ``"@used"``; the role becomes a colour when the chart is drawn. Most hues are
-those of Okabe and Ito, which people with any colour vision can distinguish; a test checks the others.
+A chart names colours by role, such as ``"@used"``; drawing replaces the role with a colour. Most hues are from Okabe
+and Ito, distinguishable with any colour vision; a test checks the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _shades(little: str, much: str) -> dict[str, str]:
 
 
 def _reasons(*colours: str) -> dict[str, str]:
-    """Return the colours of the reasons why nodes were not used, where these are beside each other."""
+    """Return the colours of the reasons for unused nodes, in an order that separates neighbours."""
     return {f"reason{place}": colour for place, colour in enumerate(colours)}
 
 
@@ -70,7 +70,7 @@ DARK: Final[Mapping[str, str]] = {
     **_shades("#23455f", "#d6ecff"),
 }
 
-# For things of one kind that need different colours, such as tasks or replays; repeated when they run out
+# For items of one kind that need different colours, such as tasks or replays; repeated when exhausted
 HUES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d31", "#9933ff")
 
 FONT: Final = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
@@ -95,7 +95,7 @@ CONFIG: Final[Mapping[str, Any]] = {
         "titlePadding": 8,
     },
     "axisX": {"grid": False},
-    "axisY": {"domain": False, "ticks": False, "minExtent": 38},  # so that figures below each other stand in line
+    "axisY": {"domain": False, "ticks": False, "minExtent": 38},  # aligns figures below each other
     "legend": {
         "labelColor": "@ink",
         "titleColor": "@soft",

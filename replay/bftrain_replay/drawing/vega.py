@@ -1,4 +1,4 @@
-"""Vega: charts as SVG and PNG without a browser, also as files, and the script that draws them in a page."""
+"""Vega: charts as SVG and PNG without a browser, also as files, and the page script that draws them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PNG_SCALE: Final = 2.5  # of a pixel
 def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT, prefix: str = "") -> str:
     """Draw a figure as SVG in the colours of ``theme``; images in it are light.
 
-    ``prefix`` makes the identifiers inside unique among several pictures of one page.
+    ``prefix`` makes identifiers unique among several pictures on one page.
     """
     drawn = str(_library().vegalite_to_svg(_on_paper(figure, theme), vl_version=VERSION))
     numbers: dict[str, str] = {}  # vl-convert counts them on from figure to figure; here each figure starts at 0
@@ -100,7 +100,7 @@ def available() -> bool:
 
 
 def lacking() -> str:
-    """Return what is missing for drawing charts; "" if nothing is."""
+    """Return the missing packages for drawing charts; "" if complete."""
     try:
         _library()
     except NotAvailable as error:
@@ -113,12 +113,12 @@ def _assembled() -> str:
 
 
 def _trusted(path: Path) -> str:
-    """Read a cached script; "" if it is missing, writable by others, or altered."""
+    """Read a cached script; "" if it is missing, writable by other users, or altered."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return ""  # it goes into every page: what others can write is not believed
+                return ""  # the script goes into every page and must not be modifiable by other users
             seal, script = file.readline(), file.read()
     except (OSError, UnicodeDecodeError):
         return ""
@@ -167,7 +167,7 @@ _PNG_MARK: Final = _TEXT + b"Software\0bftrain"
 def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]:
     """Write every standalone chart as ``NAME.svg`` or ``NAME.png``.
 
-    If any of these files exists and was not drawn by bftrain, raise an error and write nothing.
+    If any of these files exists and was not drawn by bftrain, raise an error without writing.
     """
     chosen = {folder / f"{figure.name}.{form}": figure for figure in figures if not figure.chooses_time}
     for path in chosen:

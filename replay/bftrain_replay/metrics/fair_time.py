@@ -1,17 +1,17 @@
 """Fair time: how long a task would take alone on an n-th part of everything.
 
-It is computed in a hypothetical run: at every moment the idle nodes are divided evenly over the n present tasks, and
-each uses its part as well as possible, on sizes for which there are nodes. A part below its smallest size is used for a
-part of the time; what a task cannot use is lost, not given to others. A task is present from its submission until its
-work is done in this run, so n does not depend on the policy of the real one, and all policies are compared with the
-same.
+It is computed in a hypothetical run: at every moment the idle nodes are divided evenly among the n present tasks, and
+each uses its part as well as possible, on sizes available in the pool. A part below a task's smallest size is used for
+a fraction of the time; capacity a task cannot use is lost, not redistributed. A task is present from its submission
+until its work is done in this run, so n is independent of the real policy, and all policies are compared with the same
+run.
 
-A task runs only on its sizes, and divides its time between them: its speed on a part of the nodes is the least concave
-curve over its speeds at these sizes. None of them is larger than the number of nodes, and where these are fewer than
-its smallest size it does not run at all.
+A task runs only on its sizes and divides its time between them: its speed on a part of the nodes is the least concave
+curve over its speeds at these sizes. Sizes above the number of nodes are excluded, and a task does not run while the
+pool is below its smallest size.
 
-The completion time of a task divided by this time is rho, the measure of finish-time fairness: at most 1 for all means
-that no task would have been better off with an equal part of everything.
+A task's completion time divided by this time is rho, the measure of finish-time fairness. If rho is 1 or less for all
+tasks, no task would have been better off with an equal part of everything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _STRAIGHT: Final = 1e-12  # relative; what lies so little below a line lies on it
-_KEPT: Final = 512  # numbers of nodes for which a use is remembered
+_KEPT: Final = 512  # cached node counts per curve
 
 _Point = tuple[float, float]
 
@@ -63,14 +63,14 @@ class ConcaveSpeed(msgspec.Struct, frozen=True, dict=True):
 
 
 class ConcaveSpeeds:
-    """The concave curves of one task on one kind of nodes, by their number, ``most`` at most."""
+    """One task's concave curves on one node kind, by number of nodes, up to ``most``."""
 
     def __init__(self, curve: SpeedCurve, smallest: int, largest: int, most: int) -> None:
         self._curve, self._smallest, self._largest = curve, smallest, largest
         self._by_count: dict[int, ConcaveSpeed | None] = {}  # where it is not the whole
         points = self._points(largest)
         self._whole = concave_hull(points)
-        #: Numbers of nodes between which a size counts that does not where there are more
+        # : Node counts up to which an extra size lies on the curve, though not with more nodes
         self._bends = () if self._whole is None else tuple(_bends(points, self._whole))
         self.possible = most >= smallest and self.within(most) is not None
         # Most often a part is below where it runs all the time, and there are nodes enough for that: that must be quick
@@ -118,7 +118,7 @@ class ConcaveSpeeds:
         whole = self._whole
         if whole is None:
             return np.ones(counts.size)
-        # Up to there all of its sizes are as good by node, or else there is a bend
+        # Up to this size speed per node is constant; a change would be a bend
         steady: Floats = np.clip(counts.astype(np.float64), 1.0, whole.steady)
         if self._bends and self._bends[0][0] == 0.0:
             for place in np.flatnonzero((counts >= self._smallest) & (counts < whole.steady)).tolist():
@@ -133,7 +133,7 @@ class ConcaveSpeeds:
 
 
 def concave_hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
-    """Return the concave hull; drop sizes below a line between two others, and those no faster than a smaller one."""
+    """Return the concave hull; drop sizes below a line between two others, and sizes no faster than a smaller one."""
     kept: list[_Point] = [(0.0, 0.0)]
     for point in points:
         if point[1] <= kept[-1][1]:
@@ -162,7 +162,7 @@ def _bends(points: Sequence[_Point], hull: ConcaveSpeed) -> list[_Point]:
 
 
 _STEPS: Final = 256  # of the pool that are looked at in one go
-_SAME: Final = 1e-12  # relative; ends that are so close are one
+_SAME: Final = 1e-12  # relative; closer finish times are merged
 
 _Class = tuple["tuple[tuple[str, SpeedCurve], ...]", int, int]
 
@@ -176,7 +176,7 @@ class IdlePools(msgspec.Struct, frozen=True):
 
     @property
     def largest(self) -> dict[str, int]:
-        """The most nodes of each kind that were ever idle at once."""
+        """The peak number of idle nodes of each kind."""
         return {kind: int(nodes.max(initial=0)) for kind, nodes in self.counts.items()}
 
     @property
@@ -241,7 +241,7 @@ class _Division:
                 self._classes.append([(kind, each) for kind, each in uses if each.possible])
             self._class_of.append(known[key])
         self._done: list[float] = [0.0] * len(self._classes)  # samples that one of the class would have done by now
-        # By class: those that are there, by the samples of the class at which they are done
+        # Present tasks by class, keyed by the class's samples at which they finish
         self._there: list[list[tuple[float, int]]] = [[] for _ in self._classes]
         self._active: list[int] = []  # classes with a present task
         self._count = 0  # tasks that are there
@@ -268,7 +268,7 @@ class _Division:
             counts = {kind: nodes[place:last] for kind, nodes in self._pools.counts.items()}
             self._advance(begins, end_s, counts)
         self._arrive()
-        # Go on after the end of the pool: as many nodes as there were on average, in sizes that there ever were
+        # After the log continue with the mean number of nodes, in sizes up to the peak
         mean = self._pools.mean
         while self._active and self._rest(mean, self._largest, math.inf):
             pass
@@ -327,7 +327,7 @@ class _Division:
             return False
         # The very moment where it reaches that, regardless of rounding
         now_s = end_s if seconds == end_s - self._now_s else self._now_s + seconds
-        # Those that are done by then have all their samples: of very few, speed times seconds may be none
+        # Tasks finished by then have all their samples: for tiny work, speed times seconds may round to 0
         each = zip(left, speeds, need_s, strict=True)
         self._settle([samples if need == seconds else speed * seconds for samples, speed, need in each], now_s)
         return True
@@ -347,7 +347,7 @@ class _Division:
         self._active = [cls for cls in self._active if self._there[cls]]
 
     def _speed(self, cls: int, nodes: Mapping[str, float], counts: Mapping[str, int]) -> float:
-        """Return the speed of one task of the class on an n-th part of these nodes."""
+        """Return the speed of one task of the class on 1/n of these nodes."""
         there = self._classes[cls]
         if len(there) == 1:
             kind, uses = there[0]
@@ -366,12 +366,12 @@ class _Division:
         return total
 
     def _speeds(self, cls: int, counts: Mapping[str, NDArray[np.int64]]) -> NDArray[np.float64]:
-        """Return the speed of one task of the class in each step, on an n-th part of these nodes."""
+        """Return the speed of one task of the class in each step, on 1/n of these nodes."""
         uses = [(counts[kind] / self._count, counts[kind], each) for kind, each in self._classes[cls]]
         if len(uses) == 1:
             parts, nodes, each = uses[0]
             return each.speeds(parts, nodes)
-        # It runs on one kind at a time: on the one that is fastest for as long as it has nodes of it, then on the next
+        # A task runs on one kind at a time: on its fastest kind while its share lasts, then on the next
         speeds = np.array([each.speeds(parts, nodes) for parts, nodes, each in uses])
         times = np.array([np.minimum(parts / each.steady(nodes), 1.0) for parts, nodes, each in uses])
         rates = np.divide(speeds, times, out=np.zeros_like(speeds), where=times > 0.0)

@@ -25,12 +25,12 @@ class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self | None:
-        """Summarise the known values (not NaN); ``None`` if there is none."""
+        """Summarise the known values (not NaN); return ``None`` if all are unknown."""
         known = values[~np.isnan(values)]
         if not known.size:
             return None
         p50, p95 = np.percentile(known, (50.0, 95.0)).tolist()
-        mean = math.fsum(known.tolist()) / known.size  # exact, so that the order of tasks does not matter
+        mean = math.fsum(known.tolist()) / known.size  # exact, hence independent of task order
         return cls(count=int(known.size), mean=mean, p50=p50, p95=p95, max=float(known.max()))
 
 
@@ -38,7 +38,7 @@ _HOUR_S: Final = 3600.0
 
 
 class KindFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind: idle node-hours, those that tasks held, and the share of these."""
+    """The nodes of one kind: idle and allocated node-hours, and their ratio."""
 
     idle_node_h: float
     used_node_h: float
@@ -58,7 +58,7 @@ def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str
 
 
 def cost_of(kinds: Mapping[str, KindFigures], prices: Mapping[str, float]) -> float | None:
-    """Return node-hours held times the price of their kind, which is 1 where none is named; ``None`` without prices."""
+    """Return allocated node-hours times the price of their kind (default: 1); ``None`` without prices."""
     if not prices:
         return None
     return math.fsum(figures.used_node_h * prices.get(kind, 1.0) for kind, figures in kinds.items())
@@ -149,7 +149,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def completion_s(self) -> Floats:
-        """Return the times from submission to the end of the work."""
+        """Return the times from submission to completion."""
         return self.finish_s - self.came_s
 
     @cached_property
@@ -159,7 +159,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def waiting_s(self) -> Floats:
-        """Return how long tasks held no node; NaN if they were never submitted."""
+        """Return each task's time without nodes; NaN if never submitted."""
         waiting: Floats = np.where(self.arrived, self.waited_s, np.nan)
         return waiting
 
@@ -174,7 +174,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         return _over(self.completion_s, self.alone_s)
 
     def late_s(self, end_s: float) -> Floats:
-        """Return by how much tasks missed their deadlines, up to the end of the run.
+        """Return by how much tasks missed their deadlines, up to the time the run stopped.
 
         NaN if they did not, or have none.
         """
@@ -188,7 +188,7 @@ def _over(times_s: Floats, others_s: Floats) -> Floats:
 
 
 class UserFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one user: ``share`` is the part of all node-time that tasks held."""
+    """The figures of one user: ``share`` is the fraction of all allocated node-time."""
 
     tasks: int
     tasks_finished: int
@@ -219,10 +219,10 @@ class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
-    """Compute the figures from the table of tasks of a run that ended ``end_s`` after its start."""
+    """Compute the figures from the task table of a run that stopped ``end_s`` after its start."""
     late_s, rho = tasks.late_s(end_s), tasks.rho
     known = rho[~np.isnan(rho)]
-    # What the mean completion time is at least: tasks that have not finished have been there up to now
+    # Lower bound of the mean completion time: unfinished tasks count their time so far
     so_far_s = np.where(tasks.unfinished, end_s - tasks.came_s, tasks.completion_s)
     some = so_far_s[~np.isnan(so_far_s)]
     return TaskFigures(
@@ -244,7 +244,7 @@ def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
 
 
 def user_figures(tasks: TaskColumns) -> dict[str, UserFigures]:
-    """Return the figures of every user, by name; nothing where no task has one."""
+    """Return the figures of every user, by name; empty if tasks have no users."""
     names = sorted({*tasks.user})
     if names in ([], [""]):
         return {}

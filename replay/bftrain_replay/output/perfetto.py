@@ -1,6 +1,6 @@
 """Export of a trace for ui.perfetto.dev and chrome://tracing: a track for each task, and idle and used nodes.
 
-A task's track shows its number of nodes. Tracks of nodes would be too many to look at, and millions of rows.
+A task's track shows its number of nodes. Node tracks would be unreadable and take millions of rows.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _microseconds(time_s: float) -> int:
 
 
 def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
-    """Yield the intervals in which the task of these rows held equally many nodes: begin, end and number."""
+    """Yield the intervals of constant task size in these rows: start, stop and number of nodes."""
     times, places = np.unique(np.concatenate((holdings.from_s[rows], holdings.to_s[rows])), return_inverse=True)
     changes = np.zeros(len(times), dtype=np.int64)
     np.add.at(changes, places[: len(rows)], 1)

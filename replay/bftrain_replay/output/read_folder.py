@@ -29,7 +29,7 @@ def _fix_of(form: object) -> str:
 
 
 class SavedReplay:
-    """The folder of a replay; or of another run whose ``form`` and tables (name -> columns) are given."""
+    """The folder of a replay, or of another run with a given ``form`` and tables (name -> columns)."""
 
     def __init__(
         self, folder: Path, form: str = FORMAT, known: Mapping[str, Sequence[TableColumn]] = tables.TABLES
@@ -54,7 +54,7 @@ class SavedReplay:
         return str(figures.get("format", ""))
 
     def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
-        """Yield these columns of a table, row by row; ``None`` where there is no value."""
+        """Yield these columns of a table, row by row; ``None`` where a value is missing."""
         known = {column.name: column for column in self._known[name]}
         wanted = [known[column] for column in columns]
         return result_tables.read_rows(self._folder, name, wanted, tables.LATER)

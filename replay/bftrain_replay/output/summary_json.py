@@ -34,7 +34,7 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
     on_log = study.fixed is None
     settings: dict[str, Any] = wire.plain(study.result.settings)
-    settings.pop("checkpoint_interval_s", None)  # only another way to say ``progress``
+    settings.pop("checkpoint_interval_s", None)  # redundant: duplicates ``progress``
     data: dict[str, Any] = {
         "format": FORMAT,
         "headline": wire.plain(study.headline) if on_log else None,
@@ -88,14 +88,14 @@ def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
 
 
 def _log_sha256(study: ReplayStudy) -> str:
-    """Return the hash of the log; a cluster's omits how long tasks were on it, so that policies compare."""
+    """Return the log's hash; a cluster's omits its run time, which keeps policies comparable."""
     if study.fixed is not None:
         return replace(study.fixed.cluster, until_s=None).log().sha256
     return study.log.sha256
 
 
 def plain_figures(result: ReplayResult) -> dict[str, Any]:
-    """Return the figures of one replay as in ``summary.json``."""
+    """Return one replay's figures as in ``summary.json``."""
     return {**wire.plain(result.summary()), **wire.plain(result.timings())}
 
 

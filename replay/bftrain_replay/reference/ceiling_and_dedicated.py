@@ -18,7 +18,7 @@ from bftrain_replay.simulation.fixed_cluster import idle_log
 from bftrain_replay.simulation.progress_kept import TASK
 from bftrain_replay.simulation.replay_settings import NO, PUBLISHED, ReplaySettings
 
-EXACT: Final = "exact"  # the solver that needs no other package, and proves what it finds
+EXACT: Final = "exact"  # exact solver without dependencies on other packages
 
 
 def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
@@ -29,10 +29,9 @@ def without_costs(tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
 def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
     """Return the same settings with instant and optimal decisions and without losses.
 
-    So replays with different solvers have the same references. Only for an objective that couples tasks the solver is
-    kept, as it is one that supports the objective. Where rescaling is free, the horizon multiplies all values of an
-    objective that is a function of speeds, which changes no decision: replays with different horizons have the same
-    references too.
+    Replays with different solvers therefore share the same references. Only a coupled objective keeps its solver,
+    because that solver supports it. With free rescaling, the horizon only scales the values of an objective that
+    depends on speeds and changes no decision: replays with different horizons then also share their references.
     """
     solver = settings.solver if hasattr(objective, "couple") else EXACT
     plain = hasattr(objective, "of_speeds") and not hasattr(objective, "recast") and not hasattr(objective, "couple")
@@ -71,7 +70,7 @@ def dedicated_by_kind(log: EventLog) -> dict[str, int]:
 
 
 def dedicated_log(log: EventLog) -> EventLog | None:
-    """Return a log of the same span in which that many nodes are always idle; ``None`` if that is no node."""
+    """Return a log of the same span with that many nodes always idle; ``None`` if the number is 0."""
     count = dedicated_nodes(log)
     if count == 0:
         return None

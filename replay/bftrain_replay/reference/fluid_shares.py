@@ -1,10 +1,9 @@
 """Fluid model: tasks on shares of time. At each arrival and completion the shares with the best objective are chosen.
 
-A share is a part of a task's time at one size on one kind. The shares of a task sum up to at most 1, and those of all
-tasks, each times its size, to at most the nodes of a kind. So an elastic task may lie between two of its sizes (on the
-least concave curve over its own), and a rigid one may hold its nodes half of the time. The maximum is the sum of the
-objective over the shares: a linear programme. Objectives that couple tasks have programmes of their own for rigid
-tasks, the policies of shared time.
+A share is the fraction of a task's time at one size on one kind. A task's shares sum to 1 or less; all shares, each
+times its size, sum to the nodes of a kind or less. An elastic task may therefore lie between two sizes (on the least
+concave curve over its speeds), and a rigid task may run half of the time. The linear programme maximises the sum of the
+objective over the shares. Coupled objectives use separate programmes for rigid tasks: the policies of shared time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from bftrain_solvers.sharing.linear import LinearRows, maximise
 Floats = NDArray[np.float64]
 KeepGoing = Callable[[float, int], bool]
 
-_NEAR: Final = 1e-9  # relative: what is left of a task's work by rounding
+_NEAR: Final = 1e-9  # relative: rounding error in a task's remaining work
 # Objectives that tie tasks together, and the policies that do the same with shares of time
 _TIED: Final = {name: name for name in ("max-min", "water-filling", "makespan")} | {"max-min-now": "max-min"}
 
@@ -55,7 +54,7 @@ class FluidShares:
 
     @property
     def objective(self) -> str:
-        """The objective that is maximised."""
+        """The maximised objective."""
         return self._objective.name
 
     def run(self, keep_going: KeepGoing | None = None) -> dict[str, float]:
@@ -111,7 +110,7 @@ class FluidShares:
         return self._tabulator.table(problem)
 
     def _competing(self, spec: TaskSpec, left: float, now_s: float) -> CompetingTask:
-        """Return a task that holds nothing and pays no costs."""
+        """Return a task without nodes and costs."""
         return CompetingTask(
             name=spec.name,
             min_nodes=spec.min_nodes,
@@ -127,7 +126,7 @@ class FluidShares:
         )
 
     def _largest(self, table: ValueTable) -> dict[str, float]:
-        """Maximise the sum of all values; identical tasks are merged, and the first of them is served first."""
+        """Maximise the sum of all values; identical tasks are merged and served in order."""
         alike: dict[bytes, list[int]] = {}
         for place, row in enumerate(table.values):
             alike.setdefault(row.tobytes(), []).append(place)
@@ -202,7 +201,7 @@ def _corners(columns: NDArray[np.intp], nodes: NDArray[np.int64], worth: Floats)
     for column in columns.tolist():
         size, value = float(nodes[column]), float(worth[column])
         if not value > hull[-1][1]:
-            continue  # more nodes for no more
+            continue  # more nodes without more speed
         while len(hull) > 1 and _below(hull[-2], hull[-1], (size, value)):
             hull.pop()
         hull.append((size, value, column))

@@ -1,8 +1,8 @@
-"""Proven bound of a harvest: no scheduler does more samples on these idle nodes, not even one that knows the future.
+"""Proven harvest bound: no scheduler exceeds it on these idle nodes, not even with knowledge of the future.
 
-At any moment at most ``most`` tasks run, on at most the nodes that are idle then. For tasks with one speed curve ``v``
-the speed of all together is at most ``f(n) = max sum v(n_j)`` over at most ``most`` sizes ``n_j`` with a sum of at most
-``n``. The integral of ``f`` over the pool bounds the harvest, and so does the total work.
+At any moment no more than ``most`` tasks run, on the nodes idle then. For tasks with one speed curve ``v`` the joint
+speed is bounded by ``f(n) = max sum v(n_j)`` over up to ``most`` sizes ``n_j`` with a sum of up to ``n``. The integral
+of ``f`` over the pool bounds the harvest, and so does the total work.
 
 Different tasks have a linear programme over the seconds that the tasks of a class spend at each size, with the limits
 above for each part of the log with similar pools, and the work of each class. Parts have mean pools, which is a bound
@@ -40,7 +40,7 @@ _MOST_COLUMNS: Final = 8_000  # of the linear programme: more parts of the log m
 _MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
 _MOST_CLASSES: Final = 64
 _CORNERS: Final = 8  # sizes of a task that matter, about
-_WORTH_MORE: Final = 0.01  # of the bound: twice as many competing tasks must add as much
+_WORTH_MORE: Final = 0.01  # fraction of the bound: minimum gain that twice as many competing tasks must bring
 _MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
 
 
@@ -56,7 +56,7 @@ class HarvestBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TaskClass(msgspec.Struct, frozen=True):
-    """Tasks with the same speeds and sizes, or with the same bound of their speeds: that of the fastest of several."""
+    """Tasks with the same speeds and sizes, or bounded together by the fastest of them."""
 
     tasks: tuple[TaskSpec, ...]
     shapes: tuple[TaskSpec, ...]  # one of each speeds and sizes
@@ -68,12 +68,12 @@ class _TaskClass(msgspec.Struct, frozen=True):
 
     @property
     def work_samples(self) -> float:
-        """The work of all together; infinite if one never ends."""
+        """The joint work; infinite if a task is endless."""
         works = [spec.work_samples for spec in self.tasks]
         return math.inf if None in works else math.fsum(work for work in works if work is not None)
 
     def arrived(self, times_s: Floats) -> Counts:
-        """Return how many of them were submitted by each time."""
+        """Return the number of tasks submitted by each time."""
         return np.searchsorted(np.sort([spec.submit_s for spec in self.tasks]), times_s, side="right").astype(np.int64)
 
     def speeds(self, kind: str, largest: int) -> Floats:
@@ -97,7 +97,7 @@ def _on_any_places(spec: TaskSpec, curve: SpeedCurve, kind: str, largest: int) -
 
 
 class _Pool(msgspec.Struct, frozen=True):
-    """The idle nodes by kind over time: each number holds for its duration. Times are seconds since the log's start."""
+    """The idle nodes by kind over time: each number lasts for its duration. Times are seconds since the log's start."""
 
     times_s: Floats
     durations_s: Floats
@@ -120,10 +120,10 @@ class _Pool(msgspec.Struct, frozen=True):
 
 
 def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed: bool = True) -> HarvestBound | None:
-    """Return the bound for at most ``most`` competing tasks on the idle nodes of ``log``.
+    """Return the bound for up to ``most`` competing tasks on the idle nodes of ``log``.
 
-    ``None`` if there is nothing to harvest, or without ``mixed`` if tasks or node kinds differ, which takes half a
-    second.
+    Return ``None`` if no harvest is possible, or without ``mixed`` if tasks or node kinds differ, which would take half
+    a second.
 
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.saturating import SaturatingWorkload
@@ -151,7 +151,7 @@ def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed:
 
 
 def enough_tasks(log: EventLog, tasks: Sequence[TaskSpec], least: int) -> int:
-    """Return ``least``, doubled until twice as many competing tasks add less than 1 % to the bound.
+    """Return ``least``, doubled until twice the number of competing tasks adds less than 1 % to the bound.
 
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.task_generators import generate_trials
@@ -188,7 +188,7 @@ def _fastest(speeds: Floats, nodes: Counts, tasks: Counts) -> Floats:
     if (np.diff(best, n=2) <= _STRAIGHT * best[-1]).all() or steps > _MOST_STEPS:
         return _even(best, nodes, tasks)
     found = np.zeros(nodes.size)
-    together = np.zeros_like(best)  # of one task more with each turn
+    together = np.zeros_like(best)  # with one more task per iteration
     for count in range(1, int(tasks.max(initial=0)) + 1):
         together = _with_one_more(together, best)
         which = tasks == count
@@ -197,7 +197,7 @@ def _fastest(speeds: Floats, nodes: Counts, tasks: Counts) -> Floats:
 
 
 def _even(best: Floats, nodes: Counts, tasks: Counts) -> Floats:
-    """Return the speed of tasks on parts that differ by at most a node, which is the largest on a concave curve."""
+    """Return the joint speed on even parts (differing by one node or less), optimal for a concave curve."""
     if (np.diff(best, n=2) > _STRAIGHT * best[-1]).any():
         hull = concave_hull([(float(size), float(speed)) for size, speed in enumerate(best)][1:])
         best = np.zeros_like(best) if hull is None else np.interp(np.arange(best.size), hull.nodes, hull.rate)
@@ -207,7 +207,7 @@ def _even(best: Floats, nodes: Counts, tasks: Counts) -> Floats:
 
 
 def _with_one_more(together: Floats, best: Floats) -> Floats:
-    """Return the largest sums of an entry of each whose places add up to at most 0, 1, ..."""
+    """Return the largest sums of one entry from each array, for indices that add up to 0, 1, ... or less."""
     found = together.copy()
     for size in range(1, int(np.argmax(best)) + 1):  # larger sizes are not faster
         np.maximum(found[size:], together[: together.size - size] + best[size], out=found[size:])
@@ -215,7 +215,7 @@ def _with_one_more(together: Floats, best: Floats) -> Floats:
 
 
 class _Cell(msgspec.Struct, frozen=True):
-    """Moments of one epoch with similar pools of one kind, on average and at most so many nodes."""
+    """Moments of one epoch with similar pools of one kind: their mean and largest number of nodes."""
 
     epoch: int
     kind: str
@@ -280,7 +280,7 @@ def _of_mixed(pool: _Pool, classes: Sequence[_TaskClass], most: int) -> float:
 
 
 def _limits_of_tasks(number: int, place: int, cell: _Cell, alike: float, competing: float) -> Iterator[_Limit]:
-    """Yield the limits of the competing tasks, and of those of class ``number``, in a cell and on all kinds."""
+    """Yield the task limits of a cell: all competing tasks, and class ``number``, here and across all kinds."""
     yield "competing", place, competing, 1.0
     yield "competing on all kinds", cell.epoch, competing, cell.share
     if alike < competing:
@@ -289,7 +289,7 @@ def _limits_of_tasks(number: int, place: int, cell: _Cell, alike: float, competi
 
 
 def _epochs(classes: Sequence[_TaskClass]) -> Floats:
-    """Return the starts of epochs: the times at which tasks arrive, or some of them."""
+    """Return the epoch starts: all task arrival times, or a subset."""
     times_s = np.unique([max(spec.submit_s, 0.0) for task in classes for spec in task.tasks])
     places = np.linspace(0, times_s.size - 1, min(times_s.size, _MOST_EPOCHS)).astype(np.int64)
     return times_s[places]
@@ -302,7 +302,7 @@ def _in_epochs(pool: _Pool, starts_s: Floats) -> Iterator[tuple[int, NDArray[np.
 
 
 def _cells(pool: _Pool, starts_s: Floats, classes: int) -> Iterator[_Cell]:
-    """Yield the moments of each epoch in order of the idle nodes of a kind, in parts of about equal length."""
+    """Yield each epoch's moments sorted by idle nodes of a kind, in parts of about equal length."""
     parts = max(4, _MOST_COLUMNS // (_CORNERS * classes * len(pool.nodes) * starts_s.size))
     for epoch, moments in _in_epochs(pool, starts_s):
         for kind, counts in pool.nodes.items():

@@ -1,26 +1,25 @@
-"""Ideal: what the same tasks on the same cluster would take if nodes could be divided and moved at no cost.
+"""Ideal cluster: completion times of the same tasks if nodes could be divided and moved at no cost.
 
-Two figures, of which each says something else (docs/how-to/rounds.md):
+Two figures with different meanings (docs/how-to/rounds.md):
 
-- *fluid*: the same objective, made largest over shares of time instead of whole nodes, solved exactly whenever a task
-  comes or goes. What a policy loses by whole nodes, rounds and costs is what lies between it and its fluid.
-- *least*: what no policy can go below. Every division of the nodes is also one for a single machine that does
-  a second's worth of all nodes each second (:func:`costs`); on one machine the shortest remaining work first gives the
-  smallest mean completion time there is. No task is faster than alone at its best size either.
+- *fluid*: the same objective, maximised over time shares instead of whole nodes, solved exactly whenever a task
+  arrives or leaves. The gap between a policy and its fluid is the loss by whole nodes, rounds and costs.
+- *least*: the lower bound for any policy. Every division of the nodes is also possible on a single machine that does
+  a second's worth of all nodes each second (:func:`costs`); on one machine, shortest remaining work first reaches the
+  smallest possible mean completion time. Also, no task is faster than alone at its best size.
 
-For :func:`costs` a node-second of each kind gets a price, so that a second of all nodes together costs 1. A task then
-costs at least what its cheapest way of doing its work costs, at its best speed per node. In one second no more than 1
-can be paid, so a set of tasks takes at least as many seconds as it costs: a bound that holds for rigid and elastic
-tasks, for any division of nodes and time. Of all prices those are taken for which this bound is largest: the linear
-programme's own.
+For :func:`costs` a node-second of each kind gets a price, normalised to 1 per second of the whole cluster. The minimum
+cost of a task is its work done at its best speed per price. One second pays for a cost of 1, so a set of tasks takes at
+least its total cost in seconds. The bound applies to rigid and elastic tasks and to any division of nodes and time. The
+linear programme chooses the prices with the largest bound.
 
-The queue of a cluster grows without bound (:class:`QueueDetector`) if all of this holds for the time from when the
-queue was empty last until now:
+The queue of a cluster grows without bound (:class:`QueueDetector`) if all of these conditions apply since the queue was
+empty last:
 
-- at least 100 tasks arrived in it, and it lasts ten times as long as a task takes on average at least;
-- what arrived takes the whole cluster longer than that time, even less three standard deviations of such a sum (of
-  arrivals at random with these sizes), and by a bound for any policy (:func:`costs`);
-- more tasks wait now than after three quarters of it, then more than after the half, and then than after a quarter.
+- at least 100 tasks arrived, and the period is ten times the mean minimum duration of a task;
+- the arrived work takes the whole cluster longer than the period, even minus three standard deviations of the sum (for
+  random arrivals with these sizes), by a bound for any policy (:func:`costs`);
+- more tasks wait now than after three quarters of the period, then than after half, then than after a quarter.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def _prices(table: Floats, work: Floats, counts: Floats) -> Floats:
         raise BadInput(f"the bound was not found: {found.words}", where="cluster")
     price = np.maximum(found.columns[used.size :], 0.0)
     whole = float(price @ counts)
-    # Solvers work to tolerances; scaled so that a second of all nodes costs 1, any prices give a bound that holds
+    # Solvers are exact only to a tolerance; any prices scaled to 1 per cluster second give a valid bound
     return price / whole if whole > 0.0 else even
 
 
@@ -189,7 +188,7 @@ def _ratio(taken_s: float | None, ideal_s: float | None) -> float | None:
 def ideal(
     tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: FluidShares, keep_going: KeepGoing
 ) -> IdealCluster | None:
-    """Return both figures for tasks that all have an end and run somewhere; ``None`` if it was stopped."""
+    """Return both figures for finite tasks that can run; ``None`` if stopped."""
     came = [max(spec.submit_s, 0.0) for spec in tasks]
     going = [True]
 
@@ -230,7 +229,7 @@ def least_of(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> LowerBounds
 
 
 def _one_machine(came: Sequence[float], cost: Sequence[float]) -> list[float]:
-    """Return when each job ends on one machine that runs the one with least work left first."""
+    """Return each job's finish time on one machine that runs the job with the least remaining work first."""
     order = sorted(range(len(came)), key=came.__getitem__)
     ends = [0.0] * len(came)
     left: list[tuple[float, int]] = []

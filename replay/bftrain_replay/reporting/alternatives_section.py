@@ -39,7 +39,7 @@ def advice(material: ReportData) -> HtmlText:
 
 
 def _of_settings(summary: Mapping[str, Any]) -> str:
-    """Return which changes of settings were tried: those that gain, then those that do not."""
+    """Return the setting changes tried: gains first, then the rest."""
     found = summary.get("advice")
     if found is None:
         return f"<p>{_NOT_TRIED}</p>"
@@ -108,7 +108,7 @@ _INTRO: Final = (
 
 
 def sensitivity(material: ReportData) -> PageSection | None:
-    """Return the table; ``None`` if it was left out."""
+    """Return the table; ``None`` if skipped."""
     summary = material.summary.get("sensitivity")
     if not summary:
         return None

@@ -138,7 +138,7 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
 
 
 def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
-    """Return a chart with a line for each of the largest users; campaigns are too many for that."""
+    """Return a chart with a line per large user; there are too many campaigns for lines."""
     if not (~np.isnan(tasks.slowdown)).any():
         return None
     ending = tasks.arrived & tasks.ends
@@ -172,7 +172,7 @@ SHOWN: Final = 2000
 
 
 def tasks_shown(tasks: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the tasks of the table, in order: all, or those that held most node-time if they are too many."""
+    """Return the tasks of the table in order: all, or the tasks with the most node-time if too many."""
     if len(tasks) <= SHOWN:
         return tasks
     most = sorted(range(len(tasks)), key=lambda place: -float(tasks[place]["node_h"]))[:SHOWN]

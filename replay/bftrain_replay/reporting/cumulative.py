@@ -1,4 +1,4 @@
-"""Cumulative distributions: the share of tasks below a figure, a line for each group of them."""
+"""Cumulative distributions: the share of tasks below a figure, one line per group."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bftrain_replay.drawing.figure import category, quantity
 _DASHES: Final = [4, 3]
 _POINTS: Final = 500  # of a line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_ROOM: Final = 1.03  # beyond the largest on a logarithmic axis, so that the end of a line is seen
-_FAR: Final = 12.0  # the longest over the median: from there on an axis in proportion shows nothing but the longest
+_ROOM: Final = 1.03  # factor beyond the largest value on a logarithmic axis, to show the line's end
+_FAR: Final = 12.0  # longest over median; above this ratio a linear axis would only show the longest
 _FEW_PERCENT: Final = 2.0
 _WIDEST: Final = 1e5  # from the longest to the shortest shown
 _NARROWEST: Final = 1.5  # from least to most on a logarithmic axis
@@ -34,7 +34,7 @@ class CumulativeLine(msgspec.Struct, frozen=True, eq=False):
         return np.sort(self.values[~np.isnan(self.values)])
 
     def steps(self, end: float, unit: float, begin: float = 0.0) -> Iterator[dict[str, Any]]:
-        """Yield the corners of the line from ``begin`` to ``end``: the share of all tasks at most there."""
+        """Yield the line's corners from ``begin`` to ``end``: the share of all tasks up to each value."""
         known = self.known
         yield {"of": self.name, "at": begin / unit, "share": 0.0}
         for place in np.unique(np.linspace(0, known.size - 1, min(known.size, _POINTS)).astype(np.int64)).tolist():
@@ -45,7 +45,7 @@ class CumulativeLine(msgspec.Struct, frozen=True, eq=False):
 def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chart of lines over durations; ``words`` end the title of the axis.
 
-    If the longest are far from the others the axis is logarithmic, and begins where few are left.
+    If the longest values are far from the rest, the axis is logarithmic and starts where few are left.
     """
     known = np.concatenate([line.known for line in lines])
     longest_s, low_s = float(known.max()), _shortest_shown(known)
@@ -62,7 +62,7 @@ def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str,
 
 
 def _shortest_shown(times_s: NDArray[np.float64]) -> float:
-    """Return where a logarithmic axis begins; 0 for a linear one."""
+    """Return the start of a logarithmic axis; 0 for a linear one."""
     positive = times_s[times_s > 0.0]
     if not positive.size or positive.max() <= _FAR * float(np.median(positive)):
         return 0.0

@@ -1,4 +1,4 @@
-"""The headline: the result of a replay in a sentence, in cards, and beside the replays it is compared with."""
+"""The headline: a replay's result in a sentence, in cards, and in comparison with other replays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bftrain_replay.results.headline import (
 from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
-_ROUNDED: Final = 0.01  # of the nodes that were idle on average: as much or more is seen in U
+_ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
 _LEFT_BY: Final = {
     RECORDS: "The batch queue",
@@ -104,7 +104,7 @@ def _of_the_tasks(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _a_week(summary: Mapping[str, Any]) -> list[str]:
-    """Return the weekly figures; empty for results of earlier versions, and for logs too short for an interval."""
+    """Return the weekly figures; empty for results of earlier versions, and for short logs without an interval."""
     found = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
     if found is None or found.harvest.low is None:
         return []
@@ -230,7 +230,7 @@ def gains(material: ReportData) -> str:
     summary = material.summary
     baseline = summary["baseline"]
     others = (column_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
-    said: dict[str, list[str]] = {}  # what it did -> how much more than which run
+    said: dict[str, list[str]] = {}  # statement -> gain and the run compared with
     for name, other in others:
         if other and summary["makespan_s"] and other["makespan_s"]:
             change = _change(summary["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")

@@ -24,8 +24,8 @@ _ROW: Final = 34  # pixels
 _NARROW_ROW: Final = 46
 _BAR: Final = 22
 _ROOM: Final = 0.4  # of the width: a bar so long has room for its words
-_LATE: Final = 0.6  # of the width: what ends there has more room on its left
-_ON_DARK: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars on which words have the page's colour
+_LATE: Final = 0.6  # fraction of the width beyond which there is more room on the left
+_ON_DARK: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars with labels in the page's background colour
 _ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
 _HINTS: Final = 4
 _SLIVERS: Final = 0.4  # of the idle node-time; where all steps together are less, they can be looked at closer
@@ -36,9 +36,9 @@ _LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step 
 class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
     """One use or loss of idle node-time; ``key`` names it in files, the glossary explains it.
 
-    ``ends`` ends a sentence that begins with a number of node-hours; without it ``meaning`` says why they were unused.
-    ``explanation`` says what a cause depends on besides settings; it is empty where only settings matter, and replays
-    try these (:mod:`bftrain_replay.variations`).
+    ``ends`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason for
+    unused nodes. ``explanation`` describes influences apart from settings; it is empty where only settings matter, and
+    replays try these (:mod:`bftrain_replay.variations`).
     """
 
     key: UnusedReason | SampleLoss
@@ -61,12 +61,12 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> bool:
-        """Whether nodes were held, but the work was lost; otherwise they were not used."""
+        """Whether nodes were allocated and the work was lost; otherwise they were unused."""
         return isinstance(self.key, SampleLoss)
 
     @property
     def happened(self) -> str:
-        """The end of a sentence that begins with a number of node-hours."""
+        """The rest of a sentence that starts with a number of node-hours."""
         return self.ends or f"stayed unused because {self.meaning}"
 
 
@@ -137,13 +137,13 @@ def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
 
 
 def steps(material: ReportData) -> list[tuple[IdleCause, float]]:
-    """Return the causes with any node-hours, in the order of the waterfall."""
+    """Return the causes with any node-hours, in waterfall order."""
     found = [(cause, node_hours(material.summary, cause)) for cause in CAUSES]
     return [(cause, hours) for cause, hours in found if hours > 0.0]
 
 
 def waterfall(material: ReportData) -> ChartFigure | None:
-    """Return the chart; ``None`` if nothing was idle."""
+    """Return the chart; ``None`` without idle node-time."""
     if not material.summary["idle_node_h"]:
         return None
     rows, begin = _rows(material), _closer_from(material)
@@ -162,7 +162,7 @@ def waterfall(material: ReportData) -> ChartFigure | None:
             "layer": _layers(rows, 0.0),
         },
         closer={"data": {"values": closer}, "layer": _layers(closer, begin)} if begin else {},
-        # There is no room for names beside the bars: they stand above them
+        # Bars leave no room for names at their side: names go above them
         narrow={"height": _NARROW_ROW * len(rows), "encoding": {"y": {"axis": above}}},
     )
 
@@ -197,7 +197,7 @@ def _layers(rows: Sequence[Mapping[str, Any]], begin: float) -> list[dict[str, A
 
 
 def _rows(material: ReportData, begin: float = 0.0) -> list[dict[str, Any]]:
-    """Return the bars, with labels where they fit if the chart shows node-hours from ``begin`` on."""
+    """Return the bars, labelled where there is room if the chart shows node-hours from ``begin`` on."""
     summary = material.summary
     idle_h = float(summary["idle_node_h"])
     rows = [_row(_ALL, (0.0, idle_h), (begin, idle_h), "@idle")]
@@ -215,7 +215,7 @@ def _rows(material: ReportData, begin: float = 0.0) -> list[dict[str, Any]]:
 def _has_bar(summary: Mapping[str, Any]) -> bool:
     """Return whether the node-time used without costs is an upper bound; it is not if the tasks ran out.
 
-    Then it is what the tasks needed, which may be less than what they used with costs.
+    In that case it is the tasks' demand, which may be less than their use with costs.
     """
     return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
 
@@ -225,7 +225,7 @@ def _row(name: str, bar: tuple[float, float], shown: tuple[float, float], colour
     short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / shown[1])}"
     width = shown[1] - shown[0]
     inside = end - max(begin, shown[0]) > _ROOM * width
-    # Words stand at the end of a bar that has room for them; else beside it, on the side that has
+    # Labels go inside long bars, otherwise on the side with room
     side = "left" if inside or end - shown[0] > _LATE * width else "right"
     return {
         "name": name,

@@ -23,7 +23,7 @@ _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "stro
 _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
 _DOUBTFUL: Final = "doubtful whether idle"
 _COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by tasks": "@used"}
-# Nothing of it is seen, but it takes the room that it takes in the other figures, so that all moments stand in line
+# An invisible axis that takes the usual room, to align all moments with the other figures
 _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
@@ -45,7 +45,8 @@ def strip(material: RunPageData) -> ChartFigure:
             },
             "layer": [
                 {
-                    "params": [{"name": "brush", "select": _BRUSH}],  # of one layer: all of them would have it twice
+                    # in one layer only, otherwise it would be duplicated
+                    "params": [{"name": "brush", "select": _BRUSH}],
                     "mark": {**_STEPS, "color": "@idle"},
                     "encoding": {"y": {"field": "idle"}},
                 },
@@ -66,7 +67,7 @@ def nodes(material: RunPageData) -> ChartFigure:
     )
     areas = {"idle": "idle, unused", "used": "used by tasks"}
     if "doubtful" in material.nodes_over_time.columns:
-        areas["doubtful"] = _DOUBTFUL  # above the others: part of either
+        areas["doubtful"] = _DOUBTFUL  # drawn on top: part of either area
         says += f" Of the idle node-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
     return ChartFigure(
         name="nodes",
@@ -106,7 +107,7 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
     scale = {"domainMin": {"expr": "from_row"}, "domainMax": {"expr": "to_row"}, "reverse": True, "nice": False}
     return {
         "data": {"values": [{"t": span["from"]}, {"t": span["to"]}]},
-        "mark": {"type": "square", "opacity": 0, "size": 0, "clip": True},  # else it takes room beside what is shown
+        "mark": {"type": "square", "opacity": 0, "size": 0, "clip": True},  # reserves space for the hidden key
         "encoding": {
             "x": moments.axis(),
             "y": {
@@ -126,14 +127,15 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
 
 
 LETTERS: Final = 3_000_000  # that it may take in a page; beyond that time is in coarser steps
-ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)  # of the whole time; 0: as it was
+# fractions of the whole time; 0: no rounding
+ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
 _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
 def holders(material: ReportData, letters: int | None = None) -> ChartFigure:
-    """Return the chart of who held each node."""
-    letters = letters or (2 * LETTERS // 3 if material.others else LETTERS)  # beside them are long lists of tasks
+    """Return the chart of each node's holder."""
+    letters = letters or (2 * LETTERS // 3 if material.others else LETTERS)  # long task lists take part of the room
     names, held = material.log.node_names, material.holdings
     grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
     drawn, step_s = _fitting(material, _node_rows(names, grouped), letters)
@@ -170,7 +172,7 @@ def holders(material: ReportData, letters: int | None = None) -> ChartFigure:
 
 
 def rounding(step_s: float) -> str:
-    """Return the sentence that says to what times are rounded; empty if they are not."""
+    """Return the sentence on time rounding; empty without rounding."""
     return f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
 
 
@@ -198,12 +200,12 @@ def _fitting(material: ReportData, ordered: _OrderedNodes, letters: int) -> tupl
     raise AssertionError("the coarsest is always taken")
 
 
-# Nodes in the order of their rows; groups of them, such as racks or kinds, each with its first row
+# Nodes in row order; groups such as racks or kinds, each with its first row
 _OrderedNodes = tuple[NDArray[np.int64], list[tuple[str, int]]]
 
 
 def _node_rows(nodes: Sequence[str], grouped: tuple[tuple[str, ...], NDArray[np.int32], str] | None) -> _OrderedNodes:
-    """Return the nodes in the order of their rows, group by group."""
+    """Return the nodes in row order, group by group."""
     if grouped is None:
         return np.arange(len(nodes)), []
     names, of_node, _ = grouped
@@ -248,7 +250,7 @@ def _holders_raster(
         """Return the changes of some of the rows."""
         mine, free = ((row >= low) & (row < high) for row in (held_row, free_row))
         rows = tuple(row[some] - low for row, some in ((held_row, mine), (free_row, free)))
-        # Of what happens to a node at one moment the last counts: a task ends, it leaves, it joins, a task takes it
+        # The last event of a node at one moment counts: a task stops, the node leaves, it joins, a task takes it
         left, joined, ended = (
             np.full(row.size, state, dtype=np.int32)
             for row, state in ((rows[1], _BUSY), (rows[1], _IDLE), (rows[0], _IDLE))
@@ -275,12 +277,12 @@ def _holders_raster(
     )
 
 
-# Node, begin, end, task; times in steps where they are rounded, else in seconds
+# Node, start, stop, task; times in rounding steps, otherwise in seconds
 _Intervals = tuple[NDArray[np.int32], NDArray[Any], NDArray[Any], NDArray[np.int32]]
 
 
 def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _Intervals | None:
-    """Round the times of intervals, and drop empty ones; ``None`` if more than ``most`` stay.
+    """Round interval times and drop empty intervals; return ``None`` if more than ``most`` stay.
 
     Whether a short one remains depends on its place: on average as often as its length in steps. So the total time
     stays about the same.
@@ -301,7 +303,7 @@ def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _I
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join arrays into one, and drop them: two copies of all columns would take as much again."""
+    """Join arrays and clear the list: a second copy of all columns would double the memory."""
     whole = np.concatenate(parts)
     parts.clear()
     return whole

@@ -36,7 +36,7 @@ _YARDSTICKS: Final = (
 
 
 class OwnParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a page that show the replay alone, which can be made before those that it is compared with."""
+    """The page parts about the replay alone, ready before the comparison replays."""
 
     over_time: tuple[ChartFigure, ...]
     completion: tuple[PageSection, ...]
@@ -59,9 +59,9 @@ def own_parts(material: ReportData) -> OwnParts:
 def page(material: ReportData, title: str = "", own: OwnParts | None = None) -> HtmlPage:
     """Build the page; ``own`` are parts that were made before, and are made here otherwise."""
     own = own or own_parts(material)
-    # Said before all figures: that they are of a part, if they are
+    # A note on partial figures stands before all figures
     part = headline.note(material.end_s, material.log.span_s, complete=material.summary["complete"]).rstrip()
-    # Say what was replayed
+    # A summary of the replayed inputs
     summary, log = material.summary, material.log
     seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
     text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(material.end_s)}"
@@ -104,7 +104,7 @@ def page(material: ReportData, title: str = "", own: OwnParts | None = None) -> 
 
 
 def _users_of(material: ReportData) -> dict[str, str]:
-    """Return the users of the tasks that readers can follow: of a long replay, those that the page names."""
+    """Return the users of followable tasks: in a long replay, the tasks that the page names."""
     users = {task["name"]: task["user"] or "" for task in material.tasks}
     if not material.others:
         return users
@@ -117,7 +117,7 @@ def _users_of(material: ReportData) -> dict[str, str]:
 
 
 def _losses(material: ReportData) -> tuple[PageSection, ...]:
-    """Return the section on losses; empty where nothing was idle."""
+    """Return the section on losses; empty without idle node-time."""
     fall, table = waterfall(material), meanings(material)
     if fall is None:
         return ()
@@ -140,7 +140,7 @@ def render(material: ReportData, title: str = "", own: OwnParts | None = None) -
 
 
 def figures(material: ReportData) -> Iterator[ChartFigure]:
-    """Yield the charts that can stand alone, without a page."""
+    """Yield the stand-alone charts."""
     return (figure for figure in page(material).figures if not figure.chooses_time)
 
 

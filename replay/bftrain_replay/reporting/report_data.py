@@ -26,14 +26,14 @@ from bftrain_replay.results.campaign_stretch import campaigns_of
 from bftrain_replay.study import ReplayStudy
 from bftrain_replay.tables import CampaignRow
 
-NAMED_TASKS: Final = 10_000  # that a page names and draws by themselves; of more, those that held most node-time
+NAMED_TASKS: Final = 10_000  # limit of individually named tasks; beyond it, those with the most node-time
 
 _TASK_COLUMNS: Final = tuple(column.name for column in tables.TASKS)
 _CAMPAIGN: Final = tuple(column.name for column in tables.CAMPAIGNS)
 
 
 class RunPageData(Protocol):
-    """The common data of pages of replays and of runs in rounds."""
+    """Data shared by the pages of replays and rounds."""
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -41,7 +41,7 @@ class RunPageData(Protocol):
 
     @property
     def end_s(self) -> float:
-        """The end of the run."""
+        """The time at which the run stopped."""
 
     @property
     def moments(self) -> TimeAxis:
@@ -49,7 +49,7 @@ class RunPageData(Protocol):
 
     @property
     def nodes_over_time(self) -> StepSeries:
-        """Idle nodes, and the nodes that tasks held."""
+        """Idle nodes and allocated nodes."""
 
     @property
     def task_columns(self) -> TaskColumns:
@@ -59,7 +59,7 @@ class RunPageData(Protocol):
 class ReportData(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """``summary`` is the content of ``summary.json``, ``tasks`` that table by column, ``log`` the replayed log.
 
-    In ``holdings`` nodes are places in ``log.node_names``. ``campaigns`` are those of users, if tasks name any.
+    In ``holdings`` nodes are indices into ``log.node_names``. ``campaigns`` are user campaigns, if tasks set any.
     """
 
     summary: Mapping[str, Any]
@@ -70,7 +70,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def end_s(self) -> float:
-        """Return the end of the replay, seconds since the log's start."""
+        """Return the stop time of the replay, in seconds since the log's start."""
         return float(self.summary["simulated_s"])
 
     @cached_property
@@ -95,12 +95,12 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @property
     def others(self) -> int:
-        """The number of tasks that held nodes and that the page does not name."""
+        """The number of tasks with nodes that the page does not name."""
         return len(self.holdings.tasks) - len(self.named)
 
     @cached_property
     def nodes_over_time(self) -> StepSeries:
-        """Return idle nodes, and the nodes that tasks held."""
+        """Return idle nodes and allocated nodes."""
         idle_times = self.log.times - self.log.start_s
         at_s, doubtful = doubtful_nodes(self.log)
         doubtful_s = at_s - self.log.start_s
@@ -161,7 +161,7 @@ def _material(
     held: AllocationRows,
     campaigns: Iterable[CampaignRow],
 ) -> ReportData:
-    """Build the data; tasks that held a node get the order of the table."""
+    """Build the data; tasks with nodes get the table's order."""
     tasks = [dict(zip(_TASK_COLUMNS, row, strict=True)) for row in rows]
     known = frozenset(held.tasks)
     names = tuple(task["name"] for task in tasks if task["name"] in known)
@@ -176,6 +176,6 @@ def _material(
 
 
 def _places(names: Sequence[str], among: Sequence[str]) -> NDArray[np.int32]:
-    """Return the place of each name ``among`` others."""
+    """Return the index of each name in ``among``."""
     places = {name: place for place, name in enumerate(among)}
     return np.array([places[name] for name in names], dtype=np.int32)

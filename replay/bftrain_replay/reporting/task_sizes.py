@@ -1,4 +1,4 @@
-"""Task sizes over time: a row for each task, the stronger the more nodes it held."""
+"""Task sizes over time: one row per task, with colour strength by number of nodes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROW_PIXELS: Final = 16
 _SIZE_CHANGES: Final = 300_000  # of sizes in a page: some 0.7 MB; of more, time is in coarser steps
-_KEYS: Final = 4  # sizes in the key, at most
+_KEYS: Final = 4  # maximum number of sizes in the key
 
 
 def sizes(material: ReportData) -> ChartFigure | None:
-    """Return the chart; ``None`` if no task ever held a node."""
+    """Return the chart; ``None`` if no task ever got a node."""
     held = material.holdings
     if not held.tasks:
         return None
@@ -90,7 +90,7 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float, float]:
         row, when, change = _summed(
             (row[some] + 1j * when[some], change[some]) for (row, when, change), some in zip(moved, mine, strict=True)
         )
-        size = np.cumsum(change)  # each row ends at 0 nodes
+        size = np.cumsum(change)  # the final size of each row is 0
         largest = max(largest, int(size.max(initial=1)))
         ran_s += float(np.diff(when, append=0.0)[size > 0].sum())
         some, first = drawn[row], place[low] - drawn[low]
@@ -110,7 +110,7 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float, float]:
 
 
 def _coarse(parts: Sequence[StateChanges], end_s: float) -> tuple[StateChanges, float]:
-    """Return all changes of the parts, in the finest steps of time in which they are few enough, and their length."""
+    """Return all changes of the parts, in the finest time steps that keep them few enough, and the step length."""
     for steps in ROUNDINGS:
         step_s = end_s / steps if steps else 0.0
         rounded = [part.rounded(step_s) for part in parts] if step_s else parts
@@ -123,7 +123,7 @@ _Moved = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]
 
 
 def _moved(row: NDArray[np.int64], block: AllocationBlock) -> _Moved:
-    """Return how many nodes each task, by its row, gains and gives up at which time, in this order."""
+    """Return each task's gains and losses of nodes (by row) and their times, in order."""
     return _summed((row + 1j * when, np.full(when.size, by)) for when, by in ((block.from_s, 1), (block.to_s, -1)))
 
 
@@ -160,7 +160,7 @@ def model_of(name: str) -> str:
 
 
 def model_table(tasks: Iterable[Mapping[str, Any]]) -> HtmlTable | None:
-    """Return the table, most node-hours first; ``None`` if all tasks are of one model, or each of its own."""
+    """Return the table, most node-hours first; ``None`` if all tasks share one model, or each has a separate one."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     count = 0
     for task in tasks:
@@ -202,7 +202,7 @@ _PIECES, _TIME = "share of the times", "share of the idle node-time"
 
 
 def idle_pieces(material: ReportData) -> ChartFigure | None:
-    """Return the chart; ``None`` if nothing was ever idle."""
+    """Return the chart; ``None`` without idle node-time."""
     length_s, count = counted(part.length_s for part in fragments_in_parts(material.log))
     total_s = length_s * count
     if not total_s.sum() > 0.0:
@@ -275,7 +275,7 @@ _HEADROOM: Final = 1.25  # of the highest bar: room for two lines of words above
 
 
 def decision_times(material: ReportData) -> ChartFigure | None:
-    """Return the chart; ``None`` if nothing was decided."""
+    """Return the chart; ``None`` without decisions."""
     summary = material.summary
     bins, spread = summary["decide_ms_bins"], summary["decide_ms"]
     if not bins:
@@ -321,7 +321,7 @@ def _bars(rows: list[dict[str, Any]], scale: dict[str, Any]) -> dict[str, Any]:
 
 
 def _marks(marks: list[dict[str, Any]], scale: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return lines with names beside them, each in a line of its own, on the side where there is room."""
+    """Return lines with names, each on its own text line, on the side with room."""
     at, name = quantity("at", scale=scale), category("name")
     layers = [
         {

@@ -1,4 +1,4 @@
-"""A page about a log of GPUs or cores: the same as about nodes, in the words of what is counted."""
+"""A page about GPUs or cores: the node page with the log's unit in its text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_WORDS_IN_SPEC: Final = frozenset({"field", "expr", "calculate", "filter", "a
 
 
 def in_unit(part: Part, unit: str) -> Part:
-    """Return a page, or pictures, in the words of the log's unit; names of slots, tasks and files stay."""
+    """Return a page, or pictures, with the log's unit in the text; names of slots, tasks and files stay."""
     return part if unit == NODE else _rewritten(part, words_of(unit))
 
 

@@ -24,11 +24,11 @@ from bftrain_replay.tables import CampaignRow
 OTHERS: Final = "others"
 BOUND: Final = "the bound, of all"
 _NO_USER: Final = "no user"
-_OURS: Final = frozenset({OTHERS, BOUND, _NO_USER})  # names of what is no user
+_OURS: Final = frozenset({OTHERS, BOUND, _NO_USER})  # labels reserved for non-user groups
 _CALLED: Final = "user '"
 _SPREADS: Final = ("completion_s", "slowdown", "rho")
 _FEW: Final = 2  # users that a sentence can compare
-_LINES: Final = len(HUES) - 1  # of users with lines of their own; what is beyond is one
+_LINES: Final = len(HUES) - 1  # users with separate lines; the rest share one
 _WORST: Final = 50  # campaigns that are named one by one
 _STRETCHES: Final = 2000  # of the time, over which nodes are averaged
 
@@ -62,7 +62,7 @@ def users_over_time(material: ReportData) -> ChartFigure | None:
 
 
 def shares_so_far(material: ReportData) -> ChartFigure | None:
-    """Return each user's share of the node-time held up to each moment; ``None`` for fewer than two users."""
+    """Return each user's cumulative share of allocated node-time; ``None`` for fewer than two users."""
     edges, until = _held(material)
     if len(until) < _FEW:
         return None
@@ -96,7 +96,7 @@ def shares_so_far(material: ReportData) -> ChartFigure | None:
 
 
 def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return times, and the node-seconds that each user's tasks had held by then; empty where tasks have no users."""
+    """Return times and each user's cumulative node-seconds; empty if tasks have no users."""
     tasks, held = material.task_columns, material.holdings
     edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
     if not any(tasks.user) or not len(held) or not material.end_s:
@@ -125,7 +125,7 @@ def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
 
 
 def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis) -> ChartFigure:
-    """Return stacked nodes of users, a series for each; ``said`` describes each one's share of all."""
+    """Return stacked nodes of users, one series per user; ``said`` describes each user's total share."""
     shown = [part.of for part in series]
     says = f"Of the node-time that tasks held: {', '.join(said)}."
     return ChartFigure(
@@ -335,5 +335,5 @@ def _ratio(value: float | None) -> HtmlCell:
 
 
 def _column(rows: Sequence[CampaignRow], name: str) -> NDArray[np.float64]:
-    """Return a figure of campaigns, NaN where there is none."""
+    """Return a campaign figure, NaN where unknown."""
     return np.array([getattr(row, name) for row in rows], dtype=np.float64)

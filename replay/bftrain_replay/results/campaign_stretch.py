@@ -24,11 +24,11 @@ from bftrain_replay.tables import ROUNDING, CampaignRow, TaskRecord
 Floats = NDArray[np.float64]
 
 GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
-LEAST_S: Final = 10.0  # no campaign is taken to need less time than this
+LEAST_S: Final = 10.0  # minimum assumed duration of a campaign
 
 
 class TaskCourse(Protocol):
-    """The inputs: the run ended after ``simulated_s``; ``pool`` and ``used`` hold from each time on."""
+    """The inputs: the run stopped after ``simulated_s``; ``pool`` and ``used`` are step curves."""
 
     @property
     def settings(self) -> Settings:
@@ -36,7 +36,7 @@ class TaskCourse(Protocol):
 
     @property
     def simulated_s(self) -> float:
-        """Return the end of the run."""
+        """Return the time at which the run stopped."""
 
     @property
     def tasks(self) -> tuple[TaskRecord, ...]:
@@ -52,7 +52,7 @@ class TaskCourse(Protocol):
 
     @property
     def used(self) -> NDArray[np.int64]:
-        """Return the nodes that tasks held."""
+        """Return the allocated nodes."""
 
 
 def campaigns_of(result: TaskCourse) -> tuple[CampaignRow, ...]:
@@ -79,7 +79,7 @@ def _members(tasks: Sequence[TaskRecord]) -> list[list[int]]:
 
 
 def _joins(task: TaskRecord, others: Sequence[TaskRecord]) -> bool:
-    """Return whether a task belongs to its user's last campaign of the same name, with the tasks ``others`` so far."""
+    """Return whether a task belongs to its user's latest campaign of the same name (``others``: its tasks so far)."""
     if task.campaign:
         return any(other.finish_s is None or other.finish_s > task.submit_s for other in others)
     return task.submit_s < others[0].submit_s + GAP_S
@@ -183,12 +183,12 @@ class _FairSchedule:
 
 class _ServedTime(UserVirtualSchedule):
     def advance(self, to_s: float, busy: int) -> None:
-        """Advance the time, in which ``busy`` nodes were held."""
+        """Advance the time, with ``busy`` nodes allocated in between."""
         super(UserVirtualSchedule, self).advance(to_s, busy)
 
 
 class StretchOfCampaigns(msgspec.Struct, frozen=True):
-    """The metric ``campaigns``: their stretch, and which ended within their bound."""
+    """The metric ``campaigns``: stretch of campaigns, and the number that met their bound."""
 
     name: str = "campaigns"
     figures: tuple[str, ...] = (

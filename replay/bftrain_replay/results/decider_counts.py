@@ -1,4 +1,4 @@
-"""Counts of who decided where the chosen solver gave no sizes of its own, also in words."""
+"""Counts of fallback decisions, where the chosen solver gave no sizes, also in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HAPPENED: Final[Mapping[str, str]] = {
 def sentence(
     solver: str, decisions: int, causes: Mapping[str, int], decided_by: Mapping[str, int], *, called: str = ""
 ) -> str:
-    """Return how often ``solver`` did not decide, why, and who did instead; "" if it always did.
+    """Return how often ``solver`` did not decide, the reasons and the fallbacks; "" if it always did.
 
     ``causes`` counts the decisions that are not its own by why it stopped, ``decided_by`` all decisions by decider.
     ``called`` is the name of the solver in the sentence.
@@ -38,7 +38,7 @@ def sentence(
 
 
 def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Return the name of a solver's column, with who decided in its place and how often.
+    """Return a solver's column name, with its fallbacks and their counts.
 
     >>> column_label("highs", 305, {"greedy": 305})
     'highs (greedy decided 100 %)'
@@ -48,13 +48,13 @@ def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> 
 
 
 def ceiling_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Return the name of the column of the replay without costs, with who decided in the place of ``solver``."""
+    """Return the column name of the replay without costs, with the fallbacks of ``solver``."""
     part = share(solver, decisions, decided_by)
     return f"{CEILING} ({part})" if part else CEILING
 
 
 def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Return the share of decisions that others than ``solver`` made, as text; "" if that is less than 1 %."""
+    """Return the share of fallback decisions as text; "" below 1 %."""
     others = _others(solver, decided_by)
     count = sum(others.values())
     if not decisions or count < _LEAST_SHARE * decisions:

@@ -245,7 +245,7 @@ GLOSSARY_OF: Final = {entry.key: entry for entry in GLOSSARY}
 
 
 def entry_of(figure: str) -> GlossaryEntry | None:
-    """Return the entry of a figure by its key; parts of a spread, such as ``rho.p95``, have that of the whole.
+    """Return a figure's entry by its key; parts of a spread, such as ``rho.p95``, share the entry of the spread.
 
     >>> entry_of("rho.p95").key
     'rho'

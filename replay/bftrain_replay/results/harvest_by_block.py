@@ -1,8 +1,8 @@
 """Harvest by week or day, and intervals of weekly figures by block bootstrap.
 
-Idle time comes in long waves (weekends, maintenance), so neighbouring hours are strongly correlated. Whole weeks are
-drawn with replacement instead, as many as there are, and the figure is computed from each such draw. The median of
-these figures is the estimate, and 90 % of them lie in the interval. Logs shorter than four weeks are cut into days.
+Idle time has long waves (weekends, maintenance), so neighbouring hours are strongly correlated. Each resample therefore
+draws whole weeks with replacement, the same number as in the log, and recomputes the figure. The median over resamples
+is the estimate, and 90 % of them lie in the interval. Logs shorter than four weeks are cut into days.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ RESAMPLES: Final = 2000
 SEED: Final = 0
 PERCENTILES: Final = (5.0, 50.0, 95.0)
 _WEEKS_AT_LEAST: Final = 4
-FEW: Final = 10  # blocks or seeds: with fewer an interval is too narrow, docs/how-to/sweeps.md says by how much
+FEW: Final = 10  # blocks or seeds; fewer make the interval too narrow (docs/how-to/sweeps.md quantifies it)
 _LEAST_BLOCK: Final = 0.5  # of a block; a shorter rest at the end joins the block before
 
 
 class EstimatedFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure and its 90 % interval; ``low`` and ``high`` are ``None`` where there is one block only."""
+    """A figure and its 90 % interval; ``low`` and ``high`` are ``None`` with a single block."""
 
     median: float
     low: float | None = None
     high: float | None = None
 
     def times(self, factor: float) -> EstimatedFigure:
-        """Return it in another unit; a negative factor exchanges the ends of the interval."""
+        """Return it in another unit; a negative factor swaps the interval's bounds."""
         ends = [None if end is None else end * factor for end in (self.low, self.high)]
         low, high = ends if factor >= 0.0 else reversed(ends)
         return EstimatedFigure(median=self.median * factor, low=low, high=high)
@@ -97,9 +97,9 @@ class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Blocks of observed time: begins and ends in seconds since the log's start, and their length: weeks or days.
+    """Blocks of observed time (weeks or days): starts and stops in seconds since the log's start, and their length.
 
-    ``week`` is the number of the week of each day where whole weeks are drawn all the same.
+    ``week`` is the week number of each day, where whole weeks are drawn even so.
     """
 
     begin_s: Floats
@@ -146,7 +146,7 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def weights(self) -> Floats:
-        """Return how often each block is in each resample; the same for all figures, so that they compare."""
+        """Return the count of each block in each resample; equal for all figures, which keeps them comparable."""
         count, _ = self.drawn
         draws = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
         found = np.zeros((RESAMPLES, count))
@@ -154,12 +154,12 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
         return found if self.week is None else found[:, self.week]
 
     def rate(self, amounts: Floats, hours: Floats | None = None) -> Floats:
-        """Return an amount by hour in each resample; ``hours`` are those of a part of each block, such as Mondays."""
+        """Return an amount per hour in each resample; ``hours`` are those of a part of each block, such as Mondays."""
         return self.ratio(amounts, self.hours if hours is None else hours)
 
     def ratio(self, amounts: Floats, of: Floats) -> Floats:
         """Return the ratio of two amounts in each resample; NaN where the second is 0."""
-        # Not as products of matrices, whose last digits differ between processors
+        # No matrix products: their last digits differ between processors
         part, whole = ((self.weights * each).sum(axis=1) for each in (amounts, of))
         found = np.full(whole.size, np.nan)
         np.divide(part, whole, out=found, where=whole > 0.0)
@@ -179,7 +179,7 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 class HarvestCurve(msgspec.Struct, frozen=True, eq=False):
-    """Idle, used and lost node-time of one replay, between any edges; times count from the replay's start."""
+    """Idle, used and lost node-time of one replay between given edges; times count from the replay's start."""
 
     result: ReplayResult
 
@@ -188,7 +188,7 @@ class HarvestCurve(msgspec.Struct, frozen=True, eq=False):
         return self._between(self.result.pool, edges_s)
 
     def used_node_h(self, edges_s: Floats) -> Floats:
-        """Return the node-hours that tasks held between consecutive edges."""
+        """Return the allocated node-hours between consecutive edges."""
         return self._between(self.result.used, edges_s)
 
     def causes_node_h(self, edges_s: Floats) -> dict[str, Floats]:
@@ -200,7 +200,7 @@ class HarvestCurve(msgspec.Struct, frozen=True, eq=False):
         return {**unused, **lost}
 
     def harvest_node_h(self, edges_s: Floats) -> Floats:
-        """Return the node-hours of work that counts: those that tasks held, less those that were lost."""
+        """Return the node-hours of useful work: allocated minus lost."""
         lost = [self.result.losses.between(loss, edges_s) for loss in self.result.lost_node_s]
         found: Floats = self.used_node_h(edges_s) - np.sum(lost, axis=0) / SECONDS_AN_HOUR
         return found
@@ -210,7 +210,7 @@ class HarvestCurve(msgspec.Struct, frozen=True, eq=False):
 
 
 def integral_at(times_s: Floats, values: NDArray[np.generic], end_s: float, at_s: Floats) -> Floats:
-    """Return the integral of a step curve from its begin to each time.
+    """Return the integral of a step curve from its start to each time.
 
     >>> integral_at(np.array([0.0, 10.0]), np.array([2, 4]), 20.0, np.array([5.0, 15.0])).tolist()
     [10.0, 40.0]

@@ -18,7 +18,7 @@ from bftrain_replay.tables import SECONDS_AN_HOUR
 
 
 def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
-    """Return a sentence about a replay that was interrupted; nothing about a complete one.
+    """Return a sentence about an interrupted replay; empty for a complete one.
 
     >>> note(3600.0, 14 * 86_400.0, complete=False)
     'Interrupted after 60 min of 14 days. '
@@ -54,11 +54,11 @@ NOT_RANKED: Final = "Each objective has its own reference, so U is not ranked ac
 class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
     """The harvest in node-hours of work that counts and in samples, and the related shares.
 
-    ``tasks_ran_out`` says that every task which had arrived was finished while nodes were still idle: ``efficiency``
-    then only says that the tasks were done, and ``used_share`` is what they needed. Shares are of the idle node-time.
-    ``decided`` says who decided in the solver's place where it had no plan, and is empty if it always had one.
-    ``assumed`` says in few words how tasks keep their progress. ``caveats`` say what the log is, if it is not made of
-    records, how much of its idle node-time is doubtful, and why U is above 100 %.
+    ``tasks_ran_out`` is true if every arrived task finished while nodes were still idle: ``efficiency`` then only
+    reports that the tasks were done, and ``used_share`` is their demand. Shares are fractions of the idle node-time.
+    ``decided`` describes the fallbacks of the solver; empty if it always had a plan. ``assumed`` describes how tasks
+    keep their progress. ``caveats`` describe a log that is not made from records, the doubtful part of its idle
+    node-time, and the reason for a U above 100 %.
     """
 
     sentence: str
@@ -147,7 +147,7 @@ def idle_on_average(summary: object) -> float:
 
 
 def _rounded_pool(figures: ReplaySummary) -> str:
-    """Return the nodes of the constant pool and of the log, if rounding them moves U by 5 % or more."""
+    """Return the nodes of the constant pool and of the log, if rounding moves U by 5 % or more."""
     mean, pool = idle_on_average(figures), figures.dedicated_nodes
     if pool is None or abs(mean - pool) < _SEEN_IN_U * mean:
         return ""
@@ -163,7 +163,7 @@ def field_of(summary: object, path: str) -> Any:  # noqa: ANN401 - a number, tex
 
 
 def harvest_node_h(summary: object) -> float:
-    """Return the node-hours of work that counts: those that tasks held, less those that were lost."""
+    """Return the node-hours of useful work: allocated minus lost."""
     used_h: float = field_of(summary, "used_node_h")
     return used_h - math.fsum(field_of(lost, "node_h") for lost in field_of(summary, "lost").values())
 
@@ -183,7 +183,7 @@ def summary_ran_out(summary: Mapping[str, Any]) -> bool:
 
 
 def mark_of(efficiency: float | None, *, tasks_ran_out: bool) -> str:
-    """Return what to write behind U, or U without costs, where it is no plain share of its reference; else ""."""
+    """Return the mark behind U (or U without costs) where it is no plain share of its reference; otherwise ""."""
     if efficiency is None:
         return ""
     return RAN_OUT if tasks_ran_out else ABOVE if efficiency >= _ABOVE_FROM else ""

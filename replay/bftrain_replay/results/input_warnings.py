@@ -25,7 +25,7 @@ _MOST_NAMED = 5
 
 
 class NamedShares(Protocol):
-    """Settings that name users and kinds of nodes: those of a replay, or of rounds."""
+    """Settings that name users and node kinds, for replays or rounds."""
 
     @property
     def entities(self) -> Mapping[str, Entity]:
@@ -76,7 +76,7 @@ def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterab
 
 
 def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Iterator[str]:
-    """Yield a warning on tasks whose start takes as long as a fixed horizon, and so never pays."""
+    """Yield a warning on tasks that never pay off: their start takes a whole fixed horizon."""
     horizon_s = settings.horizon_s
     if isinstance(horizon_s, str):
         return
@@ -90,7 +90,7 @@ def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Itera
 
 
 def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
-    """Yield a warning on tasks that can never run: they need more nodes of a kind than are ever idle at once."""
+    """Yield a warning on tasks that can never run: they need more nodes of a kind than the log's peak."""
     largest = largest_by_kind(log)
     if not log.kind_names:
         most = largest[ANY_KIND]

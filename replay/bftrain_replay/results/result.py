@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The loss by one cause: samples, and the node-hours in which they would have been done."""
+    """The loss by one cause: samples, and the node-hours needed to do them."""
 
     samples: float
     node_h: float
 
 
 class _RunFigures(TaskFigures, frozen=True):
-    # Not keyword-only, so that these come before those of tasks, and those of ReplaySummary behind both
+    # Not keyword-only: keeps these fields before the task fields and the ReplaySummary fields
     complete: bool
     solver: str
     objective: str
@@ -78,9 +78,9 @@ class _RunFigures(TaskFigures, frozen=True):
 
 
 class ReplaySummary(_RunFigures, frozen=True, kw_only=True):
-    """The figures of one replay, those of its tasks included; ``harvested`` counts samples. Unknown ones are ``None``.
+    """The figures of one replay, including its tasks; ``harvested`` counts samples. Unknown figures are ``None``.
 
-    A figure that is added here is in ``summary.json``, in comparisons and in the tables of sweeps too.
+    New figures here appear in ``summary.json``, in comparisons and in sweep tables.
     """
 
     kinds: dict[str, KindFigures]
@@ -119,7 +119,7 @@ class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value holds until the next time."""
+    """One replay. ``times_s``, ``pool`` and ``used`` are step curves: each value lasts until the next time."""
 
     settings: Settings
     simulated_s: float
@@ -127,7 +127,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     complete: bool
     wall_s: float
     decisions: DecisionColumns
-    allocations: AllocationRecorder | None = None  # taken down for the replay that was asked for only
+    allocations: AllocationRecorder | None = None  # recorded for the requested replay only
     harvest: HarvestOverTime
     ledger: Ledger
     idle_node_s: float
@@ -139,7 +139,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     kinds: Mapping[str, KindFigures] = msgspec.field(default_factory=dict)  # the empty name where nodes have no kinds
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
-    metrics: Mapping[str, float | None] = msgspec.field(default_factory=dict)  # those that the settings ask for
+    metrics: Mapping[str, float | None] = msgspec.field(default_factory=dict)  # metrics requested in the settings
     broken_metrics: tuple[BrokenPlugin, ...] = ()
     metric_notes: tuple[str, ...] = ()  # on metrics that are broken, or gave an infinite number or NaN
     ended: EndReason | None = None  # why, on nodes that never leave
@@ -168,12 +168,12 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @property
     def used(self) -> NDArray[np.int64]:
-        """Nodes that tasks held from each time on."""
+        """Allocated nodes from each time on."""
         return self.ledger.used
 
     @property
     def unused(self) -> Mapping[UnusedReason, NDArray[np.int64]]:
-        """Idle nodes that no task held from each time on, by reason."""
+        """Unused idle nodes from each time on, by reason."""
         return self.ledger.unused
 
     @property
@@ -183,12 +183,12 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @property
     def efficiency(self) -> float | None:
-        """Harvest as a share of what a dedicated pool of the same node-time does."""
+        """Harvest divided by the harvest of a dedicated pool with the same node-time."""
         return _share(self.harvested_samples, self.yardsticks.dedicated_samples if self.yardsticks else None)
 
     @property
     def coverage(self) -> float | None:
-        """Share of the idle node-time that tasks held."""
+        """Allocated share of the idle node-time."""
         return _share(self.used_node_s, self.idle_node_s)
 
     @property
@@ -197,7 +197,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return sum(task.state is TaskState.FINISHED for task in self.tasks)
 
     def lost_share(self, *losses: SampleLoss) -> float | None:
-        """Return the share of the idle node-time that tasks held and that these losses took."""
+        """Return the share of the idle node-time that was allocated and lost to these causes."""
         return _share(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
 
     @property
@@ -215,11 +215,11 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @property
     def column_label(self) -> str:
-        """Name of its column: its solver, and who decided in its place if others did."""
+        """Column name: the solver, and its fallbacks if any."""
         return decider_counts.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
 
     def table_rows(self) -> dict[str, Iterator[tuple[object, ...]]]:
-        """Return the rows of every table but that of allocations, in the columns of ``TABLES``."""
+        """Return the rows of every table except allocations, in the columns of ``TABLES``."""
         return {
             "decisions": self.decisions.rows(),
             "tasks": self.task_rows(),
@@ -260,7 +260,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return tables.allocations_frame(self._held())
 
     def allocations_arrow(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return the same rows as a ``pyarrow.Table``, which DuckDB and Polars use without a copy."""
+        """Return the same rows as a ``pyarrow.Table``, for zero-copy use in DuckDB and Polars."""
         return tables.allocations_arrow(self._held())
 
     def _held(self) -> AllocationTable:
@@ -361,7 +361,8 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
     ledger = run.ledger
     arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
     pools = IdlePools(ledger.times_s, run.pools or {ANY_KIND: ledger.pool}, ledger.end_s)
-    sharing = [task.spec for task in arrived if not task.dropped]  # those given up say nothing about the others
+    # abandoned tasks have no information about the remaining ones
+    sharing = [task.spec for task in arrived if not task.dropped]
     alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
     spread = any(SampleLoss.SPREAD in task.lost_samples for task in arrived)
     lost = tuple(SampleLoss) if spread else USUAL_LOSSES
@@ -388,7 +389,7 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
 
 
 def _record(task: TaskProgress | TaskSpec, largest: Mapping[str, int], alone: Mapping[str, float | None]) -> TaskRecord:
-    """Return the record of a task: fields that its spec or its progress has too are copied from there."""
+    """Return a task's record; fields shared with its spec or progress are copied."""
     if not isinstance(task, TaskProgress):
         return TaskRecord(state=TaskState.NOT_ARRIVED, shortest_s=shortest_s(task, largest), **_shared(task))
     state = TaskState.RUNNING if task.size else TaskState.WAITING

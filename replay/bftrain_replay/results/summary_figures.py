@@ -52,7 +52,7 @@ class FigureUnit(StrEnum):
 
 
 class BetterDirection(StrEnum):
-    """Whether more or less of it is better."""
+    """Whether a larger or smaller value is better."""
 
     MORE = "more"
     LESS = "less"
@@ -70,7 +70,7 @@ class FigureTopic(StrEnum):
 
 
 class FigurePlace(StrEnum):
-    """Where the figures of a replay are shown, beside comparisons and sweeps."""
+    """Where a replay's figures are shown, apart from comparisons and sweeps."""
 
     TERMINAL = "terminal"
     PAGE = "page"
@@ -99,14 +99,14 @@ _FORMATS: Final[Mapping[FigureUnit, Callable[[float], str]]] = {
 class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. ``name`` is its path in ``summary.json``, or a name of its own if ``value`` computes it from there.
 
-    ``text`` replaces the plain format where more than one number is shown. Without a ``topic`` comparisons omit it.
+    ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``.
     """
 
     name: str
     label: str
     unit: FigureUnit
     better: BetterDirection | None = None
-    short: str = ""  # as a heading of a column on a terminal, if the label is too long there
+    short: str = ""  # terminal column heading where the label is too long
     topic: FigureTopic | None = None
     when: ShownWhen = ShownWhen.ALWAYS
     places: frozenset[FigurePlace] = frozenset()
@@ -130,7 +130,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_label(self) -> str:
-        """Its label for clusters, whose nodes are not called idle."""
+        """Label on clusters, where nodes are not called idle."""
         return self.label.removeprefix("idle ")
 
     def value_in(self, summary: object) -> float | None:
@@ -205,7 +205,7 @@ def _parts(
     topic: FigureTopic | None = None,
     places: frozenset[FigurePlace] = frozenset(),
 ) -> Iterator[SummaryFigure]:
-    """Yield a figure for each part of a distribution, such as the mean; less of it is better."""
+    """Yield a figure for each part of a distribution, such as the mean; smaller values are better."""
     for part in parts:
         text = f"{label}, {PARTS[part]}"
         yield make(name=f"{name}.{part}", label=text, better=_LESS, topic=topic, when=_KNOWN, places=places)

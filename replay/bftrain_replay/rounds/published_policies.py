@@ -16,11 +16,11 @@ from bftrain.values.sharing import PairShare, Shares, SharingProblem, SharingTas
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 
 _HOUR_S: Final = 3600.0
-_LARGEST_ERROR: Final = 50.0  # so that a factor is a number
+_LARGEST_ERROR: Final = 50.0  # keeps error factors finite
 
 
 def ranked(*keys: NDArray[np.generic]) -> Floats:
-    """Return priorities that put tasks in the order of the first key, of equals in that of the next, and so on."""
+    """Return priorities that sort tasks by the first key, then by the second, and so on."""
     order = np.lexsort(keys[::-1])
     priorities = np.empty(order.size)
     priorities[order] = -np.arange(order.size, dtype=np.float64)
@@ -28,7 +28,7 @@ def ranked(*keys: NDArray[np.generic]) -> Floats:
 
 
 def setting(name: str, given: float | str, *, at_most: float = math.inf, above: float = -math.inf) -> float:
-    """Return a number that is set in a policy; raise unless it is at least 0 and in these bounds."""
+    """Return a policy parameter as a number; raise unless it is at least 0 and within these bounds."""
     if isinstance(given, str) or not (0.0 <= given <= at_most and given > above):
         limit = "above 0" if above == 0.0 else f"from 0 to {at_most:g}" if at_most < math.inf else "of at least 0"
         raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/how-to/rounds.md")
@@ -43,10 +43,10 @@ def drawing(seed: float | str) -> np.random.Generator:
 
 
 class Tiresias:
-    """Two queues by the node-seconds received, first come first served in each (Gu and others, NSDI 2019).
+    """Two queues by node-seconds received, each first come first served (Gu and others, NSDI 2019).
 
-    With ``promote`` a task goes back to the first queue, as if it had received nothing, once it has waited without a
-    break for so many times as long as it ran.
+    With ``promote``, a task returns to the first queue with its service reset to zero once its uninterrupted wait
+    exceeds ``promote`` times its run time.
     """
 
     name = "tiresias"
@@ -54,11 +54,11 @@ class Tiresias:
     def __init__(self, threshold_node_s: float = _HOUR_S, promote: float = 0.0) -> None:
         self._threshold_node_s = setting("threshold_node_s", threshold_node_s)
         self._promote = setting("promote", promote)
-        self._forgiven: Floats = np.zeros(0)  # node-seconds that do not count any more
+        self._forgiven: Floats = np.zeros(0)  # node-seconds that no longer count
         self._ran_s: Floats = np.zeros(0)  # until when each ran last
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return the order of both queues."""
+        """Rank the first queue before the second."""
         if not self._forgiven.size:
             self._forgiven, self._ran_s = np.zeros(len(contenders.gangs)), contenders.gangs.submit_s.copy()
         here = contenders.place
@@ -71,9 +71,9 @@ class Tiresias:
 
 
 class Optimus:
-    """All run, shortest first; then each node goes where it saves most time to the end (Peng and others, EuroSys 2018).
+    """All tasks run, shortest first; each extra node goes where it saves most time (Peng and others, EuroSys 2018).
 
-    Sizes are those of the allocator ``marginal-gain``.
+    Sizes come from the allocator ``marginal-gain``.
     """
 
     name = "optimus"
@@ -110,25 +110,25 @@ class Optimus:
 
 
 class Themis:
-    """Leases that are auctioned among the tasks that would finish most unfairly late (Mahajan and others, NSDI 2020).
+    """Auctions leases to the tasks with the worst finish-time fairness (Mahajan and others, NSDI 2020).
 
-    ``rho`` is the time to the end over that on an n-th part of the cluster, n being the mean number of tasks since it
-    came. A task keeps its nodes for a lease. What is free is offered to the part ``1 - fairness`` of the others that
-    has the largest rho. There the highest bids win: how much larger the logarithm of rho is after a lease without
-    nodes, for a node. What these leave goes to the others, by rho.
+    ``rho`` is a task's finish time divided by its finish time on 1/n of the cluster; n is the mean number of tasks
+    since its arrival. A task keeps its nodes for one lease. Free nodes are offered to the fraction ``1 - fairness`` of
+    the waiting tasks with the largest rho. The highest bids win: a bid is the increase of log(rho) over one lease
+    without nodes, per node. Remaining nodes go to the other tasks, by rho.
     """
 
     name = "themis"
     needs_work = True
-    every_round = True  # leases end while all run, too
+    every_round = True  # leases also expire while every task runs
 
     def __init__(self, lease_s: float = 1200.0, fairness: float = 0.8) -> None:
         self._lease_s, self._fairness = setting("lease_s", lease_s), setting("fairness", fairness, at_most=1.0)
-        self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # who held a lease in the round before
+        self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # leaseholders of the previous round
         self._last_s, (self._since_s, self._crowd_s) = 0.0, np.zeros((2, 0))  # since when; sum of numbers of tasks
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return who holds a lease, then the winners of the auction, then all others by rho."""
+        """Rank leaseholders first, then auction winners, then the other tasks by rho."""
         if not self._since_s.size:
             self._since_s, self._crowd_s = np.zeros((2, len(contenders.gangs)))
             self._leased = np.zeros(len(contenders.gangs), dtype=bool)
@@ -154,8 +154,8 @@ class Themis:
 class EstimatedShortest:
     """Shortest remaining time by estimates that err: a task's length is known but for a factor, drawn once.
 
-    The factor is lognormal, ``error`` the standard deviation of its logarithm. A task that runs for longer than
-    estimated goes first (Dell'Amico and others, MASCOTS 2014).
+    The factor is lognormal; ``error`` is the standard deviation of its logarithm. A task that exceeds its estimate goes
+    first (Dell'Amico and others, MASCOTS 2014).
     """
 
     name = "srtf-estimated"
@@ -165,7 +165,7 @@ class EstimatedShortest:
         self._estimated_s: Floats = np.zeros(0)
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return the estimate less what was done, in seconds on the fastest kind; the least first."""
+        """Return the estimated remaining seconds on the fastest kind; the smallest goes first."""
         length_s = contenders.gangs.work / contenders.gangs.best
         if not self._estimated_s.size:
             self._estimated_s = length_s * np.exp(self._error * self._random.standard_normal(length_s.size))
@@ -185,24 +185,24 @@ class AgingPriorities:
         self._aging_s = setting("aging_s", aging_s, above=0.0)
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return weights and what waiting adds."""
+        """Return weights plus a bonus for waiting."""
         waited_s = contenders.time_s - contenders.submit_s - contenders.service_s.sum(axis=1)
         priorities: Floats = contenders.weight + np.maximum(0.0, waited_s) / self._aging_s
         return priorities
 
 
 class Gandiva:
-    """Random pairs on the same nodes, kept while they do more than alone, in equal time (Xiao and others, OSDI 2018).
+    """Random pairs on the same nodes, kept while they do more together than alone (Xiao and others, OSDI 2018).
 
-    Tasks are paired only while more nodes are asked for than there are; a task left over is drawn again the next time.
-    A pair goes on while its speeds, as parts of those alone and summed up over the kinds of nodes, come to at least 1,
-    and it runs on every kind, as in Gavel's simulator.
+    Tasks are paired only while demand exceeds the number of nodes; a task without a partner is drawn again next time. A
+    pair stays while it runs on every kind and its relative speeds, added up over the node kinds, reach at least 1, as
+    in Gavel's simulator.
     """
 
     name = "gandiva"
 
     def __init__(self, seed: int = 0) -> None:
-        drawing(seed)  # raises for what is no seed
+        drawing(seed)  # raises for an invalid seed
         self._random = Random(seed)  # noqa: S311 - Gavel's generator, so that the same pairs are drawn
         self._with: dict[str, str] = {}  # the partner of each; itself if it has none
 

@@ -23,7 +23,7 @@ class RoundQueue:
 
     time_s: float
     pools: Mapping[str, int]
-    place: Mapping[str, int]  # of those who are there, as they came
+    place: Mapping[str, int]  # present tasks, in arrival order
     gangs: TaskGangs
     progress: TaskProgressColumns
 
@@ -43,31 +43,31 @@ class RoundQueue:
         return self.gangs.specs[self.place[task]]
 
     def size(self, task: str) -> int:
-        """Return how many nodes it held in the previous round."""
+        """Return the number of nodes allocated in the previous round."""
         place = self.place[task]
         return int(self.gangs.nodes[place]) if self.progress.kind[place] >= 0 else 0
 
     def work_left(self, task: str) -> float | None:
-        """Return how many samples it still has to do; ``None`` if it has no end."""
+        """Return the remaining samples, or ``None`` for an endless task."""
         left = float(self.progress.left[self.place[task]])
         return left if math.isfinite(left) else None
 
     def most_nodes(self, task: str) -> int:
-        """Return how many nodes it could hold now; 0 if they are too few for it."""
+        """Return the number of nodes that it could use now; 0 if below its minimum."""
         spec = self.spec(task)
         most = max((count for kind, count in self.pools.items() if spec.curve_on(kind) is not None), default=0)
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
 
 
 class RoundAdmission:
-    """Applies an admission before the policy: a task that is not admitted waits as if it had not come."""
+    """Applies an admission before the policy: a rejected task waits as if it had not arrived."""
 
     def __init__(self, gangs: TaskGangs, progress: TaskProgressColumns, settings: RoundSettings) -> None:
         self._gangs, self._progress = gangs, progress
-        # How many compete at most is for the policy to say, so no task is left out for being one too many
+        # The policy limits the number of competing tasks, so admission never rejects a task for exceeding a limit
         self._admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)
         self._stateful = self._admission if isinstance(self._admission, NotingAdmission) else None
-        self.remarks: list[str] = []  # on tasks that came
+        self.remarks: list[str] = []  # warnings about arrived tasks
 
     def chosen(self, here: Places, time_s: float, count: Places) -> Places:
         """Return the competing tasks, in order of arrival."""

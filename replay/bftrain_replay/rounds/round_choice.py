@@ -23,8 +23,8 @@ _FEW: Final = 300  # wishes that are looked at one by one in less time than the 
 def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
     """Return the places of the granted wishes, in order.
 
-    A wish is that of a task (a small number) for ``nodes`` of a kind. Each is granted in turn if its task has been
-    granted none, and enough nodes are left.
+    A wish asks for ``nodes`` of one kind for one task (a small number). Wishes are granted in turn if enough nodes are
+    left and the task has no earlier grant.
     """
     return _one_by_one(task, kind, nodes, free) if task.size <= _FEW else _in_steps(task, kind, nodes, free)
 
@@ -44,7 +44,7 @@ def _one_by_one(task: Places, kind: Places, nodes: Places, free: Places) -> Plac
 
 
 def _in_steps(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
-    """Grant all wishes before the first that does not fit, at once, and so on."""
+    """Grant all wishes up to the first misfit in one batch, then repeat behind it."""
     free, granted = free.copy(), []
     has = np.zeros(int(task.max(initial=-1)) + 1, dtype=bool)
     left = np.flatnonzero(nodes <= free[kind])
@@ -54,7 +54,7 @@ def _in_steps(task: Places, kind: Places, nodes: Places, free: Places) -> Places
         granted.append(step)
         has[task[step]] = True
         free -= np.bincount(kind[step], nodes[step], free.size).astype(np.intp)
-        # Second wishes of tasks that got nothing come into play only behind the first that did not fit
+        # Second wishes of tasks without a grant matter only behind the first misfit
         rest = np.arange(int(step[-1]) + 1, task.size)
         left = rest[~has[task[rest]] & (nodes[rest] <= free[kind[rest]])]
     return np.concatenate(granted) if granted else np.zeros(0, dtype=np.intp)
@@ -63,13 +63,13 @@ def _in_steps(task: Places, kind: Places, nodes: Places, free: Places) -> Places
 def _first_of_each(task: Places, count: int) -> NDArray[np.bool_]:
     first = np.zeros(count, dtype=np.intp)
     places = np.arange(task.size)
-    first[task[::-1]] = places[::-1]  # of several for one task, the last one stays
+    first[task[::-1]] = places[::-1]  # the last assignment wins: each task's first wish
     mark: NDArray[np.bool_] = first[task] == places
     return mark
 
 
 def _that_fit(kind: Places, nodes: Places, free: Places) -> int:
-    """Return how many of these, each of another task, fit one after the other; at least the first does."""
+    """Return how many of these wishes of different tasks fit in sequence; at least the first one fits."""
     fits = kind.size
     for number, room in enumerate(free.tolist()):
         own = np.flatnonzero(kind == number)
@@ -80,7 +80,7 @@ def _that_fit(kind: Places, nodes: Places, free: Places) -> int:
 
 
 class RoundChoice:
-    """Asks the policy, and grants wishes in the order of its priorities."""
+    """Calls the policy and grants wishes by priority."""
 
     def __init__(self, policy: RoundPolicy, settings: RoundSettings, tasks: int, kinds: int) -> None:
         self._policy = policy
@@ -92,7 +92,7 @@ class RoundChoice:
         self._leftovers_by_kind = settings.like_gavel  # Gavel fills one kind before it looks at the next
         self._overtaking = settings.overtaking != NO
         self.any_pairs = False  # whether any tasks of the last choice share nodes
-        self.partner = np.full(tasks, -1, dtype=np.intp)  # of each that runs, who shares its nodes
+        self.partner = np.full(tasks, -1, dtype=np.intp)  # each running task's partner on the same nodes
         self.speed = np.zeros(tasks)  # and how fast it is there
         self._random = np.random.default_rng(settings.seed)
 
@@ -100,7 +100,7 @@ class RoundChoice:
         """Return whether tasks on these kinds, if all tasks run, have the same ones in the next round."""
         if self._kinds == 1:
             return True
-        # As long as all have room on the kind that is filled first
+        # While all tasks have room on the first kind filled
         return self._leftovers_by_kind and self._kind_order == LISTED and not kind.any()
 
     def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
@@ -122,7 +122,7 @@ class RoundChoice:
 
     def _alone(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Grant wishes of single tasks; return the tasks, by number, and the kind of each."""
-        if given.ndim == 1:  # by task: each would rather have the kind that is faster for it
+        if given.ndim == 1:  # one priority per task: each task prefers its faster kind
             order = np.argsort(-given, kind="stable")
             order = order[given[order] > -np.inf]
             kinds = contenders.gangs.fastest[contenders.place[order]]
@@ -140,13 +140,13 @@ class RoundChoice:
             return task, kind  # there is room for all
         granted = pack(task, kind, nodes, contenders.free)
         if not self._overtaking:
-            # Only those of tasks before the first that was granted none
+            # Only wishes of tasks before the first task that got no nodes
             has = np.isin(task[np.sort(np.unique(task, return_index=True)[1])], task[granted])
             granted = granted if has.all() else granted[: int(np.argmin(has))]
         return task[granted], kind[granted]
 
     def _with_pairs(self, given: Floats, wishes: PairWishes, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Grant wishes of single tasks and of pairs in one order; return the tasks, by number, and their kinds."""
+        """Grant single-task and pair wishes in one order; return the task numbers and their kinds."""
         count, kinds = len(contenders), len(contenders.kinds)
         rank = np.zeros(kinds, dtype=np.intp)
         if self._kind_order != BY_PRIORITY:
@@ -242,10 +242,10 @@ class RoundChoice:
         return given
 
     def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Order wishes by pair; of equals the task that came first, and the kind that is faster for it.
+        """Order wishes by priority; break ties by arrival, then by the task's faster kind.
 
-        Kind by kind, negative priorities come after all others: they are for nodes that would be idle. Gavel grants
-        these before it looks at the next kind.
+        Within each kind, negative priorities rank last: they use nodes that would be idle. Gavel grants them before it
+        moves to the next kind.
         """
         if self._kind_order != BY_PRIORITY:
             count = given.shape[1]

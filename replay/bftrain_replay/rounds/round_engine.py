@@ -1,6 +1,6 @@
-"""The engine of rounds: in each round, which tasks run on which kind of nodes. All state is in columns.
+"""The round engine: chooses the running tasks and their node kinds for each round. All state is in columns.
 
-Rounds begin at multiples of their length. Rounds in which nothing can change are simulated in one step.
+Rounds start at multiples of their length. Rounds in which no change is possible are simulated in one step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bftrain_replay.rounds.round_settings import BOUNDARY, GAVEL_IDEAL, RoundSet
 from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 from bftrain_replay.rounds.training_phases import TrainingPhases
 
-# seconds simulated, and how many of the tasks up to the last one measured are done; False ends it
+# Called with the simulated seconds and the number of finished tasks up to the last measured one; False stops the run
 Watch = Callable[[float, int], bool]
 
 ALL_DONE: Final = "all_done"
@@ -36,7 +36,7 @@ STALLED: Final = "stalled"
 INTERRUPTED: Final = "interrupted"
 
 _ROUNDING: Final = 1.0 - 1e-12  # a task that lacks less is done
-_PATIENCE: Final = 1000  # rounds in which a task waits and none runs or comes
+_PATIENCE: Final = 1000  # rounds without a running or arriving task before the run counts as stalled
 _WATCH_EVERY: Final = 64  # steps
 _ALONE: Final = -1  # the partner of a task that has none
 
@@ -49,7 +49,7 @@ class _RunSpeeds(NamedTuple):
 
 
 class RoundEngine:
-    """One run. Its results: columns by task and by kind, ``steps``, and why it ``ended``."""
+    """One run. Results: columns by task and by kind, ``steps``, and the reason it ``ended``."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class RoundEngine:
         self._beliefs = SpeedBeliefs(gangs, settings)
         self.progress = TaskProgressColumns(gangs)
         self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
-        self.seen_s = np.full(count, np.nan)  # the end of the first round in which it ran
+        self.seen_s = np.full(count, np.nan)  # end of the task's first round with nodes
         self.starts, self.moves, self.preemptions, self.taken = (np.zeros(count, dtype=np.intp) for _ in range(4))
         self.done_samples, self.start_up_samples, self.spread_samples = np.zeros((3, count))
-        self.batch_s = np.zeros(count)  # sum of the batch over the time in which it held nodes
+        self.batch_s = np.zeros(count)  # integral of the batch size over the time with nodes
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
         self.pools: list[tuple[float, Places]] = []  # from when there were how many nodes of each kind
         self.steps = RoundSteps()
@@ -85,10 +85,10 @@ class RoundEngine:
         self._chooser = RoundChoice(policy, settings, count, kinds)
         self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
         self.resources = HostResources(policy, policy.name, gangs, shares) if shares else None
-        self.resource_s = np.zeros((count, 2))  # sum of CPU cores and memory beside a node over time
+        self.resource_s = np.zeros((count, 2))  # integral over time of the CPU cores and memory per node
         self._holders = NodeHolders(supply, count, settings.chosen_placement)
         self._round = 0
-        self._here: Places = np.zeros(0, dtype=np.intp)  # came, and are not done
+        self._here: Places = np.zeros(0, dtype=np.intp)  # tasks that arrived and have not finished
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
         self._had_pairs = False  # in the previous step
         self._come = 0
@@ -107,11 +107,11 @@ class RoundEngine:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks of the admission on tasks that came."""
+        """Admission warnings about arrived tasks."""
         return () if self._entry is None else tuple(self._entry.remarks)
 
     def run(self, watch: Watch | None = None) -> None:
-        """Simulate rounds until the run ends."""
+        """Simulate rounds until the run finishes."""
         turn = 0
         while True:
             while self._supply.next_s <= self.now_s:
@@ -165,13 +165,13 @@ class RoundEngine:
     def _backlog_s(self) -> float:
         """Return how long waiting tasks would keep all nodes busy if those with most work ran.
 
-        The choice of the policy does not matter: one long task that has to wait for short ones is no queue.
+        The policy's choice does not matter: one long task that waits for short ones is not a queue.
         """
         gangs, all_nodes = self.gangs, max(1, sum(self._supply.most.values()))
         here = self._here[np.isfinite(self.progress.left[self._here])]
         node_s = self.progress.left[here] / gangs.speeds[here].max(axis=1) * gangs.nodes[here]
         if node_s.sum() <= self._settings.max_backlog_s * all_nodes:
-            return 0.0  # without looking who could run
+            return 0.0  # skips the search for runnable tasks
         order = np.argsort(-node_s, kind="stable")
         kinds = gangs.fastest[here[order]]
         task, kind = np.repeat(order, kinds.shape[1]), kinds.ravel()
@@ -211,7 +211,7 @@ class RoundEngine:
         speeds = self._speeds(run, kind, mates)
         nodes = self.gangs.nodes[run].astype(np.float64)
         if mates is not None:
-            nodes[mates >= 0] *= 0.5  # each task of a pair holds half
+            nodes[mates >= 0] *= 0.5  # each task of a pair gets half
         needs_s = self._needs_s(run, speeds.reached)
         rounds = self._rounds_alike(run, kind, needs_s)
         begin_s, first = self.now_s, self._round
@@ -230,7 +230,7 @@ class RoundEngine:
         finished = int(np.count_nonzero(done))
         if finished:
             self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
-        stands = self._here.size and not speeds.reached.any()  # a gang may lie where it does nothing
+        stands = self._here.size and not speeds.reached.any()  # a gang may get nodes on which its speed is 0
         self._idle_rounds = self._idle_rounds + rounds if stands else 0
         used = float(self.held_node_s.sum() - before)
         counts = (run.size, waiting, begins.size, stopped, taken, finished)
@@ -249,7 +249,7 @@ class RoundEngine:
             self._changed()
 
     def _speeds(self, run: Places, kind: Places, mates: Places | None) -> _RunSpeeds:
-        """Return the speed of each, alone or beside its partner, on the hosts on which it lies."""
+        """Return each task's speed, alone or with its partner, on its current hosts."""
         compact = self.gangs.speeds[run, kind]
         if self.resources is not None:
             compact = compact * self.resources.gain[run]
@@ -267,13 +267,13 @@ class RoundEngine:
         return _RunSpeeds(reached, compact)
 
     def _needs_s(self, run: Places, speed: Floats) -> Floats:
-        """Return how long each has to run until it is done."""
+        """Return each task's remaining run time in seconds."""
         needs_s = np.full(run.size, math.inf)
         np.divide(self.progress.left[run], speed, out=needs_s, where=speed > 0.0)
         return needs_s + self.progress.overhead_s[run] if self._starts_cost else needs_s
 
     def _chosen(self) -> tuple[Places, Places]:
-        """Return which tasks run on which kind: as in the previous round if nothing can have changed that."""
+        """Return the running tasks and their kinds: those of the previous round if no change is possible."""
         if not self._here.size or not self._holders.count.any():
             none = self._here[:0]
             return none, none
@@ -298,7 +298,7 @@ class RoundEngine:
         )
 
     def _ideal_step(self) -> None:
-        """Carry out shares to the letter until tasks or nodes come or go; finished tasks leave then, as in Gavel."""
+        """Apply the shares exactly until tasks or nodes arrive or leave; finished tasks leave then, as in Gavel."""
         here, begin_s, gangs = self._here, self.now_s, self.gangs
         shares = self._ideal_shares(here)
         comes = self._come < len(gangs)
@@ -340,20 +340,20 @@ class RoundEngine:
         return shares * fitting
 
     def _launch(self, run: Places, kind: Places, mates: Places | None) -> tuple[Places, int]:
-        """Stop tasks that do not run any more, start new ones; return the started ones, and how many stopped."""
+        """Stop tasks that lost their nodes and start new ones; return the started tasks and the number stopped."""
         progress, nodes, before = self.progress, self.gangs.nodes[run], self.progress.kind[run]
         fresh = (before != kind) | (progress.nodes[run] != nodes)
         if mates is not None or self._had_pairs:
             fresh |= progress.partner[run] != (_ALONE if mates is None else mates)
         held = self._here[progress.kind[self._here] >= 0]
         if held.size == run.size and not fresh.any():
-            return run[:0], 0  # nothing changed
+            return run[:0], 0  # no change
         self._running[run] = True
         stops = held[~self._running[held]]
         self._running[run] = False
         moved = run[fresh & (before >= 0)]
         self._holders.release(np.concatenate((stops, moved)))
-        # Of a pair the first holds the nodes of both
+        # The first task of a pair holds the nodes of both
         own_nodes = nodes if mates is None else np.where((mates < 0) | (run < mates), nodes, 0)
         elsewhere = self._holders.give(run, kind, own_nodes, fresh)
         if elsewhere is not None:
@@ -373,7 +373,7 @@ class RoundEngine:
         return begins, stops.size
 
     def _rounds_alike(self, run: Places, kind: Places, needs_s: Floats) -> int:
-        """Return how many rounds will be like this one; in the last of them something may happen."""
+        """Return the number of identical rounds ahead; an event is possible in the last one."""
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
         if not alike or self._phases.any or self._beliefs.teaches(run, kind, self._chooser.partner[run]):
@@ -384,13 +384,13 @@ class RoundEngine:
         if run.size:
             until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
         if until_s == math.inf:
-            return _PATIENCE  # nothing will ever happen
+            return _PATIENCE  # no event is possible
         last = math.ceil(until_s / round_s)  # and not one more or less by rounding
         last += (last * round_s < until_s) - ((last - 1) * round_s >= until_s)
         return max(1, last - self._round)
 
     def _until_taken(self, run: Places, needs_s: Floats, begin_s: float) -> tuple[Floats, int]:
-        """Return how long each may run, shorter for tasks whose nodes leave, and how many these are."""
+        """Return each task's run time (shorter if its nodes leave) and the number of tasks that lose nodes."""
         has_s = np.full(run.size, self.now_s - begin_s)
         then_s, taken = begin_s, 0
         while self._supply.next_s < self.now_s:
@@ -400,7 +400,7 @@ class RoundEngine:
             hit = self._change(change)
             own = np.isin(run, hit)
             has_s[own] = then_s - begin_s
-            own &= needs_s * _ROUNDING > then_s - begin_s  # others were done before
+            own &= needs_s * _ROUNDING > then_s - begin_s  # tasks that finish before the change are unaffected
             self._take_away(run[own])
             taken += int(own.sum())
         self.pool_node_s += self._holders.count * (self.now_s - then_s)
@@ -409,7 +409,7 @@ class RoundEngine:
     def _advance(
         self, run: Places, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
     ) -> tuple[float, NDArray[np.bool_], Floats]:
-        """Let all work for their time; return the samples done, which are done, and how long they held nodes."""
+        """Advance all tasks; return the samples done, the finished tasks, and the seconds each held its nodes."""
         progress, speed = self.progress, speeds.reached
         done = needs_s * _ROUNDING <= has_s
         ran_s = works_s = np.where(done, needs_s, has_s)
@@ -426,7 +426,7 @@ class RoundEngine:
         return float(samples.sum()), done, has_s if self._settings.finish == BOUNDARY else ran_s
 
     def _add_held(self, run: Places, kind: Places, held_s: Floats, nodes: Floats) -> None:
-        """Add the time for which tasks held ``nodes``, and what they used in it."""
+        """Add the time that tasks held ``nodes``, and the resources they used."""
         held_node_s = held_s * nodes
         self.progress.service_s[run, kind] += held_s
         self.progress.node_s[run] += held_node_s
@@ -437,7 +437,7 @@ class RoundEngine:
             self.resource_s[run] += held_s[:, None] * self.resources.amounts[run]
 
     def _count_pairs(self, run: Places, kind: Places, held_s: Floats) -> None:
-        """Add the time that tasks ran beside a partner: of a pair, that of the one that ran longer."""
+        """Add the paired time: for each pair, the time of the task that ran longer."""
         progress, paired = self.progress, np.flatnonzero(self._chooser.partner[run] >= 0)
         progress.paired_s[run[paired], kind[paired]] += held_s[paired]
         longest: dict[tuple[int, int], tuple[int, float]] = {}

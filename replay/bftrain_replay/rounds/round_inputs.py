@@ -1,4 +1,4 @@
-"""Tasks as gangs in columns. A gang runs on all of its nodes, of one kind, or not at all."""
+"""Gangs of tasks in columns. A gang runs on all its nodes, of one kind, or waits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskGangs:
-    """Tasks in the order in which they come. ``speeds`` are samples/s by task and kind, 0 where one does not run.
+    """Tasks in arrival order. ``speeds`` are samples/s by task and kind, 0 where a task cannot run.
 
-    ``work`` is infinite for a task that never ends by itself; ``fastest`` are the kinds by task, the fastest first.
-    ``nodes``, ``speeds`` and ``fastest`` change where a policy chooses sizes, which need at ``most`` so many nodes of a
-    kind; ``best`` is the speed at the best of them. Of tasks that say their batches, ``speeds`` are progress at the
-    best one, which is in ``batches`` as long as the task has this size; 0 for other tasks. ``pairs`` are speeds of two
-    tasks on the same nodes. Where policies mistake speeds they see tasks that have the ``actual`` ones beside them.
+    ``work`` is infinite for an endless task; ``fastest`` lists each task's kinds, the fastest first. ``nodes``,
+    ``speeds`` and ``fastest`` change where a policy chooses sizes; ``most`` is then the node limit by kind, and
+    ``best`` the speed at the best size. For tasks that set batches, ``speeds`` are progress at the best batch of the
+    current size, which ``batches`` lists (0 for other tasks). ``pairs`` are speeds of two tasks on the same nodes.
+    Where policies misjudge speeds, they see estimates and ``actual`` has the true tasks.
     """
 
     specs: list[TaskSpec]
@@ -67,7 +67,7 @@ class TaskGangs:
         self.look_again(place)
 
     def look_again(self, place: int) -> None:
-        """Set the speeds of a task whose curves have changed."""
+        """Update the speeds of a task with changed curves."""
         self._set_speeds(place)
         self.best[place] = _best(self.specs[place], self.speeds[place].tolist(), self.most)
 
@@ -81,7 +81,7 @@ def gangs_of(
 ) -> TaskGangs:
     """Return tasks as gangs on kinds with at ``most`` that many nodes at a time.
 
-    Raises for one that can never run. With ``sizes`` the policy chooses the size of each.
+    Raises for a task that can never run. With ``sizes`` the policy chooses each task's size.
     """
     chosen = "" if sizes else settings.gang
     said = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
@@ -147,13 +147,13 @@ def _speeds_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[floa
         curve = task.curve_on(kind) if nodes <= count else None
         if curve is None:
             speeds.append(0.0)
-        else:  # as measured if it was, which is quicker
+        else:  # measured curves need no scaling and are quicker
             speeds.append(curve.rate[curve.nodes.index(nodes)] if nodes in curve.nodes else curve.speed(nodes))
     return speeds
 
 
 def _batches_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[int]:
-    """Return the best batch on so many nodes of each kind; 0 where there is none."""
+    """Return the best batch on this many nodes of each kind; 0 if no batch fits."""
     found = [batches_by_size(task, kind) if nodes <= count else () for kind, count in most.items()]
     return [batches[nodes] if batches else 0 for batches in found]
 
@@ -168,16 +168,17 @@ def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
 
 
 def round_at(time_s: float, round_s: float) -> str:
-    """Return a round and its begin, for messages."""
+    """Format a round and its start for messages."""
     return f"round {round(time_s / round_s):,} at {time_s:g} s"
 
 
 class TaskProgressColumns:
-    """Progress of all tasks, in columns; 0 for those that have not come yet. ``service_s`` is by task and kind.
+    """Progress of all tasks, in columns; 0 before a task arrives. ``service_s`` is by task and kind.
 
-    ``kind`` is the number of the kind on which it ran in the round before, -1 if it did not run, and ``nodes`` how many
-    it ran on last. ``overhead_s`` is what is left of its start, ``node_s`` what it has received. ``partner`` shared its
-    nodes last (-1: none), ``paired_s`` is that part of ``service_s``, ``pair_s`` what two tasks had together by kind.
+    ``kind`` is the kind number of the previous round (-1: did not run) and ``nodes`` the latest size. ``overhead_s`` is
+    the remaining start-up time, ``node_s`` the node-seconds received. ``partner`` is the task that shared its nodes
+    last (-1: no partner), ``paired_s`` the shared part of ``service_s``, ``pair_s`` the joint time of two tasks by
+    kind.
     """
 
     __slots__ = ("kind", "left", "node_s", "nodes", "overhead_s", "pair_s", "paired_s", "partner", "service_s")
@@ -196,10 +197,10 @@ class TaskProgressColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompetingTasks:
-    """The tasks that have come and are not done, in order of arrival; every column has one value for each.
+    """The unfinished tasks, in arrival order; every column has one value for each.
 
-    ``place`` numbers a task among all of the run. ``free`` are the nodes of each kind in this round. ``version``
-    changes whenever tasks or nodes came or went.
+    ``place`` is a task's index in the run. ``free`` are the nodes of each kind in this round. ``version`` changes
+    whenever tasks or nodes arrive or leave.
     """
 
     gangs: TaskGangs
@@ -215,12 +216,12 @@ class CompetingTasks:
 
     @property
     def when(self) -> str:
-        """The round and its begin, for messages."""
+        """The round and its start, for messages."""
         return round_at(self.time_s, self.round_s)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of nodes, in the order of all columns by kind."""
+        """The node kinds; all columns by kind use this order."""
         return self.gangs.kinds
 
     @property
@@ -250,7 +251,7 @@ class CompetingTasks:
 
     @property
     def left_samples(self) -> Floats:
-        """Work left; infinite for a task that never ends by itself."""
+        """Samples left; infinite for an endless task."""
         return self.progress.left[self.place]
 
     @property
@@ -271,5 +272,5 @@ class CompetingTasks:
 
     @property
     def kind(self) -> Places:
-        """The number of the kind on which each ran in the previous round; -1 if it did not run."""
+        """Each task's kind number in the previous round; -1 if it did not run."""
         return self.progress.kind[self.place]

@@ -1,4 +1,4 @@
-"""The nodes of rounds: when they come and go, on which hosts they lie, and which of them a gang gets."""
+"""Round nodes: arrival and departure, host locations, and the choice of nodes for a gang."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FREE: Final = -1
 
 
 class NodeChange(NamedTuple):
-    """At ``time_s`` some nodes leave the pool and others join it, by number."""
+    """At ``time_s`` these node numbers leave and join the pool."""
 
     time_s: float
     left: Places
@@ -30,10 +30,10 @@ class NodeChange(NamedTuple):
 
 
 class NodeSupply:
-    """Nodes by number: the kind of each, and when they come and go (seconds since the start).
+    """Nodes by number: the kind of each, and its arrival and departure (seconds since the start).
 
-    ``most`` is the largest number of each kind at a time; ``stays`` says that nodes never leave. ``host_of`` is the
-    number of the host, or rack, of each node, -1 where it is in none, or ``None`` where these are not known.
+    ``most`` is the peak number of each kind; ``stays`` is true if nodes never leave. ``host_of`` is each node's host or
+    rack number (-1: no host), or ``None`` if locations are unknown.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NodeSupply:
 
     @property
     def next_s(self) -> float:
-        """The time of the next change; infinite if there is none."""
+        """The time of the next change; infinite if no change is left."""
         return math.inf if self._next is None else self._next.time_s
 
     def take(self) -> NodeChange:
@@ -87,7 +87,7 @@ def cluster(nodes: Mapping[str, int], per_host: Mapping[str, int] | None = None)
 
 
 def idle_nodes(log: EventLog, racks: Mapping[str, str] | None = None) -> NodeSupply:
-    """Return the idle nodes of a log, whose start is second 0: GPUs on their hosts, whole nodes in their racks."""
+    """Return the idle nodes of a log, from its start at second 0: GPUs on their hosts, whole nodes in their racks."""
     names = log.node_names
     number = {name: place for place, name in enumerate(names)}
     kinds, kind_of = log.kind_names, log.node_kinds.astype(np.intp)
@@ -111,7 +111,7 @@ def idle_nodes(log: EventLog, racks: Mapping[str, str] | None = None) -> NodeSup
 
 
 class NodeHolders:
-    """The present nodes: ``count`` by kind, and the holder of each. ``hosts`` says on how many each task lies.
+    """The present nodes: ``count`` by kind, and each node's holder. ``hosts`` is the number of hosts of each task.
 
     Without hosts free nodes are assigned by number, and on a cluster not at all: there it does not matter which.
     """
@@ -128,7 +128,7 @@ class NodeHolders:
         self.hosts: Places = np.zeros(tasks, dtype=np.intp)
 
     def change(self, change: NodeChange) -> Places:
-        """Apply a change; return the tasks that held a leaving node: they stop."""
+        """Apply a change; return the tasks on leaving nodes. These tasks stop."""
         holders = self._holder[change.left]
         hit: Places = np.unique(holders[holders != _FREE])
         self.release(hit)
@@ -155,10 +155,10 @@ class NodeHolders:
             self._holder[np.isin(self._holder, tasks)] = _FREE
 
     def give(self, tasks: Places, kind: Places, nodes: Places, fresh: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """Assign this many nodes of a kind to each of these tasks, of which enough are free; return who had to move.
+        """Assign this many nodes of a kind to each task (enough are free); return the tasks that had to move.
 
-        Tasks that are not ``fresh`` hold theirs. The first free nodes are given out again in every round. Without hosts
-        no task has to move.
+        Tasks that are not ``fresh`` keep their nodes. The first free nodes are reassigned every round. Without hosts no
+        task has to move.
         """
         if self._host_of is not None:
             moved = np.zeros(tasks.size, dtype=bool)
@@ -199,7 +199,7 @@ class NodeHolders:
 
 
 def _on_few(free: Mapping[int, list[int]], count: int) -> list[int]:
-    """Take the host with the fewest nodes that suffice; if there is none, the largest, and so on."""
+    """Take the smallest host with enough free nodes; otherwise the largest host, then repeat for the rest."""
     hosts = fitting({host: len(nodes) for host, nodes in free.items()}, count)
     return list(chain.from_iterable(free[host] for host in hosts))[:count]
 

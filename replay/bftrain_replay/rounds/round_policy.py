@@ -33,20 +33,20 @@ from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, T
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
-_TIE: Final = 1e-11  # of a second owed, beside the inverse of seconds received
+_TIE: Final = 1e-11  # tolerance in seconds owed per inverse second received
 _OF_EQUALS: Final = 1e-12  # of a second of deficit, which decides only between equal priorities
-_PACKING_GAIN: Final = 1.5  # of a pair whose tasks each have their speed alone: 2
-_NO_SHARE: Final = 1e9  # seconds: leftovers come behind all shares, ordered by deficits, which are smaller
+_PACKING_GAIN: Final = 1.5  # minimum sum of relative speeds for a pair; two tasks at full speed reach 2
+_NO_SHARE: Final = 1e9  # seconds; leftovers rank behind all shares, ordered by their (smaller) deficits
 
 
 @runtime_checkable
 class RoundPolicy(Protocol):
     """Chooses the tasks that run in a round. A factory makes one for every run.
 
-    A policy whose priorities change only when tasks or nodes come or go sets an attribute ``steady = True``: rounds in
-    between are then simulated in one step. If all tasks run on one kind that is done too, unless a policy has a memory
-    and sets ``every_round = True``. A policy that lets no task run until some time sets the attribute ``due_s`` to it,
-    infinite if it does not wait, so that this is not taken for a standstill.
+    Set ``steady = True`` on a policy that changes priorities only when tasks or nodes arrive or leave: the rounds
+    between such changes are simulated in one step. Runs in which every task trains on one kind also skip rounds, unless
+    a stateful policy sets ``every_round = True``. A policy that delays all tasks sets ``due_s`` to the time of its next
+    decision (infinite: no delay), otherwise the engine reports a stall.
     """
 
     @property
@@ -54,7 +54,7 @@ class RoundPolicy(Protocol):
         """The registered name."""
 
     def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
-        """Return a number for each task, or for each task and kind; the largest goes first, -inf never."""
+        """Return a number for each task, or for each task and kind; the largest goes first, -inf never runs."""
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ class SizingPolicy(RoundPolicy, Protocol):
 
 @runtime_checkable
 class PairingPolicy(RoundPolicy, Protocol):
-    """Lets tasks share nodes: wishes of pairs are granted among those of tasks by kind."""
+    """Lets tasks share nodes: pair wishes are granted together with single-task wishes, kind by kind."""
 
     def pairs(self, contenders: CompetingTasks) -> Sequence[PairWish] | PairWishes:
         """Return wishes of pairs, one by one or in columns; called after ``priorities``."""
@@ -89,7 +89,7 @@ class OrderedPolicy:
 def _received(contenders: CompetingTasks) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         by_weight = contenders.received_node_s / contenders.weight
-    return np.where(contenders.weight > 0.0, by_weight, np.finfo(np.float64).max)  # who has no weight comes last
+    return np.where(contenders.weight > 0.0, by_weight, np.finfo(np.float64).max)  # tasks of weight 0 rank last
 
 
 def fifo() -> OrderedPolicy:
@@ -98,9 +98,9 @@ def fifo() -> OrderedPolicy:
 
 
 class ResetTimes:
-    """Decides when a policy recomputes its plan: after tasks or nodes changed, at most once per ``interval_s``.
+    """Decides when a policy recomputes its plan: on changes of tasks or nodes, no more than once per ``interval_s``.
 
-    ``due_s`` is the time of a postponed reset, infinite if there is none.
+    ``due_s`` is the time of a postponed reset (infinite: no reset is postponed).
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -140,14 +140,14 @@ class FifoLikeGavel:
         return self._resets.due_s
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return 0 for the assigned kind of each task, minus infinity for the others."""
+        """Return 0 for the assigned kind of each task, minus infinity for all other kinds."""
         if self._resets.due(contenders):
             self._assign(contenders)
         kinds = np.arange(len(contenders.kinds))
         return np.where(self._kind[contenders.place][:, None] == kinds, 0.0, -math.inf)
 
     def _assign(self, contenders: CompetingTasks) -> list[int]:
-        """Assign kinds; return the places of the tasks behind the last one that was looked at."""
+        """Assign kinds; return the indices of the tasks behind the last one examined."""
         self._kind = np.full(len(contenders.gangs), -1, dtype=np.intp)
         free, queue = contenders.free.tolist(), list[int](contenders.place.tolist())
         tasks = zip(queue, contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True)
@@ -177,7 +177,7 @@ class PackedFifoLikeGavel(FifoLikeGavel):
         self._models: PairModels | None = None
 
     def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
-        """Return a wish for each pair whose tasks are both there."""
+        """Return a wish for each pair whose two tasks are present."""
         number = {place: each for each, place in enumerate(contenders.place.tolist())}
         return [
             PairWish(0.0, number[one], number[other], kind, speeds)
@@ -207,11 +207,11 @@ class PackedFifoLikeGavel(FifoLikeGavel):
 
 
 class BlindFifoLikeGavel:
-    """First come, first served, on any kind: the rules of Gavel's simulator, whose jobs keep their kind to the end.
+    """First come, first served on any kind, as in Gavel's simulator: jobs never change their kind.
 
-    A finished task gives its place to the first one that waits. Others get the last kind in the alphabet among those
-    listed as free. A kind that is full is not struck off the list, but one drawn from those with room, so that a kind
-    may have more tasks than nodes: these take turns.
+    A finished task hands its node to the first waiting task. Other new tasks get the alphabetically last kind on the
+    free list. A full kind stays on that list, and a random kind with room is removed instead. A kind may therefore have
+    more tasks than nodes; its tasks then take turns.
     """
 
     name = "fifo-blind"
@@ -219,11 +219,11 @@ class BlindFifoLikeGavel:
     def __init__(self, settings: RoundSettings) -> None:
         self._resets = ResetTimes(settings.least_interval_s)
         self._random = Random(settings.seed)  # noqa: S311 - Gavel's generator, so that the same kinds are drawn
-        self._admits = bool(settings.admission)  # tasks outside may have run since the last reset, too
+        self._admits = bool(settings.admission)  # with admission, waiting tasks may have run since the last reset
         self._kind: dict[int, int] = {}
         self._kind_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the same for all tasks; -1: none
         self._since_s: Floats = np.zeros(0)  # service at the last reset
-        self._owed_s: Floats = np.zeros(0)  # time that each should have received until then, less what it received
+        self._owed_s: Floats = np.zeros(0)  # seconds promised to each task so far, minus seconds received
         self._reset_s = 0.0
 
     @property
@@ -232,7 +232,7 @@ class BlindFifoLikeGavel:
         return self._resets.due_s
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return a number for the assigned kind of each task: the largest for the one that received least."""
+        """Return a number for the assigned kind of each task: the largest for the task with the least service."""
         here, count = contenders.place, len(contenders.gangs)
         if not self._since_s.size:
             self._since_s, self._owed_s = np.zeros((2, count))
@@ -299,11 +299,11 @@ class _ShareRows(NamedTuple):
 
 
 class ByShares:
-    """Carries out a sharing policy. ``needs_work`` says that the policy divides by the work left.
+    """Applies a sharing policy. Set ``needs_work`` if the policy divides by the remaining work.
 
-    Shares are recomputed at most once in an interval; a task that comes in between has no share, and under Gavel's
-    conventions waits for the next computation, which is due at ``due_s`` (infinite: not before tasks or nodes come or
-    go).
+    Shares are recomputed no more than once per interval. A task that arrives between two computations has no share.
+    Under Gavel's conventions it waits for the next computation, at ``due_s`` (infinite: not before tasks or nodes
+    arrive or leave).
     """
 
     steady = False
@@ -317,18 +317,19 @@ class ByShares:
         self._settings = settings
         self._resets = ResetTimes(settings.least_interval_s)
         self._shares: Floats = np.zeros((0, 0))
-        self._shared: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who may have shares
-        self._service_s: Floats = np.zeros((0, 0))  # of all tasks, when tasks came or went last
-        self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # who was there then
-        self._is_new: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # came since then, or has not come
+        self._shared: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # tasks that may have shares
+        self._service_s: Floats = np.zeros((0, 0))  # service of all tasks at the last arrival or departure
+        self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # tasks present at that moment
+        self._is_new: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # tasks that arrived later or have not arrived
         self._rows: _ShareRows | None = None  # of the competing tasks, until these or the shares change
         self._pairs = PairShares(0, 0)
         self._models: PairModels | None = None  # of all tasks, with the speeds at which pairs run
-        self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the kind on which each has all of its time
+        self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # only kind of each task with a single-kind share
         self._alone_s: Floats = np.zeros(0)
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
         self._left: Floats = np.zeros(0)  # at the last reset
-        self._deficit_s: Floats = np.zeros((0, 0))  # Gavel's: what the shares promised in all resets, less what came
+        # Gavel's deficits: time promised over all resets, minus time received
+        self._deficit_s: Floats = np.zeros((0, 0))
         self._reset_s = 0.0
         self._worst = 1.0  # the largest rho of finish-time at the last reset
 
@@ -340,9 +341,8 @@ class ByShares:
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number by task and kind: share over time received.
 
-        Half a round counts as received from the beginning, so that the shares themselves count at first. Pairs without
-        a share come behind all others, for nodes that would be idle: those of tasks with a weight first, and of these
-        the task that has received least.
+        Half a round counts as received at the start, so the shares alone decide the first rounds. Pairs without a share
+        rank last and use nodes that would be idle: tasks with a weight go first, then the task with the least service.
         """
         if self._resets.due(contenders):
             self._reset(contenders)
@@ -361,26 +361,26 @@ class ByShares:
             ahead *= 1.0 + _OF_EQUALS * rows.deficit_s
             behind = _NO_SHARE - rows.deficit_s
         else:
-            # No task has received more since the reset than all the time until now, on each kind half a round too early
+            # Upper bound of the time received since the reset: all elapsed time, plus half a round on each kind
             most_s = contenders.time_s + contenders.round_s * received.shape[1]
             weightless = np.where(contenders.weight > 0.0, 0.0, most_s)
             behind = received.sum(axis=1, keepdims=True) + weightless[:, None]
         return np.where(rows.has_share, ahead, -behind)
 
     def shares(self, contenders: CompetingTasks) -> Floats:
-        """Return the shares by task and kind; 0 for a task that came since the last computation."""
+        """Return the shares by task and kind; 0 for a task that arrived after the last computation."""
         if self._resets.due(contenders):
             self._reset(contenders)
         return self._shares[contenders.place]
 
     def blocked(self, contenders: CompetingTasks) -> NDArray[np.bool_]:
-        """Return which tasks do not run though they get nodes: in Gavel the tasks that came since the last reset."""
+        """Return the tasks that get nodes but do not run: with Gavel, the arrivals since the last reset."""
         if not self._settings.like_gavel:
             return np.zeros(len(contenders), dtype=bool)
         return self._is_new[contenders.place] if self._rows is None else self._rows.is_new
 
     def pairs(self, contenders: CompetingTasks) -> PairWishes:
-        """Return a wish for each present pair that has a share; share over time received counts here too."""
+        """Return a wish for each present pair with a share, ranked by share over time received."""
         self._pairs.count_received(contenders.progress, contenders.place)
         return self._pairs.wishes(contenders, _OF_EQUALS if self._settings.like_gavel else 0.0)
 
@@ -410,12 +410,12 @@ class ByShares:
             self._deficit_s, self._service_s = np.zeros_like(self._shares), np.zeros_like(self._shares)
             self._pairs = PairShares(*self._shares.shape)
             self._is_new = np.ones(len(self._left), dtype=bool)
-        # Tasks that wait outside an admission may have run since the last reset, too
+        # With admission, waiting tasks may have run since the last reset
         rows = contenders.place if not self._settings.admission else np.arange(len(self._left))
         self._count_alone(contenders, rows)
         self._count_deficits(contenders, rows)
         if not np.array_equal(contenders.place, self._there):
-            # Where only nodes came or went, what was received still counts: on a log that may be so in every round
+            # After a change of nodes alone, received time still counts: with a log, nodes may change every round
             self._service_s[rows] = self._alone_time_s(contenders, rows)
             self._pairs.forget_received()
             self._there = contenders.place
@@ -472,7 +472,7 @@ class ByShares:
         self.computed += 1
 
     def _models_of(self, contenders: CompetingTasks, places: Places) -> PairModels | None:
-        """Return the models of tasks with the speeds that the policy believes; nothing without a table of pairs."""
+        """Return the tasks' models with the speeds that the policy assumes, or ``None`` without a pair table."""
         gangs, kinds = contenders.gangs, _names(contenders)
         if gangs.actual is not None:
             return models_of(gangs, places.tolist(), kinds)
@@ -480,7 +480,7 @@ class ByShares:
         return self._models and PairModels(self._models.model[places], self._models.speeds)
 
     def _count_deficits(self, contenders: CompetingTasks, rows: Places) -> None:
-        """Add what the shares promised since the last reset, and subtract the time received alone."""
+        """Add the time promised since the last reset; subtract the time received alone."""
         passed_s = contenders.time_s - self._reset_s
         received_s = self._alone_time_s(contenders, rows) - self._service_s[rows]
         self._deficit_s[rows] += self._shares[rows] * passed_s - received_s
@@ -502,7 +502,7 @@ class ByShares:
         return np.where(first > 0.0, first, contenders.speeds)
 
     def _count_alone(self, contenders: CompetingTasks, rows: Places) -> None:
-        """Add how long the work since the last reset would have taken on an own n-th part of everything."""
+        """Add the time that the work since the last reset would have taken on 1/n of the cluster."""
         left, speed = contenders.progress.left[rows], self._alone_speed[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             took_s = (self._left[rows] - left) / speed
@@ -555,7 +555,7 @@ class ByShares:
 
 
 def models_of(gangs: TaskGangs, places: Sequence[int], kinds: Sequence[str]) -> PairModels | None:
-    """Return the models of tasks, and the speeds of pairs of them; nothing if there are no pairs."""
+    """Return the tasks' models and their pair speeds, or ``None`` without pairs."""
     names, nodes = [gangs.specs[place].name for place in places], gangs.nodes[list(places)]
     models, pairs = gangs.pairs.between(names, nodes.tolist(), list(places))
     return PairModels.of(models, nodes, pairs, kinds) if pairs else None
@@ -567,15 +567,15 @@ def _market(contenders: CompetingTasks, able: Places, speeds: Floats) -> ShareDe
 
 
 def _names(contenders: CompetingTasks) -> tuple[str, ...]:
-    """Return names of the kinds; nodes that are all alike have no kind of their own."""
+    """Return the kind names; nodes of a uniform cluster have no kind name."""
     return tuple(kind or "node" for kind in contenders.kinds)
 
 
 def find_policy(settings: RoundSettings) -> RoundPolicy:
     """Make the policy that the settings name.
 
-    That is a registered one of rounds or of sharing, or ``path/to/file.py:name``: a policy, or a function that makes
-    one. Parameters may follow, as with an admission: ``tiresias=7200``.
+    A name is a registered round or sharing policy, or ``path/to/file.py:name``: a policy, or a function that returns
+    one. Parameters may follow, as for an admission: ``tiresias=7200``.
     """
     name = parts.name_of(settings.policy)
     if name == FifoLikeGavel.name and settings.like_gavel:

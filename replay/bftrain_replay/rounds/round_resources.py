@@ -1,7 +1,7 @@
 """CPU cores and memory of hosts in rounds: the proportional share of each node, and how a policy divides them.
 
-A host has so much for each of its nodes. A task whose speed depends on it runs at the speed of its share, which is the
-part of its nodes, unless a policy divides what the host has in another way.
+A host has a fixed amount of CPU cores and memory per node. A task with resource-dependent speeds runs at the speed of
+its proportional share, unless a policy divides the host's resources in another way.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from bftrain_replay.rounds.round_inputs import Floats, Places, TaskGangs
 from bftrain_replay.rounds.round_nodes import NodeHolders
 from bftrain_replay.rounds.round_settings import RoundSettings
 
-_ROUNDING: Final = 1e-6  # of what a host has: solvers of programmes are as exact as that
+_ROUNDING: Final = 1e-6  # fraction of a host's resources; matches the solvers' precision
 
 Share = tuple[float, float]  # CPU cores and GB of memory for each node of a kind; infinite where it is not limited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostedTasks:
-    """The tasks that run, and the hosts on which they lie.
+    """The running tasks and their hosts.
 
-    ``points`` are what each may have beside each of its nodes: rows of CPU cores, GB of memory, and its speed as a part
-    of that with its share. The first row is the share, and no row is slower. Amounts are 0 where they are not limited.
-    ``nodes`` counts the nodes of each task by host, ``room`` is what each host has of both.
+    ``points`` are each task's options per node: rows of CPU cores, GB of memory, and speed relative to the speed with
+    its proportional share. The first row is that share, and no row is slower. Unlimited amounts are 0. ``nodes`` counts
+    each task's nodes by host; ``room`` is each host's capacity of both resources.
     """
 
     names: tuple[str, ...]
@@ -72,7 +72,7 @@ class ResourcePolicy(Protocol):
 
 
 def shares_of(settings: RoundSettings, kinds: Sequence[str]) -> dict[str, Share]:
-    """Return the share of each node of each kind; nothing if the settings name none."""
+    """Return the share per node of each kind; empty if the settings set no shares."""
     if not settings.resources_of_nodes:
         return {}
     given = [settings.resources_of_nodes.get(name, {}) for name in ("cpus", "memory_gb")]
@@ -113,9 +113,9 @@ def _slowed(curve: SpeedCurve, part: float) -> SpeedCurve:
     return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * part for rate in curve.rate))
 
 
-@lru_cache(maxsize=4096)  # tasks of one model are alike
+@lru_cache(maxsize=4096)  # tasks of one model have equal points
 def points_of(resources: ResourceSpeeds | None, share: Share) -> Floats:
-    """Return the points of a task that are at least as fast as its share, which is the first of them."""
+    """Return a task's points that are at least as fast as its share; the share comes first."""
     amounts = [0.0 if own == math.inf else own for own in share]
     points = [(*amounts, 1.0)]
     if resources is not None:
@@ -133,7 +133,7 @@ def points_of(resources: ResourceSpeeds | None, share: Share) -> Floats:
 
 
 class HostResources:
-    """The part of its hosts that each task has: ``amounts`` beside each node, and its ``gain`` over its share."""
+    """Each task's part of its hosts: ``amounts`` per node, and the ``gain`` over its proportional share."""
 
     def __init__(self, policy: object, name: str, gangs: TaskGangs, shares: Mapping[str, Share]) -> None:
         self._policy = policy if isinstance(policy, ResourcePolicy) else None
@@ -149,7 +149,7 @@ class HostResources:
         return bool(self._usual[:, 0].any()), bool(self._usual[:, 1].any())
 
     def divide(self, run: Places, kind: Places, holders: NodeHolders, version: int, when: str) -> None:
-        """Divide what the hosts have, if other tasks run than before, on other nodes, or nodes came or went."""
+        """Divide the hosts' resources again if the running tasks, their nodes or the pool changed."""
         if version == self._version and np.array_equal(run, self._run):
             return
         self._version, self._run = version, run

@@ -36,7 +36,7 @@ USER_STRETCHES = 250  # of that of users
 
 
 class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind: how many at most, and their node-hours."""
+    """The nodes of one kind: the peak number and the node-hours."""
 
     nodes: int
     idle_node_h: float
@@ -45,7 +45,7 @@ class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one run. Unknown ones are ``None``. ``task_figures`` are those of the measured tasks."""
+    """The figures of one run. Unknown figures are ``None``; ``task_figures`` cover the measured tasks."""
 
     policy: str
     ended: str
@@ -79,7 +79,7 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RoundResult(ShortRepr):
-    """A run that has ended. ``wall_s`` is its duration, ``shares_wall_s`` the part for computing shares.
+    """A finished run. ``wall_s`` is its wall time; ``shares_wall_s`` is the part spent on computing shares.
 
     ``specs`` are the tasks as they were given, before they were made gangs.
     """
@@ -106,17 +106,17 @@ class RoundResult(ShortRepr):
 
     @property
     def ended(self) -> str:
-        """Why it ended."""
+        """The reason the run stopped."""
         return self.engine.ended
 
     @property
     def complete(self) -> bool:
-        """Whether it ended as planned."""
+        """Whether the run finished as planned."""
         return self.ended in {ALL_DONE, MEASURED_DONE, UNTIL, LOG_END}
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks of the admission on tasks that came: the first, and how many more there were."""
+        """Admission warnings about arrived tasks: the first ones and the number of further ones."""
         said = self.engine.remarks
         more = len(said) - MOST_REMARKS
         return said[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
@@ -147,7 +147,7 @@ class RoundResult(ShortRepr):
 
     @property
     def times_s(self) -> NDArray[np.float64]:
-        """Times at which the number of nodes or used nodes may change: each holds until the next."""
+        """Times at which the number of nodes or used nodes may change; each interval lasts until the next time."""
         return self.engine.steps.column("from_s")
 
     @property
@@ -157,7 +157,7 @@ class RoundResult(ShortRepr):
 
     @property
     def used(self) -> NDArray[np.float64]:
-        """The held nodes, on average over identical rounds."""
+        """The allocated nodes, averaged over identical rounds."""
         steps = self.engine.steps
         return steps.column("used_node_s") / (steps.column("to_s") - steps.column("from_s"))
 
@@ -203,7 +203,7 @@ class RoundResult(ShortRepr):
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Mask of the tasks over which means are taken."""
+        """Mask of the tasks included in means."""
         measured = np.zeros(len(self.engine.gangs), dtype=bool)
         measured[self.engine.measured] = True
         return measured
@@ -266,7 +266,7 @@ class RoundResult(ShortRepr):
 
     @cached_property
     def tasks_table(self) -> Table:
-        """Return one row for each task, in order of arrival: the columns of a replay's tasks, and more."""
+        """Return one row per task, in arrival order: the columns of a replay's tasks, and more."""
         engine, gangs = self.engine, self.engine.gangs
         states = self.states
         come = np.array([state is not TaskState.NOT_ARRIVED for state in states], dtype=bool)
@@ -315,7 +315,7 @@ class RoundResult(ShortRepr):
         }
 
     def _resource_columns(self, ran_s: NDArray[np.float64]) -> Table:
-        """Return the mean CPU cores and memory beside a node of each task, as far as they are limited."""
+        """Return each task's mean CPU cores and memory per node, where the settings limit them."""
         resources = self.engine.resources
         if resources is None:
             return {}
@@ -359,7 +359,7 @@ class RoundResult(ShortRepr):
 
     @cached_property
     def users_table(self) -> Table:
-        """Return one row for each user and interval in which it held nodes, with their number."""
+        """Return one row per user and interval with allocated nodes, with the number of nodes."""
         steps, users = self.engine.steps, self.engine.users
         table: Table = {"from_s": [], "to_s": [], "user": [], "nodes": []}
         if not any(users) or not len(steps):

@@ -59,8 +59,8 @@ _SHORTEST_ROUND_S: Final = 1e-9  # numbers of rounds, and sums of times, stay fi
 class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of rounds. Each field is an option of ``bftrain rounds``.
 
-    ``entities`` are the users who share by weight, those not named have weight 1; ``prices`` is what a node of a kind
-    costs an hour, 1 if not named. A shares file holds both.
+    ``entities`` are the users who share by weight (default: 1); ``prices`` is the hourly price of a node by kind
+    (default: 1). A shares file sets both.
     """
 
     policy: Annotated[str, Option("fifo, las, tiresias=7200, a sharing policy such as max-min, FILE.py:NAME...")] = (
@@ -145,7 +145,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def nodes_of_hosts(self) -> Mapping[str, int]:
-        """Return the number of nodes of each kind one host of a cluster has; empty if that is not known."""
+        """Return the nodes per host by kind; empty if unknown."""
         from bftrain.values.curve import cluster_of  # noqa: PLC0415 - imports numpy, and --help needs the options only
 
         return cluster_of(self.per_host) if self.per_host else {}
@@ -171,14 +171,14 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def chosen_placement(self) -> str:
-        """The placement; Gavel gives out the first free nodes."""
+        """The placement; Gavel hands out the first free nodes."""
         if self.placement != AUTO:
             return self.placement
         return FIRST_FREE if self.like_gavel else CONSOLIDATED
 
     @property
     def order_of_kinds(self) -> str:
-        """The order of wishes: Gavel shuffles the kinds for policies that ignore speeds."""
+        """The wish order: Gavel shuffles the kinds for policies that ignore speeds."""
         if not self.like_gavel or self.kind_order != BY_PRIORITY:
             return self.kind_order
         return DRAWN if self.policy in _BLIND else LISTED
@@ -189,7 +189,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.shares_interval_s or (_GAVEL_INTERVAL_S if self.like_gavel else 0.0)
 
     def measured(self, count: int) -> tuple[int, int]:
-        """Return the first and the last of ``count`` tasks, in order of arrival, over which means are taken."""
+        """Return the first and last of ``count`` tasks, in arrival order, that means include."""
         if not self.measure:
             return 0, count - 1
         first, dots, last = self.measure.partition("..")
@@ -202,7 +202,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return places
 
     def check_measured(self, count: int) -> None:
-        """Raise if means are to be taken over tasks beyond the ``count`` present ones."""
+        """Raise if means would include tasks beyond the ``count`` present ones."""
         last = self.measured(count)[1]
         if self.measure and last >= count:
             checks.reject(self, "measure", f"goes to {last}", f"there are {count:,} tasks, the last is {count - 1}")

@@ -46,13 +46,13 @@ _FINISHED: Final = TaskFinished(time_s=0.0, task="task")
 class DecisionMaker(Protocol):
     """The decision core as the engine uses it; a Harvester is one.
 
-    If its attribute ``uses_work_left`` is true, it receives the work left of each task before every decision. If
-    ``chooses_batches`` is, tasks that say their batches train with the best one of their size; else with that of their
-    curve. Either way they advance by their progress.
+    With ``uses_work_left = True`` it receives each task's remaining work before every decision. With ``chooses_batches
+    = True``, tasks that set batches train with the best batch of their size; otherwise with the batch of their curve.
+    Either way they advance by their progress.
     """
 
     def absorb(self, *events: Event) -> Sequence[Action]:
-        """Apply events of one moment; return the actions that must be taken at once."""
+        """Apply the events of one moment; return the actions that must happen immediately."""
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool again."""
@@ -60,7 +60,7 @@ class DecisionMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
-    """The raw results of one pass through a log."""
+    """Raw results of one pass through a log."""
 
     complete: bool
     tasks: tuple[TaskProgress | TaskSpec, ...]  # in the order given; a bare spec never arrived
@@ -71,7 +71,7 @@ class EngineRun:
     wall_s: float
     allocations: AllocationRecorder | None = None
     pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes in each stretch of the ledger, where kinds differ
-    ended: EndReason | None = None  # why, where nodes never leave: otherwise the log ended
+    ended: EndReason | None = None  # stop reason where nodes never leave; otherwise the log finished
 
 
 class QueueWatcher:
@@ -96,13 +96,13 @@ def run(
     allocations: AllocationRecorder | None = None,
     fixed: QueueWatcher | None = None,
 ) -> EngineRun:
-    """Replay ``log`` against ``tasks``, whose ``submit_s`` counts from the log's start.
+    """Replay ``log`` against ``tasks``; ``submit_s`` counts from the log's start.
 
-    By default the rules are realistic and every decision takes effect at once.
-    ``keep_going(simulated seconds, decisions)`` is asked at every moment; when it says no, the run ends there as
-    an incomplete one whose books are in order all the same. ``allocations`` takes down who holds which node when.
-    ``fixed`` is for a log whose nodes never leave: the run ends when all tasks are done, or nothing happens any more,
-    or this gauge says that there is no end to the queue.
+    By default the rules are realistic and every decision takes effect immediately. ``keep_going(simulated_seconds,
+    decisions)`` is called at every moment; return False to interrupt the run. An interrupted run is incomplete and its
+    ledger stays consistent. ``allocations`` records the holder of each node over time. Pass ``fixed`` for a log with
+    permanent nodes: the run stops when all tasks are done, no further event is possible, or this watcher reports that
+    the queue grows without limit.
     """
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
@@ -130,7 +130,7 @@ class _Engine:
         self._chooses_batches = bool(getattr(decider, "chooses_batches", False))
         self._timeline = semantics.timeline(log, tasks)
         self._kinds = NodesByKind(log) if log.kind_names else None
-        self._kind: dict[str, str] = {}  # of the nodes that a task holds or held last, where nodes have kinds
+        self._kind: dict[str, str] = {}  # kind of each task's current or latest nodes, on logs with kinds
         self._ledger = Ledger(PLAIN if self._kinds is None else UnusedReason)
         self._decisions = DecisionColumns()
         self._harvest = HarvestOverTime(log.span_s)
@@ -181,7 +181,7 @@ class _Engine:
         )
 
     def _moments(self, gauge: QueueWatcher | None) -> tuple[float, EndReason]:
-        """Process moments while there is time and work left; return the last one, and why it stopped."""
+        """Process moments while time and work remain; return the last moment and the stop reason."""
         end_s, timeline, now_s = self._log.span_s, self._timeline, 0.0
         announced = 0
         while self._unfinished or timeline.arrivals_left:
@@ -292,7 +292,7 @@ class _Engine:
 
     def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
         """Return the speeds by size; 0 where it has no curve."""
-        largest = min(spec.max_nodes, len(self._log.node_names))  # no task holds more nodes than there are
+        largest = min(spec.max_nodes, len(self._log.node_names))  # a task cannot exceed the cluster
         key = (curve, largest)
         if key not in self._speeds:
             self._speeds[key] = [0.0] * (largest + 1) if curve is None else curve.speeds(largest).tolist()
@@ -302,7 +302,7 @@ class _Engine:
         return by_progress(spec, chosen=self._chooses_batches)
 
     def _batch(self, name: str, size: int) -> int:
-        """Return the batch with which a task trains on the nodes that it holds."""
+        """Return the batch with which a task trains on its current nodes."""
         batches = batches_by_size(self._said_batches[name], self._kind.get(name, ""), chosen=self._chooses_batches)
         return batches[size] if batches else 0
 
@@ -321,7 +321,7 @@ class _Engine:
             self._allocations.end(task.spec.name, now_s)
 
     def _apply(self, actions: Iterable[Action], now_s: float) -> None:
-        """Carry out actions, as a launcher would; a task that has just finished has nothing more to lose."""
+        """Carry out actions, as a launcher would; a task that has just finished loses no work."""
         for action in actions:
             if type(action) is Release:
                 continue

@@ -1,4 +1,4 @@
-"""Fixed clusters: nodes that never leave, as a log, and how a replay on them ends."""
+"""Fixed clusters: permanent nodes as a log, and the stop conditions of a replay on them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MOST_NAMED: Final = 3
 
 
 class EndReason(StrEnum):
-    """Why a replay on a fixed cluster ended."""
+    """Stop reason of a replay on a fixed cluster."""
 
     ALL_DONE = "all_done"  # every task is finished
     UNTIL = "until"  # the time that was given is over
-    STANDSTILL = "standstill"  # tasks are left, and nothing will ever happen any more
+    STANDSTILL = "standstill"  # tasks are left, but no further event is possible
     OVERLOAD = "overload"  # the queue grows without bound
     INTERRUPTED = "interrupted"
 
@@ -44,13 +44,13 @@ WORDS: Final[Mapping[EndReason, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedCluster:
-    """The number of nodes by kind (one kind without a name: all are alike), and the latest end in seconds."""
+    """The number of nodes by kind (a uniform cluster has one unnamed kind), and the latest stop in seconds."""
 
     nodes: Mapping[str, int]
     until_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise for an end at which nothing could be finished."""
+        """Raise for a stop time that lets no task finish."""
         if self.until_s is not None and not 0.0 < self.until_s < math.inf:
             what = f"must be a finite number above 0, not {self.until_s:g}"
             raise BadValue(what, where="Cluster.until_s", fix="leave it out to go on until all tasks are done")
@@ -63,7 +63,7 @@ class FixedCluster:
         return ",".join(f"{kind}={count}" for kind, count in self.nodes.items())
 
     def log(self, end_s: float | None = None) -> EventLog:
-        """Return it as a log that begins at 0 and in which every node is always idle."""
+        """Return it as a log from 0 in which every node is always idle."""
         return idle_log(
             tuple(_names(self.nodes)),
             {} if set(self.nodes) == {ANY_KIND} else self.nodes,
@@ -72,7 +72,7 @@ class FixedCluster:
         )
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
-        """Raise for tasks that it can never hold, and for those without end if nothing else ends the run."""
+        """Raise for tasks that never fit, and for endless tasks without another stop condition."""
         unfit = never_held(tasks, self.nodes)
         if unfit:
             fix = "leave them out, or give the cluster more nodes of a kind that they run on"
@@ -86,7 +86,7 @@ class FixedCluster:
 
 
 def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, provenance: LogProvenance) -> EventLog:
-    """Return a log that begins at 0 and in which all nodes, ordered by kind if they have any, are always idle."""
+    """Return a log from 0 in which all nodes, ordered by kind if they have any, are always idle."""
     kinds = np.zeros(0, dtype=np.int32)
     if by_kind:
         kinds = np.repeat(np.arange(len(by_kind), dtype=np.int32), list(by_kind.values()))
@@ -104,14 +104,14 @@ def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, p
 
 
 def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
-    """Return which tasks these nodes can never hold, and why; "" if there are none."""
+    """Return the tasks that never fit on these nodes, with reasons; "" if all fit."""
     unfit = [spec for spec in tasks if not fits(spec, nodes)]
     text = "; ".join(_why_not(spec, nodes) for spec in unfit[:_MOST_NAMED])
     return text + (f"; and {len(unfit) - _MOST_NAMED:,} others" if len(unfit) > _MOST_NAMED else "")
 
 
 def fits(spec: TaskSpec, largest: Mapping[str, int]) -> bool:
-    """Return whether a task can ever run on at most that many nodes of each kind."""
+    """Return whether a task can run within that many nodes of each kind."""
     return any(_fits_on(spec, kind, count) for kind, count in largest.items())
 
 
@@ -137,7 +137,7 @@ def _why_not(spec: TaskSpec, nodes: Mapping[str, int]) -> str:
 
 
 def _names(nodes: Mapping[str, int]) -> Iterator[str]:
-    """Yield names of nodes by kind and number: ``v100-01``."""
+    """Yield node names by kind and number: ``v100-01``."""
     stems = [_ODD.sub("-", kind).strip("-") or "n" for kind in nodes]
     if len(set(stems)) < len(stems):
         stems = [f"kind{number}" for number in range(1, len(stems) + 1)]

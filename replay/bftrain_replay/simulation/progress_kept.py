@@ -28,7 +28,7 @@ class ProgressKept(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ProgressKept:
-        """Read ``memory``, ``memory:60``, ``disk:5min`` or ``task``; raise ``ValueError`` for anything else."""
+        """Read ``memory``, ``memory:60``, ``disk:5min`` or ``task``; raise ``ValueError`` for other text."""
         kept, colon, seconds = text.partition(":")
         if kept == TASK and not colon:
             return cls(TASK)
@@ -98,7 +98,7 @@ def agreed(given: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(given)
     interval_s = found.get("checkpoint_interval_s")
     if not isinstance(interval_s, int | float) or not 0.0 < interval_s < math.inf:
-        return found  # nothing to translate, or for the settings to refuse
+        return found  # no translation needed, or the settings reject it
     same = ProgressKept(DISK, float(interval_s)).text
     said = found.get("progress")
     if said is not None and _canonical(said) != same:

@@ -1,4 +1,4 @@
-"""Settings of a replay: those of the decision core, and those that need a virtual clock."""
+"""Replay settings: the decision core's, and additional ones that need a virtual clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REFUSED_BY_PUBLISHED: Final = (
 )
 _COST: Final = "what the tasks say"
 
-# Settings that rounds have too
+# Settings shared with rounds
 Window: TypeAlias = Annotated[
     str, Option("Replay A..B only, seconds UTC or ISO times, either may be left out; or such as last-2w, first-12h")
 ]
@@ -65,11 +65,11 @@ Metrics: TypeAlias = Annotated[str, Option("More figures: names of metrics, or F
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a replay. With these and the same log and tasks, figures repeat (docs/explanation/semantics.md).
 
-    ``decision_latency_s`` is a number of seconds, or ``"measured"``: as long as the solver took, which differs from
-    machine to machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override those of every task, and
-    ``cost_factor`` multiplies all three. ``progress`` says what a preemption takes back: ``memory`` (the default),
-    ``memory:S``, ``disk:S`` or ``task``, and ``None`` by the published rules, which say it themselves;
-    ``checkpoint_interval_s = S`` is another way to say ``disk:S``, and is ``None`` once it was read.
+    ``decision_latency_s`` is a number of seconds, or ``"measured"``: the solver's run time, which depends on the
+    machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override the costs of every task, and
+    ``cost_factor`` multiplies all three. ``progress`` selects the work that a preemption undoes: ``memory`` (the
+    default), ``memory:S``, ``disk:S`` or ``task``; it is ``None`` with the published rules, which define this
+    themselves. ``checkpoint_interval_s = S`` is an alias of ``disk:S``, and is ``None`` once it was read.
     """
 
     semantics: Annotated[str, Option("By which rules tasks advance", choices=SEMANTICS)] = REALISTIC
@@ -128,17 +128,17 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def progress_kept(self) -> ProgressKept | None:
-        """The way in which tasks keep their progress; ``None`` by the published rules."""
+        """The way in which tasks keep their progress; ``None`` with the published rules."""
         return None if self.progress is None else ProgressKept.parse(self.progress)
 
     @classmethod
     def progress_in(cls, settings: Settings) -> str | None:
-        """Return the setting ``progress``; of settings that are not of a replay, that tasks say it themselves."""
+        """Return the setting ``progress``; ``task`` for settings outside replays."""
         return settings.progress if isinstance(settings, cls) else TASK
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
-        """Return ``settings`` as those of a replay; missing fields have their defaults."""
+        """Return ``settings`` as replay settings; missing fields get their defaults."""
         return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
 
 
@@ -151,7 +151,7 @@ def _as_published(settings: ReplaySettings) -> None:
 
 
 def _progress(settings: ReplaySettings) -> None:
-    """Normalise how progress is kept; an unset default gives way to an explicit setting."""
+    """Normalise the progress setting; an unset default gives way to an explicit one."""
     given = settings.progress
     if settings.semantics == PUBLISHED:
         if given not in {None, MEMORY}:

@@ -1,8 +1,8 @@
 """Rules of a simulation: how time passes, how tasks advance, and when decisions take effect.
 
-The published rules are implemented to the letter, so that old results can be compared with new ones.
-docs/explanation/semantics.md has their formulas. Between events nothing is noticed:
-a task that completes keeps its nodes until the next event, and its work meanwhile is lost.
+The published rules are implemented to the letter, which keeps old and new results comparable.
+docs/explanation/semantics.md has their formulas. Changes between events go unnoticed: a task that completes keeps its
+nodes until the next event, and its work meanwhile is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bftrain_replay.simulation.wrong_speeds import LearntSpeeds, WrongSpeeds
 
 
 class PublishedTimeline(EventTimeline):
-    """Moments are the events at ``event_times_s``; arrivals and completions are noticed at the next of them."""
+    """Moments are the events at ``event_times_s``; arrivals and completions take effect at the next event."""
 
     __slots__ = ("_event_times", "_next_event_s")
 
@@ -37,18 +37,18 @@ class PublishedTimeline(EventTimeline):
         self._next_event_s: float = next(self._event_times, math.inf)
 
     def next_s(self) -> float:
-        """Return the time of the next event, infinite if there is none."""
+        """Return the time of the next event, infinite if no event is left."""
         return self._next_event_s
 
     def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the nodes that leave and those that join at ``now_s``, and move on to the next event."""
+        """Return the nodes that leave and join at ``now_s``, and move on to the next event."""
         while self._next_event_s <= now_s:
             self._next_event_s = next(self._event_times, math.inf)
         return super().nodes_at(now_s)
 
 
 class PublishedProgress(TaskProgress):
-    """Costs are subtracted at once, work may go below zero, and only the size counts, not changes under way."""
+    """Costs are subtracted immediately, work may become negative, and only the size counts, not changes in progress."""
 
     __slots__ = ("_last_size", "_last_speed")
 
@@ -63,7 +63,7 @@ class PublishedProgress(TaskProgress):
         return self._settled_s if self.done_samples >= self.work_samples else super().expected_finish_s
 
     def advance_to(self, now_s: float) -> None:
-        """Add the time since the last call, also beyond the end of its work."""
+        """Add the time since the last call, even after the work is complete."""
         seconds = self._pass(now_s)
         if seconds > 0.0:
             self.done_samples += self.speed * seconds
@@ -71,7 +71,7 @@ class PublishedProgress(TaskProgress):
             self._last_size, self._last_speed = self.size, self.speed
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - all the same
-        """Release all nodes and wait; it costs as much as shrinking."""
+        """Release all nodes and wait; the cost equals that for shrinking."""
         self.shrink(now_s, self.size, preempted=preempted)
 
     def finish(self, now_s: float) -> None:
@@ -91,7 +91,7 @@ class PublishedProgress(TaskProgress):
 class ReplayRules:
     """The replaceable rules of the engine; these are the realistic ones.
 
-    Completions are moments of their own, costs are paid out of progress, and progress never goes backwards.
+    Completions are separate moments, costs are paid out of progress, and progress never decreases.
     """
 
     losses_first = False  # whether what leaves is dealt with before tasks that have completed by then
@@ -144,7 +144,7 @@ def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -
 
 
 def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[TaskSpec, ...]:
-    """Return the tasks with the costs that are replayed; by the published rules starting costs nothing."""
+    """Return the tasks with the replayed costs; with the published rules starting is free."""
     start_cost_s = 0.0 if settings.semantics == PUBLISHED else settings.start_cost_s
     given = {"grow_cost_s": settings.grow_cost_s, "shrink_cost_s": settings.shrink_cost_s, "start_cost_s": start_cost_s}
     if settings.cost_factor == 1.0 and set(given.values()) == {None}:
@@ -158,7 +158,7 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
 
 
 def placed_in(log: EventLog, tasks: Iterable[TaskSpec], racks: Mapping[str, str]) -> tuple[TaskSpec, ...]:
-    """Return the tasks with the size of the log's largest place, where they have speeds by places and do not say it."""
+    """Add the largest host or rack size to tasks that have placement speeds and do not set it."""
     return with_places(
         tasks, lambda: max(Counter(filter(None, map(place_of(racks), log.node_names))).values(), default=None)
     )

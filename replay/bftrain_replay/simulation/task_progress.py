@@ -38,8 +38,7 @@ class SampleLoss(StrEnum):
 class RescaleDebt(msgspec.Struct):
     """Samples that later progress pays before it counts.
 
-    Time for a change that a stop cuts short is never spent, so such a debt ``lapses``; lost work does not come back by
-    stopping.
+    Time of a change that a stop interrupts is never spent, so such a debt ``lapses``; lost work stays lost.
     """
 
     loss: SampleLoss
@@ -61,9 +60,9 @@ class LossTimes:
 
     def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the node-seconds lost to a cause between consecutive edges."""
-        # Few arrays at once: a year of a large machine has millions of losses
+        # Few arrays in memory: a year of a large machine has millions of losses
         times = self._rows[loss].column("time_s")
-        order = np.argsort(times, kind="stable")  # tasks are settled late, and not in order of time
+        order = np.argsort(times, kind="stable")  # tasks are settled late and out of time order
         ended = np.searchsorted(times[order], edges_s, side="right")
         del times
         lost = self._rows[loss].column("node_s")[order]
@@ -72,9 +71,9 @@ class LossTimes:
         return np.diff(np.where(ended > 0, lost[ended - 1], 0.0)) if lost.size else np.zeros(len(edges_s) - 1)
 
 
-# Losses of every task; SPREAD is there only of those that were spread
+# Losses that every task reports; SPREAD is added only for spread tasks
 USUAL_LOSSES: Final = tuple(loss for loss in SampleLoss if loss is not SampleLoss.SPREAD)
-_PIECE_S: Final = 3600.0  # of a time in which work is done more slowly: charts show when
+_PIECE_S: Final = 3600.0  # chart resolution of slower work, in seconds
 
 
 def _no_loss() -> dict[SampleLoss, float]:
@@ -109,7 +108,7 @@ class SpreadNodes:
 class TaskProgress:
     """One task from its submission on. Times are seconds since the log's start.
 
-    A preemption undoes as much as the task says (``shrink_cost_s``); subclasses keep progress otherwise.
+    A preemption undoes up to ``shrink_cost_s`` of work; subclasses keep progress in other ways.
     """
 
     spec: TaskSpec
@@ -126,31 +125,31 @@ class TaskProgress:
     first_start_s: float | None = field(init=False, default=None)
     finish_s: float | None = field(init=False, default=None)
     losses: LossTimes | None = field(init=False, default=None)  # the record of its losses over time, if any
-    dropped: bool = field(init=False, default=False)  # given up for good before its end: in what was recorded only
+    dropped: bool = field(init=False, default=False)  # abandoned before its end; only in recorded runs
     starts: int = field(init=False, default=0)
     wasted_starts: int = field(init=False, default=0)  # all nodes were lost before the start-up was over
     rescales: int = field(init=False, default=0)
     preemptions: int = field(init=False, default=0)
-    waits: int = field(init=False, default=0)  # stretches of time without a node
+    waits: int = field(init=False, default=0)  # intervals without nodes
     waited_s: float = field(init=False, default=0.0)
-    batch: int | None = field(init=False, default=None)  # samples of a step now, of a task that says its batches
-    version: int = field(init=False, default=0)  # rises with every change that moves the end of its work
-    _batch_s: float = field(init=False, default=0.0)  # sum of the batches over the time in which it had one
+    batch: int | None = field(init=False, default=None)  # samples per step now; ``None`` if the task sets no batches
+    version: int = field(init=False, default=0)  # increases with every change of the finish time
+    _batch_s: float = field(init=False, default=0.0)  # integral of the batch size over the time with a batch
     _trained_s: float = field(init=False, default=0.0)  # that time
     _settled_s: float = field(init=False)
     _changed_s: float = field(init=False)
-    _waiting: bool = field(init=False, default=False)  # whether the present stretch without a node is counted
+    _waiting: bool = field(init=False, default=False)  # whether the current wait is already counted
     _size_before: int = field(init=False, default=0)  # before the last change of size
     _speed_before: float = field(init=False, default=0.0)
     _together: float = field(init=False, default=0.0)  # its speed if its nodes lay on the fewest places
     _committed: float = field(init=False, default=0.0)  # samples done, and so committed, when the size last changed
     _debts: list[RescaleDebt] = field(init=False, default_factory=list)
-    _kind: str = field(init=False, default=ANY_KIND)  # of the nodes that it holds or held last
-    # Node-seconds by kind, up to its last start on another kind, and all of them
+    _kind: str = field(init=False, default=ANY_KIND)  # kind of the current or latest nodes
+    # Node-seconds by kind up to the last change of kind, and in total
     _held_before: dict[str, float] = field(init=False, default_factory=dict)
     _node_s_before: float = field(init=False, default=0.0)
 
-    _redoes_when_some_remain: ClassVar = True  # lost work is done again, whereas a wait ends with a stop
+    _redoes_when_some_remain: ClassVar = True  # lost work is redone, whereas a stop clears waiting debts
 
     def __post_init__(self, now_s: float) -> None:
         """Start at ``now_s``."""
@@ -164,7 +163,7 @@ class TaskProgress:
 
     @property
     def work_left_samples(self) -> float:
-        """Samples still to be done, including lost work; infinite if it never ends."""
+        """Samples left, including lost work; infinite for an endless task."""
         return max(self.work_samples - self.done_samples, 0.0) + self._lost_work
 
     @property
@@ -174,23 +173,23 @@ class TaskProgress:
 
     @property
     def expected_finish_s(self) -> float:
-        """When its work is done if nothing changes."""
+        """Finish time of the work if no change happens."""
         if self.speed <= 0.0:
             return math.inf
         return self._settled_s + (self.owed_samples + self.work_samples - self.done_samples) / self.speed
 
     @property
     def mean_batch(self) -> float | None:
-        """The mean of the samples of a step over the time in which it held nodes; ``None`` if it says no batches."""
+        """The mean samples per step while the task held nodes; ``None`` if it sets no batches."""
         return self._batch_s / self._trained_s if self._trained_s > 0.0 else None
 
     @property
     def mean_goodput(self) -> float | None:
-        """Progress a second over the time in which it held nodes; ``None`` if it says no batches."""
+        """Progress per second while the task held nodes; ``None`` if it sets no batches."""
         return self.done_samples / self._trained_s if self._trained_s > 0.0 else None
 
     def done_by(self, now_s: float) -> float:
-        """Return the samples done at ``now_s`` if nothing changes until then; unnoticed work does not count."""
+        """Return the samples done at ``now_s`` if no change happens before; unnoticed work does not count."""
         seconds = max(now_s - self._settled_s, 0.0)
         return min(self.done_samples + max(self.speed * seconds - self.owed_samples, 0.0), self.work_samples)
 
@@ -206,7 +205,7 @@ class TaskProgress:
             self.done_samples = min(self.done_samples + left, self.work_samples)
 
     def set_speeds(self, speeds: Sequence[float], kind: str) -> None:
-        """From its next start on, use ``speeds`` by size: those of the ``kind`` that it starts on."""
+        """Use ``speeds`` (by size, for nodes of ``kind``) from the next start."""
         if self.size:
             raise Fault(f"task '{self.spec.name}' holds {self.size} nodes, and cannot go over to another kind")
         self._speeds = speeds
@@ -215,7 +214,7 @@ class TaskProgress:
 
     @property
     def node_s_by_kind(self) -> dict[str, float]:
-        """Node-seconds held by kind; without kinds all under the empty name."""
+        """Allocated node-seconds by kind; a cluster without kinds uses the empty name."""
         held = dict(self._held_before)
         now = self.node_s - self._node_s_before
         if now > 0.0:
@@ -229,7 +228,7 @@ class TaskProgress:
         self.starts += 1
         if self.first_start_s is None:
             self.first_start_s = now_s
-        # Nothing else can be made up for before the processes are there
+        # Other debts can be paid only after the processes have started
         self._owe(SampleLoss.START_UP, self.spec.start_cost_s * self.speed, lapses=True, first=True)
 
     def grow(self, now_s: float, nodes: int) -> None:
@@ -249,10 +248,10 @@ class TaskProgress:
         self._owe(loss, self.spec.shrink_cost_s * before if undone is None else undone, lapses=lapses)
 
     def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:
-        """Release all nodes and wait; ``some_remain`` if only a part of them is taken, which leaves too few.
+        """Release all nodes and wait; set ``some_remain`` if too few nodes are left rather than zero.
 
-        Work since the last commit must be repeated, up to ``shrink_cost_s`` seconds of it. A rescale or a start-up
-        under way lapses, because the next start pays in full.
+        Work since the last commit must be repeated, up to ``shrink_cost_s`` seconds. A rescale or start-up in progress
+        lapses, because the next start pays its full cost.
         """
         self.advance_to(now_s)
         undone = self._undone(some_remain=some_remain) if preempted else None
@@ -280,7 +279,7 @@ class TaskProgress:
         self.dropped = True
 
     def _pass(self, now_s: float) -> float:
-        """Advance the time to ``now_s``; return the seconds in which it held nodes."""
+        """Advance to ``now_s``; return the seconds with nodes."""
         seconds = now_s - self._settled_s
         self._settled_s = now_s
         if seconds <= 0.0 or self.dropped:
@@ -297,7 +296,7 @@ class TaskProgress:
         return seconds
 
     def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise
-        """Return the samples that a preemption undoes now; ``None`` for those that ``shrink_cost_s`` says."""
+        """Return the samples that a preemption undoes now; ``None`` selects the loss from ``shrink_cost_s``."""
         return None
 
     def _change(self, now_s: float, size: int) -> float:
@@ -326,7 +325,7 @@ class TaskProgress:
             self._debts.insert(0 if first else len(self._debts), RescaleDebt(loss, samples, lapses))
 
     def _slowed(self, samples: float, seconds: float, now_s: float) -> None:
-        """Count what it did not do in the time in which it did ``samples``, since its nodes were spread."""
+        """Count the samples missed while doing ``samples``, because the nodes were spread."""
         if self.spread is None or self.speed >= self._together:
             return
         took_s = samples / self.speed if self.speed > 0.0 else seconds
@@ -349,7 +348,7 @@ class TaskProgress:
                 self.losses.add(loss, now_s, node_s)
 
     def _pay(self, samples: float, since_s: float) -> float:
-        """Pay debts with the ``samples`` produced from a time on; return the rest of them."""
+        """Pay debts with the ``samples`` produced since a time; return the remaining samples."""
         while self._debts and samples > 0.0:
             debt = self._debts[0]
             paid = min(debt.samples, samples)
@@ -392,7 +391,7 @@ def progress_kept(kept: ProgressKept, spec: TaskSpec, speeds: Sequence[float], n
 
 
 class DiskProgress(TaskProgress):
-    """A task that commits whenever its size changes, and every ``interval_s`` from then on.
+    """A task that commits at each size change and every ``interval_s`` after it.
 
     A preemption undoes the work since then, whether some of its nodes remain or none.
     """
@@ -411,7 +410,7 @@ class DiskProgress(TaskProgress):
         return self._advance(seconds) - self._advance(commits_s)
 
     def _advance(self, seconds: float) -> float:
-        """Return the progress in samples at a time after its last change: waiting comes first."""
+        """Return the progress in samples some seconds after the last change; waits count first."""
         return max(self.speed * seconds - self._waits_at_change, 0.0)
 
     def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:
@@ -420,10 +419,10 @@ class DiskProgress(TaskProgress):
 
 
 class MemoryProgress(TaskProgress):
-    """A task whose nodes all hold its state in memory, and that saves it to disk every ``period_s`` since its start.
+    """A task with in-memory copies on all nodes, saved to disk every ``period_s`` after its start.
 
-    While a node remains no work is repeated. When all are taken at once it returns to its last save. It also saves when
-    it stops in any other way, and when one node remains: from then on there is no second copy in memory.
+    While one node remains, no work is repeated. Losing all nodes at the same time returns the task to its last save.
+    The task also saves at any other stop, and when it shrinks to one node: a single node has no second in-memory copy.
     """
 
     __slots__ = ("_period_s", "_saved", "_saved_s")
@@ -450,7 +449,7 @@ class MemoryProgress(TaskProgress):
         super().advance_to(now_s)
 
     def shrink(self, now_s: float, nodes: int, *, preempted: bool) -> None:
-        """Run on ``nodes`` fewer; on one node it saves at once."""
+        """Run on ``nodes`` fewer; save immediately when one node remains."""
         super().shrink(now_s, nodes, preempted=preempted)
         if self.size == 1:
             self._save(now_s)
@@ -461,7 +460,7 @@ class MemoryProgress(TaskProgress):
         self._save(now_s)
 
     def _undone(self, *, some_remain: bool) -> float | None:
-        """Return the samples done since the last save, if no node holds them in memory."""
+        """Return the samples since the last save, unless a node keeps them in memory."""
         if some_remain:
             return None
         return max(self._position - self._saved, 0.0)
@@ -475,7 +474,7 @@ class MemoryProgress(TaskProgress):
         self._saved, self._saved_s = self._position, now_s
 
     def _advance(self, samples: float) -> float:
-        """Return by how much its position rises while it produces this many samples; waits take some of them."""
+        """Return the progress made by this many produced samples; waits consume some."""
         left, waits = samples, 0.0
         for debt in self._debts:
             paid = min(debt.samples, left)

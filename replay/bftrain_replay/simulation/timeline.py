@@ -1,7 +1,7 @@
 """Timeline: the replayed part of a log, and its moments: node changes, arrivals, completions.
 
-The virtual clock counts seconds from the log's start, so that times are exact to fractions of a microsecond for any
-epoch of the log.
+The virtual clock counts seconds from the log's start. Times are exact to fractions of a microsecond for any epoch of
+the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bftrain_replay.simulation.task_progress import TaskProgress
 class LogSelection:
     """The replayed part of a log.
 
-    ``event_times_s`` are the times of the counted events, in seconds since the start of the part, which is the first.
+    ``event_times_s`` are the times of the counted events, in seconds since the start of the part, itself the first one.
     """
 
     log: EventLog
@@ -49,7 +49,7 @@ def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
     times = times[settings.skip_events :]
     nodes = chosen_nodes(log, settings.nodes) if settings.nodes else None
     if nodes is None and times[0] == log.start_s and end_s == log.end_s:
-        part = log  # untouched, so that its content hash stays what it is
+        part = log  # unmodified, to keep its content hash
     else:
         part = log.select(nodes=nodes, window=(float(times[0]), end_s))
     return LogSelection(log=part, event_times_s=(part.times if settings.events == CHOSEN else times) - part.start_s)
@@ -79,7 +79,7 @@ class EventTimeline:
 
     @property
     def arrivals_left(self) -> bool:
-        """Whether tasks are still to come."""
+        """Whether arrivals remain."""
         return self._next_spec is not None
 
     def expect(self, task: TaskProgress) -> None:
@@ -90,7 +90,7 @@ class EventTimeline:
             heappush(self._finishes, (finish_s, self._order, task.version, task))
 
     def next_s(self) -> float:
-        """Return the time of the next moment, infinite if there is none."""
+        """Return the time of the next moment, infinite if none is left."""
         outside = math.inf
         if self._next_change is not None:
             outside = self._next_change[0]
@@ -100,7 +100,7 @@ class EventTimeline:
         return finish if finish < outside - SAME_MOMENT_S else outside
 
     def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the nodes that leave and those that join at ``now_s``, and move on."""
+        """Return the nodes that leave and join at ``now_s``, and move on."""
         change = self._next_change
         if change is None or change[0] > now_s:
             return (), ()
@@ -114,7 +114,7 @@ class EventTimeline:
             self._next_spec = next(self._arrivals, None)
 
     def finishes_at(self, now_s: float) -> Iterator[TaskProgress]:
-        """Yield the tasks whose work is done at ``now_s``."""
+        """Yield the tasks that finish at ``now_s``."""
         while self._next_finish_s() <= now_s + SAME_MOMENT_S:
             yield heappop(self._finishes)[3]
 

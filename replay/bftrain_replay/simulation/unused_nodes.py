@@ -12,7 +12,7 @@ from bftrain_replay.simulation.task_progress import TaskProgress
 
 
 class NodesByKind:
-    """The idle nodes by kind, and the tasks that hold them. A task holds nodes of one kind at a time."""
+    """The idle nodes by kind, and their tasks. A task uses nodes of one kind at a time."""
 
     __slots__ = ("_free", "_holding", "_kind_of")
 
@@ -32,7 +32,7 @@ class NodesByKind:
         return made
 
     def leave(self, nodes: Iterable[str]) -> None:
-        """Record that nodes left the pool; a task that held them gives them up next."""
+        """Record departed nodes; their task releases them next."""
         for node in nodes:
             self._free[self._kind_of[node]] -= 1
 
@@ -41,7 +41,7 @@ class NodesByKind:
         self._free[kind] += count
 
     def of(self, nodes: Iterable[str]) -> str:
-        """Return the common kind of nodes of one task."""
+        """Return the common kind of one task's nodes."""
         kinds = {self._kind_of[node] for node in nodes}
         if len(kinds) != 1:
             raise Fault(f"nodes of {len(kinds)} kinds are given to one task at once: {', '.join(sorted(kinds))}")
@@ -58,7 +58,7 @@ class NodesByKind:
     def why_unused(
         self, sizes: Mapping[str, int], *, unfinished: int, task_of: Callable[[str], TaskProgress]
     ) -> dict[UnusedReason, int]:
-        """Return why nodes do not work, as :func:`why_unused` does, for every kind by itself.
+        """Return the reasons for unused nodes, as :func:`why_unused` does, separately by kind.
 
         Where the holders of nodes of the kind are full, and tasks that want more run on other kinds only or hold nodes
         of another, the reason is that these are nodes of the ``other_kind``.
@@ -89,7 +89,7 @@ class NodesByKind:
 
 
 def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bool]:
-    """Add how many of the remaining nodes waiting tasks could take; return also whether they are too few for one."""
+    """Add the room that waiting tasks have for the remaining nodes; return also whether they are too few for one."""
     too_small = False
     for spec in waiting:
         if spec.min_nodes <= left:
@@ -104,8 +104,8 @@ def why_unused(
 ) -> dict[UnusedReason, int]:
     """Return why ``left`` nodes do not work.
 
-    ``room`` is how many nodes the running tasks could still take, ``sizes`` those of all that compete, of which
-    ``running`` hold nodes; ``unfinished`` counts also the tasks that may not compete.
+    ``room`` is the number of nodes the running tasks could still use, ``sizes`` are the sizes of all competing tasks
+    (``running`` of them are running); ``unfinished`` also counts tasks that may not compete.
     """
     if left == 0:
         return {}

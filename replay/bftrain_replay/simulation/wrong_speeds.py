@@ -21,8 +21,8 @@ from bftrain_replay.simulation.task_progress import TaskProgress
 class WrongSpeeds:
     """Multiplies the points of all curves by lognormal factors, drawn by task, kind and size.
 
-    ``error`` is the standard deviation of the logarithm of a factor. A share ``profiled`` of the tasks, drawn too, is
-    known exactly.
+    ``error`` is the standard deviation of the logarithm of a factor. A random share ``profiled`` of the tasks is known
+    exactly.
     """
 
     error: float
@@ -30,7 +30,7 @@ class WrongSpeeds:
     seed: int
 
     def believed(self, spec: TaskSpec) -> TaskSpec:
-        """Return a task as decisions believe it to be when it comes."""
+        """Return an arriving task as the decisions assume it."""
         if self._drawn(spec.name, "").random() < self.profiled:
             return spec
         curves = {kind: self._wrong(curve, spec.name, kind) for kind, curve in spec.curves.items()}
@@ -57,9 +57,9 @@ class WrongSpeeds:
 
 @dataclass(slots=True)
 class LearntSpeeds:
-    """Tells decisions the true speed at each size at which a task has run, as live runs measure it.
+    """Reveals the true speed at each size used so far to decisions, like measurements in live runs.
 
-    Sizes that were not measured keep the believed shape, scaled to the nearest one that was.
+    Unmeasured sizes keep the assumed shape, scaled to the nearest measured size.
     """
 
     _true: dict[str, TaskSpec] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Replays beside a main one: its sensitivity table and advice, and the passes of an assessment.
+"""Replays around a main one: its sensitivity table and advice, and the passes of an assessment.
 
-They run in the workers of a sweep, so that a worker that dies costs its row alone, and Ctrl-C ends them all.
+They run in sweep workers: a worker that dies costs only its row, and Ctrl-C stops them all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
 from bftrain_replay.variations import AdviceRow, SensitivityRow, Variation, assumptions, remedies
 
-# Receives the number of finished replays, fractions of running ones included, and the total; returns whether to go on
+# Called with the finished replays (including fractions of running ones) and the total; False stops them
 Watch = Callable[[float, int], bool]
 # Runs the passes of a table by its name; returns their outcomes by ID, or None if interrupted or if one failed
 RunPasses = Callable[[str, Sequence[SweepPass]], "Mapping[str, PassOutcome] | None"]
@@ -121,7 +121,7 @@ def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles,
     """Return the study with its sensitivity table and advice; unchanged if ``run`` returns no outcomes."""
     anywhere = plugin_files.from_anywhere(msgspec.structs.replace(settings, metrics=""))  # no row has a metric
     main = study.result.summary()
-    passes: dict[str, SweepPass] = {}  # a variation of the advice may be one of the table too
+    passes: dict[str, SweepPass] = {}  # a variation may appear in both the advice and the table
 
     def planned(variation: Variation, words: str) -> tuple[Variation, str]:
         if variation.settings is None:
@@ -145,7 +145,7 @@ def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles,
 
 
 def runner(where: str, watch: Watch | None = None) -> RunPasses:
-    """Return a function that runs passes and raises if one of them fails; ``where`` names the caller's argument."""
+    """Return a function that runs passes and raises if a pass fails; ``where`` names the caller's argument."""
 
     def run(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome] | None:
         outcomes = outcomes_of(passes, watch, OutcomeCache.of_user())
@@ -172,7 +172,7 @@ def workers_for(passes: Sequence[SweepPass]) -> int:
 def outcomes_of(
     passes: Sequence[SweepPass], watch: Watch | None = None, cache: OutcomeCache | None = None
 ) -> dict[str, PassOutcome] | None:
-    """Run passes in processes of this machine, but for those whose outcome is in ``cache``.
+    """Run passes in local processes, except for passes with outcomes in ``cache``.
 
     Return their outcomes by id, or ``None`` once ``watch`` returns false.
     """

@@ -1,7 +1,7 @@
 """Runs the passes of a sweep on a Dask cluster: a running one or Slurm jobs.
 
-A client of a Dask scheduler can run code as the user who started it. So workers in Slurm jobs use
-TLS with certificates made for one sweep, and Dask's web pages are served on this machine only.
+A client of a Dask scheduler can run code as the user who started it. Workers in Slurm jobs therefore use TLS with
+certificates made for one sweep, and Dask's web pages are served on this machine only.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _inputs = InputCache()
 
 
 def run_on_worker(message: bytes, log: EventLog | None, tasks: Tasks | None, stop: str) -> bytes:
-    """Run a pass on a worker; return its outcome, or nothing once the event ``stop`` is set.
+    """Run a pass on a worker; return its outcome, or ``None`` once the event ``stop`` is set.
 
-    An input that is not sent is generated here.
+    Inputs that are not sent are generated on the worker.
     """
     from distributed import Event  # noqa: PLC0415 - only a worker of Dask has it for sure
 
@@ -90,7 +90,7 @@ class DaskExecutor:
                     yield from self._outcomes(client, tend, running, tell, stopping)
                 finally:
                     if running:
-                        with suppress(Exception):  # a lost cluster has nothing to stop
+                        with suppress(Exception):  # a lost cluster has no work to stop
                             distributed.Event(self._topic, client).set()
                             client.cancel(list(running))
                             time.sleep(_GRACE_S)
@@ -137,10 +137,10 @@ class DaskExecutor:
         return client.submit(run_on_worker, wire.encode(job), log, tasks, self._topic, key=key, pure=False)
 
     def _future(self, client: Any, sha256: str, load: Callable[[], object]) -> Any:  # noqa: ANN401 - as above
-        """Return an input on the cluster, sent once: the result of a task, so that a lost one is made again."""
+        """Return a cluster input, sent once as a task result: Dask recomputes it after a loss."""
         if sha256 not in self._sent:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that it is large; once is not too often
+                warnings.simplefilter("ignore", UserWarning)  # size warning; it is sent only once
                 self._sent[sha256] = client.submit(_same, load(), key=f"{self._topic}-{sha256}", pure=False)
         return self._sent[sha256]
 
@@ -162,7 +162,7 @@ def _outcome(job: SweepPass, future: Any, result: Any) -> PassOutcome:  # noqa: 
 
 @contextmanager
 def running_cluster(address: str) -> Iterator[Cluster]:
-    """Connect to a scheduler by its address, or the file that holds it."""
+    """Connect to a scheduler by its address, or by a file with the address."""
     distributed = required("distributed")
     if ":" not in address and not Path(address).is_file():
         raise UsageError("is no address, file of a scheduler, or slurm", where=f"--dask {address}")
@@ -185,7 +185,7 @@ def slurm_jobs(workers: int, options: Sequence[tuple[str, object]], folder: Path
     with ExitStack() as stack:
         stack.enter_context(config.set({_LOST_AFTER: "1s" if timeout_s == "15s" else timeout_s}))
         certificates = stack.enter_context(tempfile.TemporaryDirectory(prefix=".certificates-", dir=folder))
-        log = logging.getLogger("tornado.application")  # to which Dask reports refused jobs
+        log = logging.getLogger("tornado.application")  # Dask's logger for rejected jobs
         stack.callback(setattr, log, "handlers", log.handlers)
         stack.callback(setattr, log, "propagate", log.propagate)
         log.handlers, log.propagate = [refusals], False
@@ -274,7 +274,7 @@ def _jobqueue() -> Any:  # noqa: ANN401 - a module without types
 
 
 def required(module: str) -> Any:  # noqa: ANN401 - as above
-    """Import a module of an extra, or raise an error that says how to install it."""
+    """Import a module of an extra, or raise an error with the install command."""
     try:
         return import_module(module)
     except ImportError as error:

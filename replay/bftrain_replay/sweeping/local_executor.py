@@ -38,16 +38,16 @@ from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, solver_of
 
 _LOOK_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 5.0  # for the runner to end its children
-_MOST_KILLED_RUNNERS: Final = 3  # without an outcome in between
+_MOST_KILLED_RUNNERS: Final = 3  # consecutive losses without an outcome
 _LAST_WORDS: Final = 2000
-_USUAL_SOLVER: Final = "exact"  # others may bring threads, which a child would not have
+_USUAL_SOLVER: Final = "exact"  # other solvers may start threads, which a forked child would lack
 _MODULE: Final = "bftrain_replay.sweeping.local_executor"
 # Several passes that each take all cores for their arrays are slower than one, and threads make forking unsafe
 _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """The passes that a runner has to run."""
+    """The passes for a runner."""
 
     workers: int
     jobs: tuple[SweepPass, ...]
@@ -63,7 +63,7 @@ class _Progress(NamedTuple):
 
 
 class LocalExecutor:
-    """Runs this many passes at a time; what their code prints goes to a file."""
+    """Runs this many passes at a time; prints of their code go to a file."""
 
     def __init__(self, workers: int, prints: Path) -> None:
         self._workers = workers
@@ -106,14 +106,14 @@ class LocalExecutor:
         ours, theirs = socket.socketpair()
         with theirs, self._prints.open("ab") as prints:
             process = subprocess.Popen(  # noqa: S603 - our own module, by our own Python
-                # -P: a file of the current folder is none of our modules
+                # -P: files in the current folder must not shadow our modules
                 [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=prints,
                 stderr=prints,
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), **found_in},
-                start_new_session=True,  # an interrupt at the terminal is for the program, which then ends the runner
+                start_new_session=True,  # Ctrl-C reaches only the main program, which then stops the runner
             )
         try:
             with Connection(ours.detach()) as connection:
@@ -132,7 +132,7 @@ class LocalExecutor:
 
 
 def _messages(connection: Connection, request: _Request) -> Iterator[PassOutcome | _Progress | None]:
-    """Send the request and yield the runner's messages until it is lost; ``None`` after a while without a message.
+    """Send the request and yield the runner's messages until it is lost; yield ``None`` after a silent interval.
 
     Only errors of the connection end the messages: errors of the caller are raised where they occur.
     """
@@ -162,14 +162,14 @@ class _Running(NamedTuple):
 
 
 class _Runner:
-    """The passes of one runner process and their children."""
+    """One runner process's passes and their children."""
 
     def __init__(self, request: _Request) -> None:
         self._waiting = deque(request.jobs)
         self._workers = range(1, min(request.workers, len(request.jobs)) + 1)
         self._running: dict[int, _Running] = {}
         self._inputs = InputCache()
-        # As many inputs as are kept; a child loads any other one for itself
+        # Limited by the cache size; a child loads any other input itself
         self._shared_logs = set(islice(dict.fromkeys(input_key(job.log, job.seed) for job in request.jobs), MOST_KEPT))
         tasks = dict.fromkeys(input_key(job.tasks, job.seed) for job in request.jobs)
         self._shared_tasks = set(islice(tasks, MOST_KEPT))
@@ -183,7 +183,7 @@ class _Runner:
                 for number in self._workers:
                     if self._waiting and number not in self._running:
                         yield self._start(number, self._waiting.popleft())
-                # A child sends its progress at most ten times a second
+                # A child sends progress no more than ten times per second
                 ready = wait([each.child.connection for each in self._running.values()], _LOOK_EVERY_S)
                 for number, (job, child, start_s) in list(self._running.items()):
                     if child.connection not in ready:

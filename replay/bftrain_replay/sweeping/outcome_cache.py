@@ -1,9 +1,9 @@
 """Cache of outcomes: passes of earlier commands, found by the content of all that they are made from.
 
-The key of a pass is a SHA-256 over the content and the origin of the log, the tasks, all settings, the versions of what
-computes it, and bftrain's own source, so that an outcome of other code is never taken. An entry is a line with a
-checksum and the outcome as JSON; one that is damaged counts as missing. Passes are left out that need not repeat: with
-code of others, with the measured time of a solver, or whose solver did not finish.
+The key of a pass is a SHA-256 over the log's content and origin, the tasks, all settings, the versions of the computing
+packages, and bftrain's own source: outcomes of other code are never reused. An entry is one line with a checksum and
+the outcome as JSON; a damaged entry counts as missing. Non-repeatable passes are not cached: passes with plugins, with
+measured solver time, or with an unfinished solve.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CUT_SHORT: Final = frozenset({Termination.TIME_LIMIT, Termination.INTERRUPTED, 
 
 
 class OutcomeCache:
-    """Outcomes in a folder that only its owner can read; at most so many bytes of them are left there."""
+    """Outcomes in a private folder, limited to a total size in bytes."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self.folder = folder
@@ -56,14 +56,14 @@ class OutcomeCache:
 
     @classmethod
     def of_user(cls, *, wanted: bool = True) -> Self | None:
-        """Return the cache in the user's cache folder; ``None`` if there is none, or it is not wanted."""
+        """Return the cache in the user's cache folder; ``None`` if unavailable or not wanted."""
         place = user_cache()
         if not wanted or place is None or os.environ.get(NO_CACHE, "").lower() not in _OFF:
             return None
         return cls(place / FOLDER)
 
     def count(self, jobs: Iterable[SweepPass]) -> int:
-        """Return for how many passes there is an entry; what is in it is not checked."""
+        """Return the number of passes with an entry; contents are not checked."""
         return sum(_repeats(job) and self.entry(job).is_file() for job in jobs)
 
     @property
@@ -113,11 +113,11 @@ class OutcomeCache:
                 draft.unlink(missing_ok=True)
 
     def trim(self) -> None:
-        """Remove the entries that were not used for longest, if all together are too large."""
+        """Remove the least recently used entries if the total is too large."""
         with suppress(OSError):
             files = []
             for entry in os.scandir(self.folder):
-                with suppress(FileNotFoundError):  # another command removes them too
+                with suppress(FileNotFoundError):  # another command removes entries concurrently
                     about = entry.stat(follow_symlinks=False)
                     files.append((about.st_mtime, about.st_size, entry.path))
             total = sum(size for _, size, _ in files)
@@ -146,7 +146,7 @@ class CachedExecutor:
         self._keeps = keeps  # not what workers with other source code may have computed
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Yield what is there, then run the others and add them."""
+        """Yield cached outcomes, then run the remaining passes and add theirs."""
         to_run = {}
         for job in jobs:
             if stopping():
@@ -213,7 +213,7 @@ def _finished(outcome: PassOutcome) -> bool:
     if outcome.status is not PassStatus.DONE:
         return False
     if outcome.made_from.kind is RunKind.YARDSTICKS:
-        return not outcome.warnings  # they say where a solver did not finish
+        return not outcome.warnings  # warnings report unfinished solves
     return outcome.figures is None or _CUT_SHORT.isdisjoint(outcome.figures.fallback_causes)
 
 

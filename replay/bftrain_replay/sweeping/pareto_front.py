@@ -24,7 +24,7 @@ from bftrain_replay.sweeping.sweep_table import (
 
 _EXAMPLE: Final = "such as harvested and preemptions"
 _MORE, _LESS = BetterDirection
-# Figures that nothing ranks by themselves; weighed against another one, their direction is clear
+# Figures without a ranking of their own; weighed against another figure, their direction is clear
 _WEIGHED: Final = {
     "harvest_node_h": _MORE,
     "used_node_h": _MORE,
@@ -51,14 +51,14 @@ class ParetoAxis(NamedTuple):
         return cls(metric, BetterDirection(asked) if asked else usual)
 
     def rank(self, value: float) -> float:
-        """Return a number that is larger where the metric is better."""
+        """Return a number that is larger for better metrics."""
         return -value if self.better is _LESS else value
 
 
 def check(
     names: Sequence[object], points: Sequence[SweepPoint], where: str, error: type[BftrainError] = BadConfig
 ) -> None:
-    """Raise unless these are two numeric columns whose better direction is known."""
+    """Raise unless both columns are numeric and have a known better direction."""
     known = number_columns(points)
     columns = [str(name).partition(":")[0] for name in names]
     if len(set(columns)) != 2 or len(columns) != 2:  # noqa: PLR2004 - a plane has two axes
@@ -90,11 +90,11 @@ class ParetoPlane:
     y: ParetoAxis
     names: tuple[str, ...]  # of the options
     points: tuple[ParetoPoint, ...]
-    left_out: int  # combinations whose tasks ran out, so that U compares nothing
+    left_out: int  # combinations that ran out of tasks, where U is meaningless
 
     @classmethod
     def of(cls, rows: Sequence[PointRow], asked: Sequence[str], names: Sequence[str]) -> ParetoPlane:
-        """Place the combinations of these options by their means over everything else, which is the seed."""
+        """Place the combinations of these options by their means over seeds."""
         x, y = map(ParetoAxis.of, asked)
         metrics = (x.metric, y.metric)
         known = [row for row in rows if all(metric.of(row) is not None for metric in metrics)]

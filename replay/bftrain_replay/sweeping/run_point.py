@@ -1,4 +1,4 @@
-"""Runs one pass of a sweep in this process. A failure is an outcome too."""
+"""Runs one pass of a sweep in this process. Failures are also outcomes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from bftrain_replay.sweeping.sweep_runs import (
     versions_here,
 )
 
-# Receives the share of a pass that is done; returns whether to go on
+# Called with the finished fraction of a pass; False stops it
 Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
@@ -70,18 +70,18 @@ class PassExecutor(Protocol):
     """A way to run passes."""
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Run all passes, report progress, and yield each outcome as it comes; end early once ``stopping()``.
+        """Run all passes, report progress, and yield each outcome when ready; stop early once ``stopping()``.
 
         Busy workers are stopped then. If a worker dies, its present pass fails.
         """
 
 
 class PassStopped(Exception):
-    """The pass is not wanted any more."""
+    """The pass is no longer wanted."""
 
 
 def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> PassOutcome:
-    """Run a pass; its outcome holds any error but an interruption."""
+    """Run a pass; its outcome contains any error except an interruption."""
     begun = perf_counter()
 
     def go_on(share: float) -> bool:
@@ -98,7 +98,7 @@ def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a solver or an objective may raise anything
         (place,) = traceback.extract_tb(error.__traceback__)[-1:]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
-    # What is out of a file as the sweep file names it: the same reason on every machine
+    # Plugins use the name in the sweep file: the error text is then the same on every machine
     own = "policy" if job.kind is RunKind.ROUNDS else "objective"
     reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
     for _, path in plugin_files.tables(job.how):
@@ -192,7 +192,7 @@ def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Ta
 
 
 def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
-    """Fail a pass whose metric is broken, so that ``--retry-failed`` measures it."""
+    """Fail a pass with a broken metric; ``--retry-failed`` then measures it again."""
     for error in metrics:
         raise error
 
@@ -208,7 +208,7 @@ def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
 
 
 def _partial(ended: str, left: int) -> tuple[str, ...]:
-    """Return a remark that figures are of a part, if the run ended early or with ``left`` tasks unfinished."""
+    """Return a remark on partial figures, if the run stopped early or with ``left`` tasks unfinished."""
     if ended in _CUT_SHORT:
         return (f"ended early: {_CUT_SHORT[ended]}",)
     return (_NOT_DONE,) if left else ()

@@ -1,7 +1,7 @@
 """Spread over seeds: the mean of a metric over points that differ only in the seed, and its interval.
 
-Seeds are drawn with replacement, as many as there are, and the mean is computed from each such draw: 90 % of these
-means lie in the interval. It is the same for the same values, in any order. Two seeds have no such interval.
+Each resample draws seeds with replacement, the same number as given, and computes the mean: 90 % of these means lie in
+the interval. Equal values give the same interval in any order. Two seeds have no interval.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> dict[Cells, SeedSpread]:
-    """Return the metric for each combination of these options, over everything else that varies."""
+    """Return the metric for each combination of these options, over all other varied options."""
     found: dict[Cells, list[float]] = defaultdict(list)
     for row in rows:
         value = metric.of(row)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
-PRINTS: Final = "workers.log"  # what the code of workers prints; gone if that is nothing
+PRINTS: Final = "workers.log"  # output of worker code; deleted if empty
 KIND: Final = ResultKind(
     title="sweep",
     form="bftrain sweep",
@@ -232,13 +232,13 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
     def write(self, folder: Path | str, *, tables: str = CSV, overwrite: bool = False) -> None:
         """Write the table, its inputs, and, where charts can be drawn, the page.
 
-        A finished result of a sweep that has nothing in common with this one is replaced only with ``overwrite``.
+        A finished result of an unrelated sweep is replaced only with ``overwrite``.
         """
         with result_folder(self.sweep, Path(folder), overwrite=overwrite, advice=IN_PYTHON) as result:
             result.replace(lambda draft: self.write_files(draft, tables))
 
     def write_files(self, folder: Path, tables: str = CSV) -> None:
-        """Write the files into ``folder``, without a lock and without checks."""
+        """Write the files into ``folder``, without locks and checks."""
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
         from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
@@ -249,13 +249,13 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
 
 def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
-    """Return whether a result came from a sweep file of the same content; its inputs may have differed."""
+    """Return whether a result was made from a sweep file of the same content; its inputs may have differed."""
     content = wire.decode(wire.encode(spec.document.data), dict[str, Any])
     try:
         found = wire.decode(summary.read_bytes(), dict[str, Any])
         return bool(found["sweep_file"]["content"] == content)
     except (OSError, BadInput, LookupError, TypeError):
-        return False  # there is none, or a file that ResultFolder refuses
+        return False  # no file, or rejected by ResultFolder
 
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
@@ -279,13 +279,12 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     watch: Callable[[SweepStatus], None] | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> SweepResult:
-    """Do the sweep that a file describes, or a mapping that says the same, and write its table into ``folder``.
+    """Run the sweep in a file or an equivalent mapping, and write its table into ``folder``.
 
-    ``jobs`` processes share the work, by default one for each processor; or the workers of the Dask cluster whose
-    scheduler has the address ``dask``. What is done already is kept; with ``cache`` the replays of earlier sweeps in
-    other folders are taken too, by the content of all that they are made from. A finished result of a sweep that has
-    nothing in common with this one is replaced only if ``overwrite`` says so. ``watch`` is called with the progress;
-    once ``stopping()``, the sweep ends with what is done by then.
+    ``jobs`` processes share the work (default: one per processor); alternatively, ``dask`` is the scheduler address of
+    a Dask cluster. Finished passes are kept; with ``cache``, replays of earlier sweeps in other folders are reused if
+    all their inputs are equal. A finished result of an unrelated sweep is replaced only with ``overwrite``. ``watch``
+    is called with the progress; once ``stopping()``, the sweep stops and returns the passes finished so far.
 
     >>> from bftrain import sweep
     >>> grid = {"objective": ["throughput", "speedup"]}

@@ -1,4 +1,4 @@
-"""Charts: a metric against each swept option, one line for each combination of the others."""
+"""Charts: a metric against each swept option, one line per combination of the other options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bftrain_replay.sweeping.sweep_table import (
 )
 
 MOST_LINES: Final = 8  # that colours can distinguish
-_MOST_WITH_OTHERS: Final = 4  # lines beside which those of ceiling and baseline still have room
+_MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
 _LOG_FROM: Final = 15.0  # values that span more than this, from least to most, stand on a logarithmic axis
 _MOST_TICKS: Final = 12
 _HEAT_FROM: Final = 3  # values of each of two options, to be worth a map
@@ -41,7 +41,7 @@ _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
     """Return the rows with the options of cases joined to one, because they vary together.
 
-    If one of them has a different value in every case, it represents all.
+    An option with a different value in every case represents all.
     """
     names = [name for name in spec.swept if name not in spec.axes]
     if len(names) < 2 or not rows:  # noqa: PLR2004 - one goes with itself
@@ -74,7 +74,7 @@ def with_names(names: Iterable[str], cells: Cells) -> str:
 
 
 def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
-    """Yield each metric against each option, and over two options at once if there are just two."""
+    """Yield each metric against each option, and over two options together if there are just two."""
     options = varied(rows)
     names = [name for name in options if name != SEED] or list(options)
     for metric in metrics:
@@ -175,7 +175,7 @@ def _hues(
 ) -> tuple[list[str], list[str]]:
     """Choose the options that determine colours, and return their labels in order.
 
-    All, or the one that matters most.
+    Return all metrics, or the most important one.
     """
     if not others:
         return [], []
@@ -257,7 +257,7 @@ def _map(
 
 
 def label(cells: Cells) -> str:
-    """Return values of options in human notation, without the names of the options."""
+    """Format option values for humans, without option names."""
     return ", ".join(map(plain, cells))
 
 
@@ -266,7 +266,7 @@ def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: S
 
 
 def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
-    """Return where the metric is highest and lowest, on average over everything else."""
+    """Return where the metric is highest and lowest, averaged over all other options."""
     short = sum(tasks_ran_out(metric, row) for row in rows)
     if short:
         points = text_formats.counted(len(rows), "point")
@@ -295,7 +295,7 @@ def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, found
     return " ".join(said)
 
 
-_MOST_LABELS: Final = 12  # that have room beside their points
+_MOST_LABELS: Final = 12  # maximum number of point labels
 _MOST_SAID: Final = 4
 _FRONT, _OTHERS = "front", "others"
 
@@ -308,7 +308,7 @@ def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str]) -> Iterator[C
         return
     x, y = plane.x.metric, plane.y.metric
     says, values = _says_pareto(plane), [_value(plane, point) for point in plane.points]
-    # A layer without rows has no extent, of which Vega warns
+    # Vega warns about a layer without rows, which has no extent
     sides = sorted({value["side"] for value in values} - {""}) if len(plane.front) <= _MOST_LABELS else []
     yield ChartFigure(
         name=file_name(f"pareto-{x.column}-{y.column}"),

@@ -55,7 +55,7 @@ _OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part o
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One combination of options: one row of the table. ``options`` are the swept ones.
 
-    Its nodes are those of a ``log`` or of a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
+    Its nodes are from a ``log`` or a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
     """
 
     options: dict[str, sweep_options.Value]
@@ -64,7 +64,7 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     tasks: str
     baseline: str = ""
     settings: ReplaySettings | RoundSettings
-    until_s: float | None = None  # when a replay on a cluster ends at the latest
+    until_s: float | None = None  # latest stop of a replay on a cluster
     changes: dict[str, sweep_options.Value] = msgspec.field(
         default_factory=dict
     )  # in generated inputs, by their dotted names
@@ -143,7 +143,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
 
 
 def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings:
-    """Build and validate the settings: those of rounds if the length of a round is given."""
+    """Build and validate the settings: :class:`RoundSettings` if a round length is given."""
     in_rounds = sweep_options.ROUND in given
     kind = RoundSettings if in_rounds else ReplaySettings
     for name in given:

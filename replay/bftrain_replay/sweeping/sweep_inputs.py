@@ -56,7 +56,7 @@ class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
-    """A log as ``bftrain generate log`` makes it; without a seed of its own it uses the point's."""
+    """A log from ``bftrain generate log``; the point's seed is the default."""
 
     nodes: int
     days: float
@@ -66,7 +66,7 @@ class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def uses_seed(self) -> bool:
-        """Whether another seed gives another log."""
+        """Whether the log depends on the seed."""
         return self.seed is None
 
     def load(self, seed: int) -> EventLog:
@@ -79,7 +79,7 @@ class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
     """Nodes that never leave, in the notation of the command line: ``v100=4,k80=4``, or ``12``."""
 
     text: str
-    until_s: float | None = None  # when a replay ends at the latest; rounds have a setting for that
+    until_s: float | None = None  # latest stop of a replay; rounds have a separate setting
 
     uses_seed = False
 
@@ -89,7 +89,7 @@ class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
         return FixedCluster(nodes=cluster_of(self.text), until_s=self.until_s)
 
     def load(self, _seed: int) -> EventLog:
-        """Return a log in which every node is always idle."""
+        """Return a log with permanently idle nodes."""
         return self.cluster.log()
 
 
@@ -121,7 +121,7 @@ class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
-    """Tasks as ``bftrain tasks generate`` makes them; without a seed of their own they use the point's."""
+    """Tasks from ``bftrain tasks generate``; the point's seed is the default."""
 
     kind: Literal["mix", "trials"] = MIX
     count: int = 100
@@ -140,7 +140,7 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def uses_seed(self) -> bool:
-        """Whether another seed gives other tasks."""
+        """Whether the tasks depend on the seed."""
         return self.seed is None and (self.kind == MIX or self.arrivals_per_hour is not None)
 
     def load(self, seed: int) -> Tasks:
@@ -162,9 +162,9 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cluster"):
     """Jobs of a shared cluster as ``bftrain tasks generate --kind cluster`` makes them, with the same options.
 
-    ``gangs`` and ``deadlines`` are written as on the command line, so that they can be swept: ``"1:0.7,8:0.3"`` says
-    which share of the jobs wants how many nodes at once, ``"1.5,4"`` the multiples of the ideal duration. ``speeds`` is
-    a throughput table in the form of Gavel's, of which ``kinds`` chooses, with commas between.
+    ``gangs`` and ``deadlines`` use the syntax of the command line, which makes them sweepable: ``"1:0.7,8:0.3"`` is the
+    share of jobs by number of nodes, ``"1.5,4"`` the multiples of the ideal duration. ``speeds`` is a throughput table
+    in Gavel's form; ``kinds`` selects from it, comma-separated.
     """
 
     kind: Literal["cluster"] = "cluster"
@@ -191,7 +191,7 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def uses_seed(self) -> bool:
-        """Whether another seed gives other tasks."""
+        """Whether the tasks depend on the seed."""
         return self.seed is None
 
     def load(self, seed: int) -> Tasks:
@@ -239,7 +239,7 @@ TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 
 class InputSlot(Generic[T]):
-    """A cache of one input: keeps the last one, and loads others."""
+    """A cache of one input: keeps the latest and loads any other."""
 
     def __init__(self) -> None:
         self._things: OrderedDict[Hashable, T] = OrderedDict()

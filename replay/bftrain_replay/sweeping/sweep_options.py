@@ -16,7 +16,7 @@ from bftrain.files import whole_text
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
-Key = str | int  # a name, or the place of one table among several of the same name
+Key = str | int  # a name, or the index of a table among several of the same name
 
 KIND: Final = "sweep file"
 _HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
@@ -24,7 +24,7 @@ _ASSIGNMENT: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?
 
 
 class TomlDocument:
-    """The content of a file, or a mapping made in Python; ``name`` begins every error message about it."""
+    """The content of a file, or a Python mapping; ``name`` is the prefix of its error messages."""
 
     def __init__(self, data: Mapping[str, Any], *, name: str, folder: Path, text: str = "") -> None:
         self.data = data
@@ -85,7 +85,7 @@ MEASURE: Final = "measure"
 ROUND: Final = "round_s"  # a round length requests rounds
 UNTIL: Final = "until_s"
 INPUTS: Final = (LOG, CLUSTER, TASKS, BASELINE)
-GENERATED: Final = (LOG, TASKS)  # what is generated has options of its own: log.nodes, tasks.arrivals_per_hour
+GENERATED: Final = (LOG, TASKS)  # generated inputs have separate options: log.nodes, tasks.arrivals_per_hour
 _WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})  # of these
 SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *RoundSettings.__struct_fields__)))
 OPTIONS: Final = (*INPUTS, *SETTINGS)
@@ -95,7 +95,7 @@ LOGARITHMIC: Final = "log"
 MOST_VALUES: Final = 100_000
 _RANGE_KEYS: Final = ("from", "to", "steps", "step", "scale")
 _DEFAULTS: Final = ReplaySettings()
-_SLACK: Final = 1e-9  # so that 0.1 + 0.1 + 0.1 still reaches 0.3
+_SLACK: Final = 1e-9  # tolerance: 0.1 + 0.1 + 0.1 must reach 0.3
 _DIGITS: Final = 12  # of a value in a range: 0.3, not 0.30000000000000004
 
 
@@ -157,7 +157,7 @@ def values_of(document: TomlDocument, given: object, option: str, *keys: Key) ->
 
 
 def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
-    """Return the values of ``{ from, to, steps or step, scale }``, including both ends."""
+    """Return the values of ``{ from, to, steps or step, scale }``, including both limits."""
     for key in given:
         if key not in _RANGE_KEYS:
             raise document.wrong(f"a range has no '{key}'", *keys, fix=suggestion(key, _RANGE_KEYS))

@@ -45,7 +45,7 @@ _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added 
     *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
     *(("cpus", ""), ("memory_gb", ""), ("turn_s", 0.0)),
 )
-# Objectives on which turn_s has no effect
+# Objectives without an effect of turn_s
 _NO_TURNS: Final = {"throughput", "speedup", "weighted", "goodput", "deadline", "completion", "proportional", "cost"}
 _BY_SERVICE: Final = {"las", "isolated"}  # solvers that take turns with any objective
 _LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (
@@ -69,7 +69,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     kind: RunKind
     log: str
     tasks: str
-    objective_file: str  # if the objective is a file's; those of an admission, metrics or a policy count too
+    objective_file: str  # for an objective from a file; plugin admissions, metrics and policies also count
     settings: dict[str, object]  # tables of speeds by their SHA-256
     versions: dict[str, str]
 
@@ -93,12 +93,10 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskSource
     log_sha256: str
     tasks_sha256: str
-    log_origin: str = ""  # SHA-256 of the log's provenance, which says what of it is doubtful
-    settings: ReplaySettings | None = None  # the file of an objective by a name that holds in every folder
+    log_origin: str = ""  # SHA-256 of the log's provenance, including its doubtful parts
+    settings: ReplaySettings | None = None  # plugin objectives use a folder-independent name
     rounds: RoundSettings | None = None  # the same of a policy, where time is shared in rounds
-    edges_s: tuple[
-        float, ...
-    ] = ()  # between which the harvest is wanted, seconds since the part that is replayed begins
+    edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
     made_from: MadeFrom
 
     @property
@@ -133,7 +131,7 @@ class PointNeeds(NamedTuple):
 
     @property
     def id(self) -> str:
-        """A hash of all of them."""
+        """A hash of all fields."""
         return hashlib.sha256(" ".join(self).encode()).hexdigest()[:_ID_DIGITS]
 
 
@@ -159,7 +157,7 @@ def _inputs_of(job: SweepPass) -> tuple[str, str]:
 
 
 class _Contents(NamedTuple):
-    """The number of tasks of a point, and hashes of them with and without costs."""
+    """A point's number of tasks, and their hashes with and without costs."""
 
     tasks: int
     sha256: str
@@ -174,7 +172,7 @@ class _Planner:
         self._inputs = InputCache()
         self._logs: dict[Hashable, tuple[str, str]] = {}  # of content and provenance
         self._tasks: dict[Hashable, _Contents] = {}
-        self._metrics: dict[str, Objective | None] = {}  # none if it cannot be had here; the replay will say why
+        self._metrics: dict[str, Objective | None] = {}  # ``None`` if unavailable here; the replay reports the reason
         self.passes: dict[str, SweepPass] = {}
 
     def needs(self, point: SweepPoint) -> PointNeeds:
@@ -269,7 +267,7 @@ def solver_of(settings: ReplaySettings | RoundSettings) -> str:
 
 @cache
 def versions_here(solver: str) -> dict[str, str]:
-    """Return the versions on which figures depend; without the solver's if it is missing or unused."""
+    """Return the versions that influence figures; without the solver's if it is missing or unused."""
     try:
         if solver:
             return versions_with(solver)
@@ -293,7 +291,7 @@ class PassStatus(StrEnum):
 
 
 class InRounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a run in rounds, those of its measured tasks, and what a clock measured."""
+    """Figures of a run in rounds, figures of its measured tasks, and measured times."""
 
     figures: RoundSummary
     tasks: TaskFigures
@@ -302,9 +300,9 @@ class InRounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The outcome of a pass: figures of a replay, of rounds or references, or the reason why there are none.
+    """The outcome of a pass: figures of a replay, of rounds or references, or the failure reason.
 
-    ``ended`` says why a replay on a cluster, where nodes never leave, came to an end.
+    ``ended`` is the stop reason of a replay on a cluster with permanent nodes.
     """
 
     id: str
@@ -318,7 +316,7 @@ class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     warnings: tuple[str, ...] = ()
     doubtful_share: float | None = None  # of the idle node-time of the log
     log_source: str = ""  # "records", "counts" or "simulated"
-    unit: str = NODE  # what the log counts
+    unit: str = NODE  # counted resource
     harvest_node_h: tuple[float, ...] = ()  # between the edges that the pass names
     wall_s: float
     made_from: MadeFrom

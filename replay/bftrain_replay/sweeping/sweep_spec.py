@@ -68,13 +68,13 @@ class SweepSpec:
     exclude: tuple[Mapping[str, tuple[Value, ...]], ...]
     logs: Mapping[str, sweep_inputs.LogSource]
     task_sets: Mapping[str, sweep_inputs.TaskSource]
-    yardsticks: bool  # whether a ceiling and a dedicated pool are replayed too
+    yardsticks: bool  # whether to also replay a ceiling and a dedicated pool
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
-    pareto: tuple[str, ...]  # two columns whose plane the page draws, each with its direction if that is asked
+    pareto: tuple[str, ...]  # two columns for the page's plane, each optionally with its direction
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """The options that differ between points, in the order of the file."""
+        """The options that differ between points, as ordered in the file."""
         return tuple(dict.fromkeys([*(name for case in self.cases for name in case), *self.axes]))
 
     def place_of(self, option: str) -> tuple[Key, ...]:

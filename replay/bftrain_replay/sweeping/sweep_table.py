@@ -1,7 +1,7 @@
-"""The table of a sweep: one row for each point: swept options, then all figures, then times of a clock.
+"""The table of a sweep, one row per point: swept options, then all figures, then measured times.
 
-The columns before the times have the same bytes in any place and order of the passes. docs/how-to/sweeps.md explains
-each column.
+The columns before the times are byte-identical for any machine and pass order. docs/how-to/sweeps.md explains each
+column.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ BASELINE_PREFIX: Final = "baseline_"
 
 _KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.WHOLE, bool: ColumnType.WHOLE, float: ColumnType.NUMBER}
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
-_LEFT_OUT: Final = frozenset({"complete", METRICS})  # what is not complete has no figures; metrics have columns by name
+# ``complete`` is constant where figures exist; metrics have columns by name
+_LEFT_OUT: Final = frozenset({"complete", METRICS})
 _ENDED: Final = "ended"
 HARVEST_NODE_H: Final = "harvest_node_h"
 _UNIT: Final = "unit"  # of the log; for words, in no column
 DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
 _SOURCE: Final = "log_source"
-TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only says that the tasks were done
+TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only reports that the tasks were done
 _OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures of finished tasks only
 _OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
 # Figures with one value a name, and these names
@@ -68,7 +69,7 @@ class PointState(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    OPEN = "open"  # it was not replayed yet
+    OPEN = "open"  # not replayed yet
 
 
 class PointRow(NamedTuple):
@@ -86,7 +87,7 @@ class SweptPoints:
 
     spec: SweepSpec
     rows: tuple[PointRow, ...]
-    warnings: Mapping[str, int]  # what is odd, and about how many passes
+    warnings: Mapping[str, int]  # warning text and number of affected passes
 
     @property
     def unit(self) -> str:
@@ -117,7 +118,7 @@ class SweptPoints:
 def rows_of(
     points: Sequence[SweepPoint], needs: Sequence[PointNeeds], outcomes: Mapping[str, PassOutcome]
 ) -> tuple[PointRow, ...]:
-    """Return the rows, in the order of the points."""
+    """Return the rows, in point order."""
     return tuple(_row(point, need, outcomes) for point, need in zip(points, needs, strict=True))
 
 
@@ -158,7 +159,7 @@ def _figures_of(
 
 
 def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
-    """Return the columns: swept options, figures, those of the baseline if there is one, status, times."""
+    """Return the columns: swept options, figures, baseline figures if any, status, times."""
     baseline = any(point.baseline for point in points)
     kinds = {point.in_rounds for point in points}
     replays, rounds = False in kinds, True in kinds
@@ -183,7 +184,7 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
 
 
 def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[TableColumn, ...]:
-    """Return the columns of times of a clock, which differ from run to run."""
+    """Return the columns of measured times, which differ from run to run."""
     own = _columns(MeasuredTimings, frozenset()) if replays else ()
     of_rounds = [TableColumn(name, ColumnType.NUMBER) for name in ("wall_s", _OF_SHARES)] if rounds else ()
     return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE_PREFIX) if with_baseline else ()))
@@ -305,7 +306,7 @@ _OF_YARDSTICKS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
 
 
 def tasks_ran_out(metric: MetricColumn, row: PointRow) -> bool:
-    """Return whether this figure of a point only says that its tasks were done: U, or U of a reference."""
+    """Return whether this figure of a point only reports that its tasks were done: U, or U of a reference."""
     column = f"{BASELINE_PREFIX}{TASKS_RAN_OUT}" if metric.column == BASELINE else TASKS_RAN_OUT
     return metric.column in _OF_YARDSTICKS and metric.of(row) is not None and bool(row.cells.get(column))
 
@@ -336,7 +337,7 @@ def text_of(metric: MetricColumn, row: PointRow) -> str:
 
 
 def number_columns(points: Sequence[SweepPoint]) -> list[str]:
-    """Return the names of the columns that hold numbers."""
+    """Return the names of the numeric columns."""
     return [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
 
 
@@ -349,12 +350,12 @@ def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricColumn, ...]:
-    """Return the metrics to draw, the most important first: the requested ones, else the usual one."""
+    """Return the metrics to draw, the most important first: the requested ones, otherwise the default."""
     if plot:
         return tuple(map(metric_of, plot))
     done = [row for row in rows if row.cells.get(HARVEST.column) is not None]
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
-        return (COMPLETION,)  # on nodes that never leave all work is done in the end, and what counts is when
+        return (COMPLETION,)  # on permanent nodes all work completes, so completion time matters
     if done and all(MAKESPAN.of(row) is not None for row in done):
         return (MAKESPAN,)  # where all work is done, the harvest is the same everywhere
     if _same_harvest(done):
@@ -375,7 +376,7 @@ def _same_harvest(done: Sequence[PointRow]) -> bool:
 def _notes(swept: SweptPoints) -> Iterator[str]:
     total = text_formats.counted(len(swept.rows), "point")
     metrics = metrics_of(swept.spec.plot, swept.rows)
-    # On clusters and in rounds that is a warning of the replay
+    # For clusters and rounds the replay itself warns
     on_logs = [row for row in swept.rows if row.point.log and not row.point.in_rounds]
     short = sum(bool(row.cells.get(TASKS_RAN_OUT)) for row in on_logs)
     usual = metrics_of((), swept.rows)
