@@ -30,7 +30,8 @@ RunPass = Callable[[KeepGoing], ReplayResult | None]
 _TELL_EVERY_S: Final = 0.1
 _EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or with a core dump to write, takes long to exit
 _NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
-_OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})  # which stop the parent, and the parent its children
+# these signals stop the parent, and the parent stops its children
+_OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 class PassProgress(NamedTuple):
@@ -178,5 +179,5 @@ def _run_in_child(
         to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen
     except OSError:  # the parent has exited, or the disk is full
         return
-    while True:  # until the parent has opened the files, and kills this process
+    while True:  # waits for the parent to open the files and kill this process
         signal.pause()

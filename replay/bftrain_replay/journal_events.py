@@ -73,14 +73,15 @@ class _Reading:
     """The state after the events read so far."""
 
     max_failures: int
-    changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)  # of the pool
+    # pool changes: time, joined, left
+    changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)  # latest node kind by task
     tasks: list[TaskSpec] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)  # of the tasks by the names that they have now
+    places: dict[str, int] = field(default_factory=dict)  # index of each task, by current name
     times: Counter[str] = field(default_factory=Counter)
     taken: set[str] = field(default_factory=set)
-    failures: Counter[str] = field(default_factory=Counter)  # of the tasks by the names that they have now
+    failures: Counter[str] = field(default_factory=Counter)  # failures of each task, by current name
 
     def take_in(self, event: Event, moment_s: float) -> None:
         match event:

@@ -105,13 +105,13 @@ class _JournalAccounts:
     rules: ReplayRules
     now_s: float = 0.0
     decisions: DecisionColumns = field(default_factory=DecisionColumns)
-    work_samples: dict[str, float] = field(default_factory=dict)  # of the tasks that are over
+    work_samples: dict[str, float] = field(default_factory=dict)  # samples of each finished task
     _ledger: Ledger = field(init=False)
     _allocations: AllocationRecorder = field(init=False)
     _harvest: HarvestOverTime = field(init=False)
     _losses: LossTimes = field(default_factory=LossTimes)
     _tasks: list[TaskProgress] = field(default_factory=list)  # in submission order
-    _present: dict[str, TaskProgress] = field(default_factory=dict)  # by the names that they have now
+    _present: dict[str, TaskProgress] = field(default_factory=dict)  # unfinished tasks by current name
     _kind: dict[str, str] = field(default_factory=dict)  # kind of a task's latest nodes, where nodes have kinds
 
     def __post_init__(self) -> None:

@@ -88,7 +88,8 @@ def sentences(step: JournalStep) -> Iterator[str]:
         yield "no decision was recorded"
         return
     actions = _actions(step)
-    if not step.events and not actions:  # after a restart, and at rest under objectives that look at the past
+    # happens after a restart, and in idle periods under history-dependent objectives
+    if not step.events and not actions:
         yield "it was decided again: nothing changes"
     for action in actions:
         if not isinstance(action, Release):  # events already list the nodes that left

@@ -13,7 +13,7 @@ from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 
-FORMAT: Final = "bftrain replay 1"  # of the files in a replay's folder
+FORMAT: Final = "bftrain replay 1"  # format of a replay folder's files
 LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay
 
 

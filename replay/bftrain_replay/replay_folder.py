@@ -90,7 +90,7 @@ def write(
     if vega.available():
         write_text(folder / REPORT_FILE, render(material, own=early.own))
     else:
-        (folder / REPORT_FILE).unlink(missing_ok=True)  # of an earlier replay
+        (folder / REPORT_FILE).unlink(missing_ok=True)  # removes an earlier replay's report
     write_text(folder / "summary.json", summaries.to_json(material.summary))
 
 

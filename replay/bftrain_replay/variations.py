@@ -29,16 +29,16 @@ PROGRESS: Final = "progress"
 COSTS: Final = "costs"
 START: Final = "start"
 AS_TASKS_SAY: Final = "as the tasks say"
-LEAST_GAIN: Final = 0.001  # of the harvest; a change that gains less is no advice
+LEAST_GAIN: Final = 0.001  # fraction of the harvest; smaller gains are not advice
 _KEPT: Final = (MEMORY, "disk:300", "disk:1800", "disk:3600")
 _FACTORS: Final = ((0.25, "1/4"), (1.0, "1"), (4.0, "4"))
 _STARTS_S: Final = (0.0, 60.0, 300.0)
-_LARGE: Final = 0.002  # of the idle node-time; a smaller cause is no reason for a change
+_LARGE: Final = 0.002  # fraction of the idle node-time; smaller causes justify no change
 _MIN_INTERVAL_S: Final = 60.0
 
 
 class Variation(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a replay's settings; without ``settings`` its inputs are those of the main replay.
+    """One change of a replay's settings; without ``settings`` it has the main replay's inputs.
 
     ``what`` is the varied assumption, or the cause of loss that the change addresses. ``option`` is the change on the
     command line, ``value`` its number. On the log, nodes leave ``lead_s`` earlier.
@@ -54,7 +54,7 @@ class Variation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one assumption; ``what`` is varied, and the ``chosen`` setting is among the others."""
+    """The figures of one assumption; ``what`` is varied, and the rows include the ``chosen`` setting."""
 
     what: str
     setting: str
@@ -120,7 +120,7 @@ def check_rules(settings: ReplaySettings) -> None:
 def assumptions(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Variation]:
     """Return the variations of the sensitivity table.
 
-    A group whose members all equal the main replay is left out: without costs there is nothing to scale.
+    A group with all members equal to the main replay is skipped: for instance, zero costs cannot be scaled.
     """
     main = _inputs(settings, tasks)
     found: list[Variation] = []
@@ -135,7 +135,7 @@ def assumptions(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> list[Var
 
 
 def _inputs(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> tuple[object, ...]:
-    """Return the inputs of a replay in which these variations can differ."""
+    """Return the replay inputs that these variations can change."""
     return settings.progress, as_replayed(tasks, settings)
 
 
@@ -166,12 +166,13 @@ def _starts(settings: ReplaySettings, tasks: Sequence[TaskSpec]) -> Iterator[Var
 
 
 def remedies(main: ReplaySummary, settings: ReplaySettings) -> list[Variation]:
-    """Return the variations to try as advice, at most one for each large cause in the figures of the replay."""
+    """Return the variations to try as advice, one per large cause in the replay's figures."""
     node_h = {**main.unused_node_h, **{cause: lost.node_h for cause, lost in main.lost.items()}}
     least_h = _LARGE * main.idle_node_h
     large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
     if main.tasks > settings.max_tasks:
-        large.add(UnusedReason.TASK_CAP)  # tasks that compete may hold all nodes, and those that wait make more of them
+        # competing tasks may hold all nodes, which hides the waiting tasks from the figures
+        large.add(UnusedReason.TASK_CAP)
     return [each for each in _remedies(settings) if each.what in large]
 
 
@@ -193,7 +194,7 @@ def _remedies(settings: ReplaySettings) -> Iterator[Variation]:
 
 
 def gaining(rows: Iterable[AdviceRow]) -> tuple[AdviceRow, ...]:
-    """Return the rows whose gain is large enough to be advice."""
+    """Return the rows with a gain large enough for advice."""
     return tuple(row for row in rows if row.gain >= LEAST_GAIN)
 
 

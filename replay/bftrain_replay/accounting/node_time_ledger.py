@@ -40,7 +40,7 @@ class UnusedReason(StrEnum):
 
 PLAIN: Final = tuple(
     reason for reason in UnusedReason if reason is not UnusedReason.OTHER_KIND
-)  # where nodes are all alike
+)  # reasons in uniform clusters
 
 
 class Ledger:
@@ -129,7 +129,7 @@ def _same(what: str, left: float, other: str, right: float) -> None:
 
 
 STRETCHES: Final = 1000  # more than a chart has room for
-_SHORTEST_S: Final = 1.0  # of stretches where the end is not known
+_SHORTEST_S: Final = 1.0  # minimum interval while the run length is unknown
 
 
 class AdvancingTask(Protocol):
@@ -165,7 +165,7 @@ class HarvestOverTime:
         self._samples = array("d")
         self._done: dict[str, float] = {}  # by task, at its last check
         self._advancing: dict[str, AdvancingTask] = {}  # tasks that may have advanced since then
-        self.next_s: float = self._ends[0]  # when it wants to look next
+        self.next_s: float = self._ends[0]  # time of the next check
 
     def note(self, task: AdvancingTask) -> None:
         """Record that a task's size has changed, or that it has finished."""

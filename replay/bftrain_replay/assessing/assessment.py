@@ -75,7 +75,7 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     used: EstimatedFigure
     harvest: EstimatedFigure
     sure: EstimatedFigure  # harvest on certain (not doubtful) idle node-time
-    harvest_share: EstimatedFigure | None  # of the idle node-time
+    harvest_share: EstimatedFigure | None  # fraction of the idle node-time
     of_machine: EstimatedFigure | None  # the harvest as a share of all node-time
     causes: tuple[CauseFigure, ...]
     hours: tuple[PartOfTime, ...]
@@ -83,7 +83,7 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     groups_by: str
     groups: tuple[GroupHarvest, ...]
     what_ifs: tuple[WhatIfRow, ...]
-    start_cost_s: float | None  # of half of the tasks, at least
+    start_cost_s: float | None  # median over tasks
     mixes: tuple[MixRow, ...]
     prices: NodePrices
     worth: WeeklyWorth

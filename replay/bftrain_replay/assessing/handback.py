@@ -131,7 +131,7 @@ def _waits(table: SubmittedJobs, nodes: int, policy: str, watch: Watch | None) -
 _LATE_S: Final = 1e-3  # less is rounding
 _PROMPT_S: Final = 60.0  # seconds; shorter waits count as an immediate start
 _PERCENTILES: Final = (50, 90, 99)
-_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay
+_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # multiples of the delay
 
 
 UPPER_BOUND: Final = (
@@ -195,7 +195,8 @@ def extra_waits(
     Jobs that started by ``since_s``, before the first known node, do not wait; gaps of up to ``least_gap_s`` stay
     empty. Jobs that start together do not wait for each other, so record order is irrelevant.
     """
-    ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)  # by node: as recorded, and with the delay
+    # stop time of each node's latest job: recorded, and with the delay
+    ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)
     extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
     offsets, held = jobs.offsets.tolist(), jobs.nodes
     together: list[tuple[NDArray[np.int64], float, float]] = []  # nodes and stop times of jobs with a common start

@@ -35,9 +35,9 @@ from bftrain_replay.study import StudyPasses, Watch, check_parts
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 EVENTS: Final = 25_000  # default budget of replayed log changes
-WHAT_IF_EVENTS: Final = 8_000  # the same for each other assumption
+WHAT_IF_EVENTS: Final = 8_000  # event budget of each other assumption
 _BLOCKS_OF_PART: Final = 4  # minimum number of blocks for meaningful differences
-_WEEKS_AT_LEAST: Final = 4  # of a sample; with fewer, days are drawn
+_WEEKS_AT_LEAST: Final = 4  # a sample with fewer weeks draws days
 
 
 class ReplayedWindow(NamedTuple):

@@ -38,10 +38,10 @@ _COST_FACTORS: Final = (0.25, 1.0, 4.0, 10.0)
 MOST_TASKS_FACTOR: Final = 4  # the largest of the factors above
 _LEADS_S: Final = (30.0, 120.0, 600.0)
 _ON_DISK: Final = "disk:1800"
-_ON_NOTICE: Final = "memory:1"  # as good as a save at the last moment
+_ON_NOTICE: Final = "memory:1"  # equivalent to a save at the last moment
 MOST_MODELS: Final = 12  # each is a replay
 _EVENTS_OF_MIX: Final = 4_000  # replayed log changes per mix; a few seconds of run time
-_TOGETHER: Final = (2, 3)  # of the best models, and all
+_TOGETHER: Final = (2, 3)  # mixes of the best two and three models, and of all
 
 
 class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):

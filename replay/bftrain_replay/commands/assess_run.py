@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from bftrain_replay.assessing.assessment import LogAssessment
 
 
-_NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})  # to repeat it
+# omitted from the command to repeat it
+_NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +177,7 @@ class AssessRequest:
             bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
             try:
                 return jobs_of(paths, log, options, tell=lambda count: bars.advance(bar, count / 1000))
-            except BadInput:  # of records that tell states of nodes, and no jobs
+            except BadInput:  # records of node states without jobs
                 if self.records:
                     raise
                 return None

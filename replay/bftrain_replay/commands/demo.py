@@ -114,6 +114,6 @@ def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> Re
         except (LookupError, TypeError):
             replayed = None
         own = replayed == (log.sha256, tasks_sha256(tasks))  # a demo that was killed may lack its log and its tasks
-        if not own and log_file.exists() and task_file.exists():  # of another version's demo
+        if not own and log_file.exists() and task_file.exists():  # input files from another version's demo
             own = replayed == (load_log(log_file).sha256, tasks_sha256(load_tasks(task_file)))
     return ResultFolder(path, replay_folder.KIND, overwrite=own, advice="name another folder")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _REASONS: Final = 2  # why nodes were not used: so many rows, the largest
-_LEAST_SHARE: Final = 0.0005  # of the idle node-time; less would be shown as 0.0 %
+_LEAST_SHARE: Final = 0.0005  # fraction of the idle node-time; smaller values would show as 0.0 %
 _HOUR_S: Final = 3600.0
 _SECOND_MS: Final = 1000.0
 _TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms

@@ -35,7 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LINE_EVERY_S: Final = 30.0
-_STEPS: Final = 1000  # of a replay: bars count whole numbers
+_STEPS: Final = 1000  # steps per replay: bars count whole numbers
 _CHOSEN: Final = "*"
 QUICK: Final = "BFTRAIN_QUICK"  # set in the environment, it means --quick
 
@@ -184,5 +184,5 @@ def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:
     from bftrain_replay.reporting import alternatives_section
 
     headings, cells = alternatives_section.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")
-    headings = tuple(name.removeprefix("efficiency ") for name in headings)  # to fit into 80 columns
+    headings = tuple(name.removeprefix("efficiency ") for name in headings)  # shorter headings fit into 80 columns
     return table("", headings, cells, compact=True)

@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 SLURM: Final = "slurm"
 _SLURM_JOBS: Final = 8
-_MOST_ROWS: Final = 50  # of the table on a terminal; the file has all
+_MOST_ROWS: Final = 50  # maximum rows on a terminal; the file has all
 _MOST_WARNINGS: Final = 8
 _MOST_REASONS: Final = 5
 # Columns of the table that are printed
@@ -46,7 +46,7 @@ _spec = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 _REDRAW_S: Final = 0.1
 _LINE_EVERY_S: Final = 30.0
-_STEPS: Final = 1000  # of a pass: bars count whole numbers
+_STEPS: Final = 1000  # steps per pass: bars count whole numbers
 _MOST_BARS: Final = 24  # more workers than this are not shown one by one
 
 

@@ -43,7 +43,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     definition: SummaryFigure
     amounts: tuple[float | None, ...]
     best: tuple[int, ...] = ()
-    marks: tuple[str, ...] = ()  # what stands behind each value, if anything
+    marks: tuple[str, ...] = ()  # optional suffix of each value
     short: str = ""  # short label for terminals
     compares: bool = True  # otherwise no change is given, since the values do not measure the same
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-_SHOWN_FIGURES: Final = 4  # in the short form
+_SHOWN_FIGURES: Final = 4  # number of figures in the short form
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

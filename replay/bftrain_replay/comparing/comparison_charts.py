@@ -21,7 +21,7 @@ from bftrain_replay.results.summary_figures import FIGURE_OF
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
-_POINTS: Final = 500  # of a line
+_POINTS: Final = 500  # maximum points per line
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
 _DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # distinguishes lines that share a hue

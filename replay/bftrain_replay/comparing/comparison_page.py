@@ -22,7 +22,7 @@ from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
-_TASKS_NAMED: Final = 3  # in each direction
+_TASKS_NAMED: Final = 3  # number of named tasks per direction
 _OF_NODE_TIME: Final = (
     "All idle node-hours of the log, each counted once. The same node-hours that count may be more or fewer samples: "
     "tasks differ in speed, and gain less from each further node."

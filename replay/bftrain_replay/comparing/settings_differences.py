@@ -34,7 +34,7 @@ def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     mixed = len({side.in_rounds for side in sides}) > 1
     summary = [dict(_settings_of(side.summary, whole=not mixed)) for side in sides]
     if len({side.summary.inputs.tasks.sha256 for side in sides}) == 1:
-        for each in summary:  # the same tasks, under any file name
+        for each in summary:  # ignores file names: equal tasks are the same input
             each["tasks"] = summary[0]["tasks"]
     if len({_nodes_of(side.summary) for side in sides}) == 1:
         for each in summary:

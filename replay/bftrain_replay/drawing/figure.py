@@ -29,8 +29,8 @@ CELL: Final = 5  # pixels per density cell; same value in rasters.js
 _CROWDED: Final = 0.5  # changes per pixel above which a density is drawn; same value in rasters.js
 _TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # all hues except "@used"
 AT_ONCE: Final = 1 << 19  # changes sorted per batch
-_LINES_AT_ONCE: Final = 16  # of an image: enough to work through columns, and few enough for the processor's cache
-_GROUP_PIXELS: Final = 13  # that the name of a group of rows takes
+_LINES_AT_ONCE: Final = 16  # image lines per batch: enough for column operations, few enough for the processor's cache
+_GROUP_PIXELS: Final = 13  # height of a row group's name
 _SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 
 

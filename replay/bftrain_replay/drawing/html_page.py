@@ -19,7 +19,7 @@ from bftrain_replay.drawing.figure import ChartFigure, StateRaster
 from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
-_PRINTED: Final = 100  # table rows shown at first; same value in page.css
+_PRINTED: Final = 100  # maximum table rows on paper; same value in page.css
 _SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
 _MANY: Final = 4  # sections from which a page starts with links to them
 _WITHOUT_SCRIPT: Final = (

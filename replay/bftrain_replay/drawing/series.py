@@ -76,7 +76,7 @@ class TimeAxis(msgspec.Struct, frozen=True):
 
 
 _BYTES: Final = 4
-_LEVEL: Final = 6  # of 9; the last three take six times as long for 3 %
+_LEVEL: Final = 6  # compression level (maximum 9); the top three levels take six times as long for 3 %
 
 
 def counts(numbers: NDArray[Any]) -> str:
@@ -100,7 +100,7 @@ def _text(parts: Iterable[bytes]) -> str:
 
 STEPS: Final = 600  # steps that a screen can resolve; same value in page.js
 KEPT: Final = 100_000  # points per series in a page; longer series are averaged over time
-_DIGITS: Final = 4  # behind the point
+_DIGITS: Final = 4  # decimal places
 
 
 class StepSeries(msgspec.Struct, frozen=True, kw_only=True):

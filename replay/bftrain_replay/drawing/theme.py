@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-SHADES: Final = 16  # from little to much: the roles shade0, shade1, ...
+SHADES: Final = 16  # steps from low to high: the roles shade0, shade1, ...
 
 
 def _shades(little: str, much: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 VERSION: Final = "6.4"
 _NUMBERED: Final = re.compile(r'(id="|url\(#)(clip|gradient_)(\d+)')
 PAPER_WIDTH: Final = 760  # pixels
-PNG_SCALE: Final = 2.5  # of a pixel
+PNG_SCALE: Final = 2.5  # image pixels per CSS pixel
 
 
 def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT, prefix: str = "") -> str:

@@ -67,10 +67,10 @@ class ConcaveSpeeds:
 
     def __init__(self, curve: SpeedCurve, smallest: int, largest: int, most: int) -> None:
         self._curve, self._smallest, self._largest = curve, smallest, largest
-        self._by_count: dict[int, ConcaveSpeed | None] = {}  # where it is not the whole
+        self._by_count: dict[int, ConcaveSpeed | None] = {}  # curves that differ from the whole one
         points = self._points(largest)
         self._whole = concave_hull(points)
-        # : Node counts up to which an extra size lies on the curve, though not with more nodes
+        #: Ranges of node counts in which a size bends the curve, though not with more nodes
         self._bends = () if self._whole is None else tuple(_bends(points, self._whole))
         self.possible = most >= smallest and self.within(most) is not None
         # Most often a part is below where it runs all the time, and there are nodes enough for that: that must be quick
@@ -161,7 +161,7 @@ def _bends(points: Sequence[_Point], hull: ConcaveSpeed) -> list[_Point]:
     return found
 
 
-_STEPS: Final = 256  # of the pool that are looked at in one go
+_STEPS: Final = 256  # pool steps per batch
 _SAME: Final = 1e-12  # relative; closer finish times are merged
 
 _Class = tuple["tuple[tuple[str, SpeedCurve], ...]", int, int]
@@ -246,7 +246,8 @@ class _Division:
         self._active: list[int] = []  # classes with a present task
         self._count = 0  # tasks that are there
         self._pool: tuple[float, ...] = ()
-        self._known_speeds: dict[tuple[int, int], float] = {}  # by class and number of tasks, with this pool
+        # speeds by class and number of tasks, for the current pool
+        self._known_speeds: dict[tuple[int, int], float] = {}
         self._now_s = 0.0
         self._ends: list[float | None] = [None] * len(specs)
 
@@ -352,7 +353,7 @@ class _Division:
         if len(there) == 1:
             kind, uses = there[0]
             return uses.speed(nodes[kind] / self._count, counts[kind])
-        rates = []  # as in _speeds, in plain numbers: they are few, and this is asked for often
+        rates = []  # scalar version of _speeds: few values, requested often
         for kind, uses in there:
             part = nodes[kind] / self._count
             use = uses.within(counts[kind])

@@ -102,7 +102,7 @@ def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[
     np.add.at(changes, places[: len(rows)], 1)
     np.add.at(changes, places[len(rows) :], -1)
     held = np.cumsum(changes)
-    begins = np.flatnonzero(np.diff(held, prepend=0))  # the same number of other nodes is no change
+    begins = np.flatnonzero(np.diff(held, prepend=0))  # a swap of nodes at equal size is no change
     for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
         if held[begin]:
             yield float(times[begin]), float(times[end]), int(held[begin])

@@ -36,7 +36,7 @@ _Limit = tuple[str, int, float, float]  # a row by its name and number, its boun
 
 _STRAIGHT: Final = 1e-12  # relative: rounding of speeds between measured sizes
 _MOST_STEPS: Final = 100_000_000  # additions to combine sizes exactly; beyond, sizes may be mixed
-_MOST_COLUMNS: Final = 8_000  # of the linear programme: more parts of the log make it tighter and slower
+_MOST_COLUMNS: Final = 8_000  # size of the linear programme: more parts of the log make it tighter and slower
 _MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
 _MOST_CLASSES: Final = 64
 _CORNERS: Final = 8  # sizes of a task that matter, about
@@ -219,7 +219,7 @@ class _Cell(msgspec.Struct, frozen=True):
 
     epoch: int
     kind: str
-    share: float  # of the seconds of its epoch
+    share: float  # fraction of the epoch's duration
     seconds: float
     nodes: float
     largest: int

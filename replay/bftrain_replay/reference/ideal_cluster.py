@@ -8,10 +8,10 @@ Two figures with different meanings (docs/how-to/rounds.md):
   a second's worth of all nodes each second (:func:`costs`); on one machine, shortest remaining work first reaches the
   smallest possible mean completion time. Also, no task is faster than alone at its best size.
 
-For :func:`costs` a node-second of each kind gets a price, normalised to 1 per second of the whole cluster. The minimum
-cost of a task is its work done at its best speed per price. One second pays for a cost of 1, so a set of tasks takes at
-least its total cost in seconds. The bound applies to rigid and elastic tasks and to any division of nodes and time. The
-linear programme chooses the prices with the largest bound.
+For :func:`costs` a node-second of each kind gets a price, normalised to 1 per second of the whole cluster. A task costs
+no less than its work on its cheapest choice, at its best speed per node. One second pays for a cost of 1, so a set of
+tasks takes its total cost in seconds or longer. The bound applies to rigid and elastic tasks and to any division of
+nodes and time. The linear programme chooses the prices with the largest bound.
 
 The queue of a cluster grows without bound (:class:`QueueDetector`) if all of these conditions apply since the queue was
 empty last:
@@ -116,7 +116,7 @@ def _prices(table: Floats, work: Floats, counts: Floats) -> Floats:
 
 
 FEWEST: Final = 100  # arrivals
-LONG: Final = 10.0  # in multiples of the mean least time of a task
+LONG: Final = 10.0  # multiple of the mean minimum duration of a task
 DEVIATIONS: Final = 3.0
 _QUARTERS: Final = (0.25, 0.5, 0.75)
 

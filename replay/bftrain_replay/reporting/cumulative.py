@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from bftrain_replay.drawing.figure import category, quantity
 
 _DASHES: Final = [4, 3]
-_POINTS: Final = 500  # of a line
+_POINTS: Final = 500  # maximum points per line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _ROOM: Final = 1.03  # factor beyond the largest value on a logarithmic axis, to show the line's end
 _FAR: Final = 12.0  # longest over median; above this ratio a linear axis would only show the longest
 _FEW_PERCENT: Final = 2.0
-_WIDEST: Final = 1e5  # from the longest to the shortest shown
-_NARROWEST: Final = 1.5  # from least to most on a logarithmic axis
+_WIDEST: Final = 1e5  # maximum ratio of the longest to the shortest value shown
+_NARROWEST: Final = 1.5  # minimum ratio of the limits of a logarithmic axis
 
 
 class CumulativeLine(msgspec.Struct, frozen=True, eq=False):

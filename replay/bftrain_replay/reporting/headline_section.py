@@ -81,7 +81,7 @@ def lead(material: ReportData) -> HtmlText:
     if best:
         cause, hours = best[0]
         said.append(f"What took most: <strong>{text_formats.count(hours)} node-hours</strong> {cause.happened}.")
-    if summary.get("progress"):  # not in results of earlier versions
+    if summary.get("progress"):  # missing in results of earlier versions
         said.append(escape(summary["progress"]["sentence"]))
     return HtmlText(" ".join(said))
 

@@ -23,14 +23,14 @@ _CEILING: Final = "Used, without costs"
 _ROW: Final = 34  # pixels
 _NARROW_ROW: Final = 46
 _BAR: Final = 22
-_ROOM: Final = 0.4  # of the width: a bar so long has room for its words
+_ROOM: Final = 0.4  # fraction of the width; longer bars have room for their label inside
 _LATE: Final = 0.6  # fraction of the width beyond which there is more room on the left
 _ON_DARK: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars with labels in the page's background colour
 _ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
 _HINTS: Final = 4
-_SLIVERS: Final = 0.4  # of the idle node-time; where all steps together are less, they can be looked at closer
-_MARGIN: Final = 0.6  # of all steps together, that a closer look shows of what remains
-_LEAST_SHARE: Final = 0.002  # of the idle node-time; a smaller step is no step that one would take
+_SLIVERS: Final = 0.4  # fraction of the idle node-time; smaller totals of all steps get a zoomed view
+_MARGIN: Final = 0.6  # share of useful work in the zoomed view, relative to all steps together
+_LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are not worth an action
 
 
 class IdleCause(msgspec.Struct, frozen=True, kw_only=True):

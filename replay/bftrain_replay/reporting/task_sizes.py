@@ -31,7 +31,7 @@ from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROW_PIXELS: Final = 16
-_SIZE_CHANGES: Final = 300_000  # of sizes in a page: some 0.7 MB; of more, time is in coarser steps
+_SIZE_CHANGES: Final = 300_000  # size changes per page (about 0.7 MB); above it time has coarser steps
 _KEYS: Final = 4  # maximum number of sizes in the key
 
 
@@ -82,7 +82,7 @@ def _sizes_raster(material: ReportData) -> tuple[StateRaster, float, float]:
     order = np.argsort(first_s, kind="stable")
     drawn = np.zeros(len(order), dtype=bool)
     drawn[np.argsort(order)[material.named]] = True
-    place = np.cumsum(drawn)  # of a task, as a row of the picture: one after the last of those before it
+    place = np.cumsum(drawn)  # row of each drawn task in the picture
     moved = [_moved(np.argsort(order)[block.task], block) for block in held.blocks()]
     largest, ran_s, parts = 1, 0.0, []
     for low, high in parts_of_rows(len(held.tasks), sum(row.size for row, _, _ in moved)):
@@ -271,7 +271,7 @@ def _short(seconds: int) -> str:
     return f"{seconds} s"
 
 
-_HEADROOM: Final = 1.25  # of the highest bar: room for two lines of words above it
+_HEADROOM: Final = 1.25  # axis limit relative to the highest bar: leaves room for two text lines
 
 
 def decision_times(material: ReportData) -> ChartFigure | None:

@@ -30,7 +30,7 @@ _SPREADS: Final = ("completion_s", "slowdown", "rho")
 _FEW: Final = 2  # users that a sentence can compare
 _LINES: Final = len(HUES) - 1  # users with separate lines; the rest share one
 _WORST: Final = 50  # campaigns that are named one by one
-_STRETCHES: Final = 2000  # of the time, over which nodes are averaged
+_STRETCHES: Final = 2000  # number of time intervals to average over
 
 
 def named(user: str) -> str:

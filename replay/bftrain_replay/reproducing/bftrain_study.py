@@ -1,4 +1,4 @@
-"""The figures of the BFTrainer study (Liu and others, arXiv:2106.12091): horizon, competing tasks, costs, heuristic."""
+"""Reproduces the BFTrainer study (Liu and others, arXiv:2106.12091): horizon, competing tasks, costs, heuristic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bftrain_replay.reproducing.experiment import (
 
 _DATA: Final = "the folder dataset of github.com/BFTrainer/Replayer"
 _LOG: Final = "ndstat-10sdn6-evt.tar.gz"
-_SETS: Final = {  # by name: the tables of bounds and speeds, and the metric that they were published with
+_SETS: Final = {  # bounds and speeds tables with their published metric, by name
     "HPO": ("hps-shufflenet-{}-1000J.pkl", "throughput"),
     "NAS, throughput": ("ImageNet-imgps-{}-1001J.pkl", "throughput"),
     "NAS, speedup": ("ImageNet-spdup-{}-1001J.pkl", "speedup"),
@@ -41,7 +41,7 @@ _FIXED: Final[Options] = {
     "solver": "exact",
     "cost_factor": 1.0,
 }
-_QUICK_WINDOW: Final = "..2021-02-11T00:21:15"  # 4 h, whose U is not the published one
+_QUICK_WINDOW: Final = "..2021-02-11T00:21:15"  # 4 h; its U differs from the published one
 _HORIZONS: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _COMPETING: Final = (2, 5, 10, 20, 35)
 _FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

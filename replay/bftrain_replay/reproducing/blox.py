@@ -1,8 +1,8 @@
 """Blox's figures (Agarwal and others, EuroSys 2024): completion time and responsiveness over load, and admission.
 
-The job stream follows Blox's rules: one-GPU jobs whose durations and gaps are drawn from two generators with seed 1.
-In these figures Blox's Tiresias has one queue, so it orders jobs as LAS does. Its Optimus orders jobs by remaining
-time, and a job does more per second where the load leaves GPUs free, by a table.
+The job stream follows Blox's rules: one-GPU jobs with durations and gaps from two generators with seed 1. In these
+figures Blox's Tiresias has one queue, so it orders jobs as LAS does. Its Optimus orders jobs by remaining time, and a
+table speeds jobs up where the load leaves GPUs free.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FIXED: Final[Mapping[str, Any]] = {
     "max_backlog_s": 1e9,  # Blox continues with any queue
     "metrics": f"{metrics.__file__}:TaskQuantiles",
 }
-_CLASS_COUNT: Final = 9  # of models; one is drawn after each gap
+_CLASS_COUNT: Final = 9  # number of models; one is drawn after each gap
 # Demand over GPUs up to which jobs are admitted
 _LIMITS: Final = {"accept all": None, "1.5x": 1.5, "1.2x": 1.2, "1.0x": 1.0}
 _MEANS: Final = {"completion": "completion_s_mean", "responsiveness": "responsiveness_s_mean"}

@@ -22,7 +22,7 @@ from bftrain.values.task import TaskSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Options = Mapping[str, Any]  # of a point, by their names in a sweep file
+Options = Mapping[str, Any]  # point options by their names in a sweep file
 Cells = Mapping[str, object]  # one row of the sweep's table, by column
 XValue = float | str
 
@@ -62,8 +62,8 @@ ReadMarks = Callable[[Point, Cells], Iterable[Mark]]
 def columns(names: Mapping[str, str], unit: float = 1.0, *, as_x: bool = False) -> ReadMarks:
     """Return a function that reads columns of the sweep's table, divided by ``unit``.
 
-    The keys of ``names`` extend the line of the point, or are the x values (``as_x``). Values of a run that ended
-    because of its backlog are saturated.
+    The keys of ``names`` extend the point's line, or are the x values (``as_x``). Values of a run stopped by its
+    backlog are saturated.
     """
 
     def read(point: Point, cells: Cells) -> Iterator[Mark]:
@@ -99,7 +99,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     form: Literal["lines", "steps", "points", "heat"] = "lines"
     log_x: bool = False
     log_y: bool = False
-    digits: int = 2  # after the decimal point, in tables
+    digits: int = 2  # decimal places in tables
     note: str = ""
     machine_dependent: bool = False
 
@@ -129,7 +129,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return result
 
     def published_files(self, *patterns: str, fix: str) -> list[Path]:
-        """Return the files in the folder of ``--traces`` that match a pattern, by name; raise if there is none."""
+        """Return the files in the ``--traces`` folder that match a pattern, by name; raise if no file matches."""
         assert self.traces is not None  # noqa: S101 - the command asks for it
         paths = sorted(path for pattern in patterns for path in self.traces.glob(pattern) if path.is_file())
         if not paths:

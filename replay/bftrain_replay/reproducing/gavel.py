@@ -1,7 +1,7 @@
 """Gavel's figures (Narayanan and others, OSDI 2020): completion times over load, makespans, shares and run times.
 
-Jobs are drawn by the published rules: the same jobs to the last digit as in Gavel's traces. Jobs and gaps between
-arrivals come from two generators, so a stream at another rate has the same jobs.
+Jobs are drawn by the published rules and equal those in Gavel's traces to the last digit. Jobs and arrival gaps use two
+generators, so streams of any rate have the same jobs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bftrain_replay.reproducing.experiment import HOUR_S, Figure, FigureMaker, M
 KINDS: Final = ("v100", "p100", "k80")
 SPEEDS: Final = Path(str(files(__package__).joinpath("published", "gavel_throughputs.json.gz")))
 _FIX: Final = "the folder of Gavel's traces; without it the jobs are drawn"
-JOBS: Final = 16_000  # of a stream, as published: later jobs still compete when the last measured one finishes
+JOBS: Final = 16_000  # jobs per stream, as published: later jobs still compete when the last measured one finishes
 
 _GANGS: Final = ((0.7, 1), (0.8, 2), (0.95, 4), (1.0, 8))
 _NOT_DISTRIBUTED: Final = ("A3C", "CycleGAN", "Recommendation")
@@ -135,10 +135,10 @@ _FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
 _BY_PRIORITY: Final = f"{metrics.__file__}:ByPriority"
 _SOLVED: Final = f"{metrics.__file__}:AfterFirstSolve"
 _MEASURED: Final = "4000..4999"
-_QUICK_MEASURED: Final = "50..99"  # without a published value
+_QUICK_MEASURED: Final = "50..99"  # jobs without a published value
 _BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
 _QUICK: Final = {"las": ("FIFO, fastest GPU", 4.4), "las-multi": ("FIFO, fastest GPU", 1.0)}  # line and load
-_RATIO_JOBS: Final = 500  # not published; the number whose ratios are nearest
+_RATIO_JOBS: Final = 500  # unpublished number of jobs; chosen for the nearest ratios
 _ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}
 
 
@@ -178,7 +178,7 @@ def _with_gangs(lines: Sequence[Line], suffix: str = "") -> list[Line]:
     return [line._replace(name=line.name + suffix, stream=MULTI) for line in lines if line.policy != "allox"]
 
 
-_OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # by figure: its title and lines
+_OVER_LOAD: Final[Mapping[str, tuple[str, Sequence[Line]]]] = {  # title and lines of each figure
     "las": ("Least attained service, single-GPU jobs (figure 8)", _LAS),
     "las-multi": ("Least attained service, gangs (figure 9)", _with_gangs(_LAS)),
     "ftf": ("Finish-time fairness (figure 10)", [*_FTF, *_with_gangs(_FTF, ", gangs")]),
@@ -308,7 +308,7 @@ def _policy_runtimes(request: Request) -> Figure:
 
 
 def _hierarchical(_request: Request, *, total: bool = False) -> Figure:
-    """Solve the published example: every four steps a job comes, six to each of three entities of weight 1, 2 and 3."""
+    """Solve the published example: one job every four steps, six for each of three entities of weight 1, 2 and 3."""
     rates = load_speed_table(SPEEDS).rates
     models = [model for model, by_gang in rates[KINDS[0]].items() if 1 in by_gang]
     draws = Random(0)  # noqa: S311 - Gavel's generator

@@ -46,7 +46,7 @@ class TaskQuantiles:
 
 
 class AfterFirstSolve:
-    """No numbers: solves a small problem before the run, so that run times do not contain the import of the solver."""
+    """Empty metric: solves a small problem before the run, to exclude the solver import from run times."""
 
     name: Final = "after-first-solve"
     figures: Final = ()

@@ -44,8 +44,8 @@ _POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
 _LOGS: Final = "a folder with logs of the Parallel Workloads Archive, *.swf or *.swf.gz"
 _QUICK_JOBS: Final = 3000
 _LEAST_SHOWN: Final = 1000  # jobs done, for a progress bar
-_PERIODS: Final = 100  # of the utilization
-_MOST_STRETCH: Final = 10.0  # in the heat map, larger values count here
+_PERIODS: Final = 100  # number of utilization periods
+_MOST_STRETCH: Final = 10.0  # cap of the heat map; larger values count here
 
 _HEADER: Final = "; MaxProcs: 6"
 # The jobs of both examples: of each campaign, in order, how many and how long; users have numbers from 1

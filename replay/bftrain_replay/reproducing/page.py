@@ -213,7 +213,7 @@ def _html_table(figure: Figure, values: Sequence[Value]) -> HtmlTable:
 
 
 def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:
-    """Draw a heat map, or our values as lines and the published ones as crosses; nothing if all are saturated."""
+    """Draw a heat map, or our values as lines and the published ones as crosses; no chart if all are saturated."""
     drawn = {(value.line, value.x): value for value in sorted(values, key=lambda value: len(value.seeds))}
     data = [
         {"line": value.line, "x": value.x, "y": y, "from": who, "words": f"{label}: {y:,.6g} ({who})"}

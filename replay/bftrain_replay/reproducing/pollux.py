@@ -27,7 +27,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Point, Request, columns
 from bftrain_replay.rounds.training_phases import COLUMNS
 
-_GPUS, _HOURS, _START_HOUR = 64, 8, 2  # of the cluster; of a workload; the hour of the day at which it starts
+_GPUS, _HOURS, _START_HOUR = 64, 8, 2  # number of GPUs, hours per workload, hour of the day at its start
 _RESTART_S: Final = 30.0
 _SEEDS: Final = tuple(range(1, 9))
 _PHASES: Final = 10
@@ -44,7 +44,7 @@ _CONFIGURATIONS: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
 }
 _NOT_SCALED: Final = "ncf"  # always trains on one GPU with its largest batch
 _BY_GPU_HOURS: Final = ((1, ("cifar10", "ncf")), (10, ("deepspeech2",)), (100, ("yolov3",)), (1000, ("imagenet",)))
-# Without the trace: how many of its jobs come in each of the eight hours, and how many need how many GPU-hours
+# Statistics used without the trace: the fraction of jobs per hour (eight hours) and per range of GPU-hours
 _HOUR_SHARES: Final = (0.113, 0.108, 0.072, 0.119, 0.165, 0.21, 0.112, 0.101)
 _LENGTH_SHARES: Final = (0.783, 0.152, 0.046, 0.019)
 
@@ -60,7 +60,7 @@ _LINES: Final = {
 
 
 class Batch(NamedTuple):
-    """One batch size of a model: steps to the end of training, noise scale by tenth of it, seconds a step by GPUs."""
+    """One batch size of a model: training steps, noise scale by tenth of the training, seconds per step by GPUs."""
 
     samples: int
     steps: float
@@ -82,7 +82,7 @@ def models() -> Mapping[str, Mapping[int, Batch]]:
 
 
 class Job(NamedTuple):
-    """A job of a workload: when it comes, its model, and what its user chose."""
+    """A job of a workload: arrival time, model, and the user's choices."""
 
     submit_s: float
     model: str

@@ -60,7 +60,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 class Agreement(NamedTuple):
     """The agreement of values: how many are compared and close, and the largest difference in percent.
 
-    Of the ``pairs`` of lines whose published values at one x are not close, ``in_order`` have our values in this order.
+    ``pairs`` counts the pairs of lines with clearly different published values at one x; ``in_order`` counts the pairs
+    that our values order in the same way.
     """
 
     compared: int
@@ -122,7 +123,7 @@ class Reproduction:
 
     @property
     def failure(self) -> str:
-        """The reason of the first failed run; empty if there is none."""
+        """The reason of the first failed run; empty if all succeeded."""
         return next((run.error for run in self.runs.values() if run.error), "")
 
     def _compared(self, figure: Figure) -> Iterable[list[Value]]:
@@ -146,7 +147,7 @@ class Reproduction:
 
 
 def _value(figure: Figure, marks: Mapping[int, Mark], one: Published | None) -> Value:
-    """Compare with the mean over the published seeds, or over all seeds if none of them ran."""
+    """Compare with the mean over the published seeds, or over all seeds if no published seed ran."""
     used = {seed: mark for seed, mark in marks.items() if one and seed in one.seeds} or marks
     numbers, saturated = (
         [mark.y for mark in used.values() if mark.y is not None],

@@ -9,7 +9,7 @@ from bftrain.values.decision import UNCHANGED
 from bftrain.values.solution import Termination
 
 CEILING: Final = "without costs"  # no bound: where other tasks finish first, a replay with costs can harvest more
-_LEAST_SHARE: Final = 0.01  # of the decisions; a column is not relabelled for less
+_LEAST_SHARE: Final = 0.01  # fraction of the decisions; smaller shares do not relabel a column
 _HAPPENED: Final[Mapping[str, str]] = {
     Termination.INFEASIBLE: "found no plan",
     Termination.TIME_LIMIT: "ran out of time",

@@ -31,7 +31,7 @@ SEED: Final = 0
 PERCENTILES: Final = (5.0, 50.0, 95.0)
 _WEEKS_AT_LEAST: Final = 4
 FEW: Final = 10  # blocks or seeds; fewer make the interval too narrow (docs/how-to/sweeps.md quantifies it)
-_LEAST_BLOCK: Final = 0.5  # of a block; a shorter rest at the end joins the block before
+_LEAST_BLOCK: Final = 0.5  # fraction of a block; a shorter rest at the end joins the previous block
 
 
 class EstimatedFigure(msgspec.Struct, frozen=True, kw_only=True):

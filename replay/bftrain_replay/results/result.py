@@ -115,7 +115,7 @@ class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
     dedicated_samples: float
     ceiling_samples: float
     bound_samples: float | None = None  # no schedule harvests more
-    one_each_samples: float | None = None  # of identical tasks, one on each idle node
+    one_each_samples: float | None = None  # harvest of identical tasks, one on each idle node
 
 
 class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -141,7 +141,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     warnings: tuple[str, ...] = ()
     metrics: Mapping[str, float | None] = msgspec.field(default_factory=dict)  # metrics requested in the settings
     broken_metrics: tuple[BrokenPlugin, ...] = ()
-    metric_notes: tuple[str, ...] = ()  # on metrics that are broken, or gave an infinite number or NaN
+    metric_notes: tuple[str, ...] = ()  # warnings about broken metrics, and infinite or NaN values
     ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:

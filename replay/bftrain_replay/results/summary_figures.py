@@ -43,7 +43,7 @@ class FigureUnit(StrEnum):
     """The unit of a figure."""
 
     SAMPLES = "samples"
-    SHARE = "share"  # of 1
+    SHARE = "share"  # fraction from 0 to 1
     NODE_HOURS = "node-hours"
     SECONDS = "s"
     MILLISECONDS = "ms"
@@ -80,9 +80,9 @@ class ShownWhen(StrEnum):
     """When a table that shows several replays has a row for a figure."""
 
     ALWAYS = "always"
-    KNOWN = "known"  # in at least one replay
-    NOT_ZERO = "not zero"  # in at least one replay
-    DIFFERENT = "different"  # between the replays
+    KNOWN = "known"  # known in one replay or more
+    NOT_ZERO = "not zero"  # not zero in one replay or more
+    DIFFERENT = "different"  # different between replays
 
 
 _FORMATS: Final[Mapping[FigureUnit, Callable[[float], str]]] = {

@@ -14,7 +14,7 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain_replay.rounds.published_policies import setting
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
 
-_LEAST_SPEEDUP = 1e-3  # of a task without nodes
+_LEAST_SPEEDUP = 1e-3  # assumed speedup of a task without nodes
 
 
 class _ChosenSizes:
@@ -38,17 +38,17 @@ class _ChosenSizes:
         return np.where(self._runs, found, least).astype(np.float64)
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return 0 for tasks that run, minus infinity for the others; all that run fit."""
+        """Return 0 for running tasks, minus infinity for waiting ones; all running tasks fit."""
         del contenders
         return np.where(self._runs, 0.0, -math.inf)
 
 
 class Pollux(_ChosenSizes):
-    """The largest power mean, with exponent -1, of all speedups (Qiao and others, OSDI 2021).
+    """Maximises the power mean, with exponent -1, of all speedups (Qiao and others, OSDI 2021).
 
-    A speedup is the progress on so many nodes over that on an equal share. Where a task's size changes, it is
-    multiplied by ``(age - starts * delay_s) / (age + delay_s)``. A task gets at most twice the nodes it has had. A
-    dynamic programme finds the best sizes; Pollux searches with a genetic algorithm.
+    A speedup is the progress on a number of nodes over the progress on an equal share. Where a task's size changes, it
+    is multiplied by ``(age - starts * delay_s) / (age + delay_s)``. A task gets no more than twice its largest size so
+    far. A dynamic programme finds the best sizes; Pollux searches with a genetic algorithm.
     """
 
     name = "pollux"
@@ -58,7 +58,7 @@ class Pollux(_ChosenSizes):
         self._delay_s = setting("delay_s", delay_s)
         self._most: Places = np.zeros(0, dtype=np.intp)  # the largest size of each so far
         self._starts: Places = np.zeros(0, dtype=np.intp)
-        self._size: Places = np.zeros(0, dtype=np.intp)  # in the round before
+        self._size: Places = np.zeros(0, dtype=np.intp)  # size in the previous round
 
     def chosen(self, contenders: CompetingTasks) -> Places:
         """Return the sizes with the least sum of ``1 / speedup``."""
@@ -109,7 +109,7 @@ class Goodput(_ChosenSizes):
         self._horizon_s = setting("horizon_s", horizon_s, above=0.0)
 
     def chosen(self, contenders: CompetingTasks) -> Places:
-        """Return the sizes of the allocator; a new size costs what a start does."""
+        """Return the allocator's sizes; a new size costs the same as a start."""
         cost_s, left = contenders.gangs.start_cost_s[contenders.place].tolist(), contenders.left_samples.tolist()
         size = np.where(contenders.kind >= 0, contenders.progress.nodes[contenders.place], 0).tolist()
         tasks = tuple(
@@ -136,8 +136,8 @@ class Goodput(_ChosenSizes):
 class OptimusByOne(_ChosenSizes):
     """Optimus as Pollux's authors simulate it: nodes are given out one by one.
 
-    All tasks get their smallest size in order of arrival. Then each node goes to the task that it saves most
-    time, until one more node would save no task any time. Unlike ``optimus``, no step of several nodes is considered.
+    All tasks get their smallest size in arrival order. Each further node goes to the task with the largest time saving,
+    until another node saves no time. Unlike ``optimus``, steps of several nodes are not considered.
     """
 
     name = "optimus-by-one"
@@ -155,7 +155,8 @@ class OptimusByOne(_ChosenSizes):
 
         def look(number: int) -> None:
             size, time_s = found[number], times[number]
-            grows = 0 < size < len(time_s) - 1 and math.isfinite(left[number])  # no node ends an endless task sooner
+            # extra nodes do not shorten an endless task
+            grows = 0 < size < len(time_s) - 1 and math.isfinite(left[number])
             saved[number] = time_s[size] - time_s[size + 1] if grows else 0.0
 
         for number in range(len(contenders)):

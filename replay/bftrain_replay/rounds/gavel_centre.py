@@ -1,9 +1,9 @@
 """The middle of the shares that are fast enough for finish-time fairness, as Gavel's solver finds it.
 
-Gavel bounds the time that each task still needs, the inverse of its speed, by second-order cones. In the middle the sum
-of logarithms of all slacks is largest: of shares, of each task's time, of each kind's nodes, and of each task's cone
-and bound. The last two are together ``2 log(speed - least) - log(speed)``. Newton's method finds this middle; the
-Hessian is a block for each task and a rank-one term for each kind, so a step costs time linear in the tasks.
+Gavel bounds each task's remaining time, the inverse of its speed, by second-order cones. The middle maximises the sum
+of the logarithms of all slacks: of shares, of each task's time, of each kind's nodes, and of each task's cone and
+bound. The last two add up to ``2 log(speed - least) - log(speed)``. Newton's method finds this middle; the Hessian is a
+block for each task and a rank-one term for each kind, so a step takes time linear in the tasks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bftrain_solvers.sharing.rising import ShareDemands
 
 _SLACK: Final = 1e-4  # a part of its speed that a task may lose: the set of the best shares may have no inside
 _MOST_STEPS: Final = 500
-_CLOSE: Final = 1e-9  # of the Newton decrement
-_DIGITS: Final = 9  # of a speed that a task needs, as a part of its largest one
-_LONGEST: Final = 0.95  # of the way to the border, at most
+_CLOSE: Final = 1e-9  # tolerance of the Newton decrement
+_DIGITS: Final = 9  # digits of a task's required speed, relative to its largest speed
+_LONGEST: Final = 0.95  # maximum step, as a fraction of the distance to the border
 _LOOKS: Final = 4  # steps of the search for the length of a step
 _QUICK: Final = 0.25  # below this decrement whole steps converge quadratically
 
@@ -30,7 +30,7 @@ _QUICK: Final = 0.25  # below this decrement whole steps converge quadratically
 def central_shares(market: ShareDemands, shares: Floats, needed: Floats) -> Floats:
     """Return the middle of the shares at which no task is slower than ``needed``, near the given ``shares``.
 
-    Tasks of equal speeds, nodes and needs have equal shares there, so each group of them is one row.
+    Tasks with equal speeds, nodes and needs have equal shares there, so each group of such tasks is one row.
     """
     speeds, nodes, counts = market.speeds, market.nodes, market.counts
     reached = np.minimum(needed, (speeds * shares).sum(axis=1))
@@ -94,7 +94,7 @@ def _numpy_middle(rows: _Rows, found: Floats, counts: Floats, least: Floats) -> 
 
 
 def _length(changes: Floats, weights: Floats) -> float:
-    """Return how far to go along a step that changes each slack by these parts of it, to the largest sum of logs."""
+    """Return the step length with the largest sum of logs; ``changes`` are the relative changes of the slacks."""
     farthest = _LONGEST / max(1e-12, -float(changes.min()))
     length = min(1.0, farthest)
     for _ in range(_LOOKS):

@@ -1,7 +1,7 @@
 """Shares of time as Gavel's interior-point solver returns them: the middle of the optimal shares, not a vertex.
 
 Gavel states one linear program for each policy, with a column for each task (or pair of tasks of one gang) and kind.
-Tasks of equal speeds, nodes and goals have equal shares in the middle, so each group of them is one column.
+Tasks with equal speeds, nodes and goals have equal shares in the middle, so each group of such tasks is one column.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from bftrain_solvers.sharing.rising import ShareDemands, rise
 MAKESPANS: Final = frozenset({"makespan", "makespan-blind", "makespan-packed"})
 FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
 BY_FIRST_KIND: Final = frozenset({"finish-time-blind", "makespan-blind", "water-filling-blind"})
-# Policies whose shares are found without their own solver
+# Policies that compute shares without their own solver
 DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS, *FINISH_TIMES})
 _AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
-_DIGITS: Final = 9  # of the logarithm of a speed that a task needs, as a part of its largest one
-_USUAL: Final = 1e6  # of a goal; the solver's precision is absolute
-_LEAST: Final = 1e-300  # that part; smaller ones are alike
-_MOST_STEPS: Final = 60  # of the search for rho
+_DIGITS: Final = 9  # digits of the log of a task's required speed, relative to its largest speed
+_USUAL: Final = 1e6  # goals outside 1/_USUAL to _USUAL are rescaled; the solver's precision is absolute
+_LEAST: Final = 1e-300  # smaller fractions count as equal
+_MOST_STEPS: Final = 60  # steps of the search for rho
 _RHO_CLOSE: Final = 1e-7  # relative
-_SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05  # where Gavel's bisection of the makespan begins and ends
+_SHORTEST_S, _LONGEST_S, _CLOSE = 100.0, 1e6, 1.05  # start, limit and precision of Gavel's makespan bisection
 
 
 class CentralShares(NamedTuple):
-    """Shares by task and kind, those of two groups of equal tasks by kind, and the group of each task."""
+    """Shares by task and kind, shares of pairs of task groups by kind, and each task's group."""
 
     alone: Floats
     together: Floats
@@ -71,7 +71,7 @@ def makespan_shares(market: ShareDemands, work: Floats, pairs: PairModels | None
 def finish_time_shares(
     market: ShareDemands, work: Floats, age_s: Floats, alone_s: Floats, worst: float
 ) -> tuple[CentralShares, float]:
-    """Return the shares with the smallest largest rho, and this rho; the search begins at ``worst``.
+    """Return the shares that minimise the largest rho, and this rho; the search starts at ``worst``.
 
     A task with this rho takes ``alone_s`` times rho from arrival to finish. The secant method finds the rho at which
     all speeds that it requires can be reached exactly.
@@ -185,7 +185,7 @@ def _program(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> E
     parts: list[tuple[Floats, Floats, Places, Places]] = []
 
     def add(task: Places, beside: Floats, speeds: Floats, columns: Places) -> None:
-        """Add combinations, one for each row of ``speeds``, to the rows of a task that each of them contains."""
+        """Add combinations, one per row of ``speeds``, to the rows of each task that they contain."""
         row, of_task = np.repeat(task, kinds), np.repeat(beside, kinds)
         parts.append((np.ones(row.size), of_task, row, columns))
         parts.append(((-speeds / unit[task][:, None]).ravel(), of_task, size + kinds + row, columns))

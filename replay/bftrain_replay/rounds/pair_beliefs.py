@@ -1,8 +1,8 @@
 """Speeds of pairs that policies believe where speeds are not known exactly: with errors, learnt, and completed.
 
-What is believed of a task beside another is the part of its speed alone that it keeps, by model, gang, company and
-kind. Completion takes the logarithms of these parts, by model and by company on a kind, for a matrix of low rank, as
-Gavel's estimator does from the pairs that it profiled.
+The estimated slowdown of a task that shares its nodes with another one: the kept fraction of its single speed, by
+model, gang, partner and kind. Completion fits a low-rank matrix to the logarithms of these fractions, by model and by
+partner on a kind, as Gavel's estimator does from profiled pairs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BelievedPairs(PairTable):
     ) -> tuple[list[str], tuple[PairSpeeds, ...]]:
         """Return each task as a model of its own, and the believed speeds of pairs of tasks.
 
-        No task is believed to be faster beside another one than alone.
+        Sharing is never assumed to speed up a task.
         """
         del nodes
         tasks = sorted(zip(places, names, strict=True), key=lambda task: self._gangs[task[0]])
@@ -83,12 +83,12 @@ class BelievedPairs(PairTable):
         return bool(new)
 
     def _row(self, one: int, other: int) -> int:
-        """Return the row of a pair of tasks; -1 if there is none."""
+        """Return the row of a pair of tasks; -1 if the pair is unknown."""
         (first, nodes), (second, others) = sorted((self._gangs[one], self._gangs[other]))
         return self._rows.get((first, second, nodes), -1) if nodes == others else -1
 
     def _find_cells(self) -> None:
-        """Set place in the matrix and logarithm of the part that is kept, of both tasks of each pair."""
+        """Set the matrix position and the log of the kept fraction, for both tasks of each pair."""
         task_of = {gang: place for place, gang in enumerate(self._gangs)}
         models, company = {gang: row for row, gang in enumerate(task_of)}, dict[str, int]()
         self._cells = np.zeros((2, *self._speeds.shape), dtype=np.intp)

@@ -12,7 +12,7 @@ from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, T
 
 
 class PairWish(NamedTuple):
-    """Two tasks, by number, would share the nodes of one gang of a kind, at these speeds."""
+    """A wish of two tasks, by number, to share the nodes of one gang of a kind, at these speeds."""
 
     priority: float
     one: int
@@ -50,7 +50,7 @@ class PairModels(NamedTuple):
 
     @classmethod
     def of(cls, models: Sequence[str], nodes: Places, pairs: Sequence[PairSpeeds], kinds: Sequence[str]) -> PairModels:
-        """Number the models; tasks of one model and another gang are another model."""
+        """Number the models; tasks of one model with different gangs count as different models."""
         gangs = list(zip(models, nodes.tolist(), strict=True))
         number = {gang: place for place, gang in enumerate(dict.fromkeys(gangs))}
         speeds = np.zeros((len(number), len(number), len(kinds), 2))
@@ -70,8 +70,8 @@ class PairShares:
         self._one = self._other = self._kind = self._key = np.zeros(0, dtype=np.intp)
         self._shares = self._received_s = self._deficit_s = np.zeros(0)
         self._speeds = np.zeros((0, 2))
-        self._total_s: dict[tuple[int, int], Floats] = {}  # all time received together, when it was read last
-        self._before_s: dict[tuple[int, int], Floats] = {}  # the same before tasks came or went last
+        self._total_s: dict[tuple[int, int], Floats] = {}  # total joint time at the last reading
+        self._before_s: dict[tuple[int, int], Floats] = {}  # total joint time before the last reset
 
     def replace(self, places: Places, shares: Floats, speeds: Floats, here: Places) -> None:
         """Replace all shares, by pair and kind. Pairs keep their deficits if both tasks were ``here``."""
@@ -89,7 +89,7 @@ class PairShares:
             self._set_received(pair)
 
     def forget_received(self) -> None:
-        """Begin to count received time again."""
+        """Restart the count of received time."""
         self._before_s.clear()
 
     def count_received(self, progress: TaskProgressColumns, here: Places) -> None:
@@ -104,7 +104,7 @@ class PairShares:
                 self._set_received(pair)
 
     def count_deficits(self, passed_s: float) -> None:
-        """Add what the shares promised in this time, and subtract the time received."""
+        """Add the time promised by the shares in this period, and subtract the time received."""
         self._deficit_s += self._shares * passed_s - self._received_s
 
     def _set_received(self, pair: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ from bftrain_datasets.workloads.speed_table import load_pair_speeds
 
 
 def model_of(name: str) -> str:
-    """Return the model of a task that is called MODEL-NUMBER, as imported and generated ones are."""
+    """Return the model of a task named MODEL-NUMBER, the naming of imported and generated tasks."""
     model, _, number = name.rpartition("-")
     return model if number.isdigit() else name
 
@@ -31,7 +31,7 @@ class PairTable:
         return models, self.among(set(zip(models, nodes, strict=True)))
 
     def among(self, models: Collection[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
-        """Return the pairs of which both models are present, in this gang."""
+        """Return the pairs with both models present, in this gang."""
         return tuple(pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
 
     def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:

@@ -43,7 +43,7 @@ def drawing(seed: float | str) -> np.random.Generator:
 
 
 class Tiresias:
-    """Two queues by node-seconds received, each first come first served (Gu and others, NSDI 2019).
+    """Two FIFO queues, divided by node-seconds received (Gu and others, NSDI 2019).
 
     With ``promote``, a task returns to the first queue with its service reset to zero once its uninterrupted wait
     exceeds ``promote`` times its run time.
@@ -55,7 +55,7 @@ class Tiresias:
         self._threshold_node_s = setting("threshold_node_s", threshold_node_s)
         self._promote = setting("promote", promote)
         self._forgiven: Floats = np.zeros(0)  # node-seconds that no longer count
-        self._ran_s: Floats = np.zeros(0)  # until when each ran last
+        self._ran_s: Floats = np.zeros(0)  # time at which each task ran last
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Rank the first queue before the second."""
@@ -238,7 +238,7 @@ class Gandiva:
                 shares[name] = part
             else:
                 pairs.append(PairShare(tasks=(name, other), shares=part))
-        value, speeds = float(len(pairs)), dict.fromkeys(tasks, 0.0)  # which rounds do not ask for
+        value, speeds = float(len(pairs)), dict.fromkeys(tasks, 0.0)  # objective value; rounds do not use it
         return Shares(policy=self.name, value=value, value_is="pairs", shares=shares, speeds=speeds, pairs=tuple(pairs))
 
     def _pair(self, alone: list[SharingTask]) -> None:

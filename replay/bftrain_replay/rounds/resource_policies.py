@@ -18,7 +18,7 @@ _TRAITS: Final = ("steady", "every_round", "needs_work")
 
 
 def _in_a_row(order: str) -> RoundPolicy:
-    """Return the policy of rounds that is called ``order``; raise unless all that it does is to put tasks in a row."""
+    """Return the round policy ``order``; raise unless it only ranks tasks."""
     known = registry.BUILT_IN["rounds"]
     found = registry.load("rounds", order)() if order in known and not order.startswith(Synergy.name) else None
     if not isinstance(found, RoundPolicy) or isinstance(found, SizingPolicy):
@@ -38,10 +38,10 @@ def _take(more: Floats, hosts: list[tuple[int, int]], left: list[list[float]]) -
 
 
 class Synergy:
-    """No task is slower than with its share, and what some do not need goes where it helps most.
+    """Keeps each task as fast as with its share, and moves surplus resources to where they help most.
 
-    Like Synergy-TUNE (Mohan and others, OSDI 2022): each task has the least that keeps the speed of its share. Then the
-    step is taken that raises the speed of a task most for what it takes, until none fits on its hosts.
+    Like Synergy-TUNE (Mohan and others, OSDI 2022): each task starts with the minimum that keeps the speed of its
+    share. The step with the largest speed gain per resource is then repeated until no step fits on its hosts.
     """
 
     name = "synergy"

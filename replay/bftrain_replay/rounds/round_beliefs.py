@@ -26,7 +26,7 @@ _MOST_ROWS: Final = 500  # tasks that completion looks at, the latest ones
 
 
 class SpeedBeliefs:
-    """The tasks as policies see them: ``gangs``, which are the ``actual`` ones if nothing is mistaken."""
+    """The tasks as policies see them: ``gangs``, equal to the ``actual`` ones without speed errors."""
 
     def __init__(self, actual: TaskGangs, settings: RoundSettings) -> None:
         self._actual = self.gangs = actual
@@ -38,8 +38,9 @@ class SpeedBeliefs:
         self._specs = [wrong.believed(spec) for spec in actual.specs]
         self._guessed = tuple(self._specs)
         self._profiled = np.array([one is other for one, other in zip(self._specs, actual.specs, strict=True)])
-        self._known: dict[int, dict[tuple[int, int], float]] = {}  # by task: the speed on a kind at a size
-        self._sizes = np.zeros(actual.speeds.shape, dtype=np.intp)  # at which a task was measured last on each kind
+        self._known: dict[int, dict[tuple[int, int], float]] = {}  # measured speeds by task, kind and size
+        # size of each task's latest measurement on each kind
+        self._sizes = np.zeros(actual.speeds.shape, dtype=np.intp)
         own = {name: getattr(actual, name).copy() for name in ("nodes", "speeds", "fastest", "best", "batches")}
         self._pairs = BelievedPairs(actual, own["speeds"], wrong, completes=self._completes)
         self.gangs = replace(actual, specs=self._specs, actual=actual, pairs=self._pairs, **own)
@@ -54,7 +55,7 @@ class SpeedBeliefs:
         return bool(new.any())
 
     def learn(self, run: Places, kind: Places, partner: Places, now_s: float) -> bool:
-        """Take in the speeds of tasks that have worked, beside ``partner`` (-1: none); return whether any was new."""
+        """Record the speeds of tasks that worked, with ``partner`` (-1: alone); return whether any was new."""
         pairs = np.flatnonzero((run < partner) & np.isin(partner, run))
         of_pairs = self._pairs.learn(np.stack((run, partner, kind), axis=1)[pairs].tolist())
         alone = partner < 0
@@ -87,7 +88,7 @@ class SpeedBeliefs:
         self.gangs.look_again(place)
 
     def _complete(self, now_s: float) -> None:
-        """Fill in speeds on kinds on which a task was not measured, if others were measured there."""
+        """Fill in speeds of unmeasured tasks on kinds with measurements of other tasks."""
         gangs = self.gangs
         came = np.searchsorted(gangs.submit_s, now_s, side="right")
         measured = ((self._sizes == gangs.nodes[:, None]) | self._profiled[:, None]) & (gangs.speeds > 0.0)

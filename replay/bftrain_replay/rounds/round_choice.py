@@ -93,7 +93,7 @@ class RoundChoice:
         self._overtaking = settings.overtaking != NO
         self.any_pairs = False  # whether any tasks of the last choice share nodes
         self.partner = np.full(tasks, -1, dtype=np.intp)  # each running task's partner on the same nodes
-        self.speed = np.zeros(tasks)  # and how fast it is there
+        self.speed = np.zeros(tasks)  # speed of each task with its partner
         self._random = np.random.default_rng(settings.seed)
 
     def fills_one_kind(self, kind: Places) -> bool:

@@ -70,7 +70,7 @@ class RoundEngine:
         self.done_samples, self.start_up_samples, self.spread_samples = np.zeros((3, count))
         self.batch_s = np.zeros(count)  # integral of the batch size over the time with nodes
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
-        self.pools: list[tuple[float, Places]] = []  # from when there were how many nodes of each kind
+        self.pools: list[tuple[float, Places]] = []  # (start time, number of nodes by kind)
         self.steps = RoundSteps()
         self.users = tuple(sorted({spec.user for spec in gangs.specs}))
         places = {user: place for place, user in enumerate(self.users)}
@@ -90,13 +90,13 @@ class RoundEngine:
         self._round = 0
         self._here: Places = np.zeros(0, dtype=np.intp)  # tasks that arrived and have not finished
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
-        self._had_pairs = False  # in the previous step
+        self._had_pairs = False  # whether the previous step had pairs
         self._come = 0
         self._next_arrival_s = float(gangs.submit_s[0]) if count else math.inf
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
         self._admitted: Places = np.zeros(0, dtype=np.intp)
-        self._idle_rounds = 0  # in a row, though a task waits
+        self._idle_rounds = 0  # consecutive idle rounds with a waiting task
         until_s = math.inf if settings.until_s is None else settings.until_s
         self._limit_s = min(supply.end_s, until_s)
         first, last = settings.measured(count)
@@ -385,7 +385,7 @@ class RoundEngine:
             until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
         if until_s == math.inf:
             return _PATIENCE  # no event is possible
-        last = math.ceil(until_s / round_s)  # and not one more or less by rounding
+        last = math.ceil(until_s / round_s)  # exact: rounding must not add or drop a round
         last += (last * round_s < until_s) - ((last - 1) * round_s >= until_s)
         return max(1, last - self._round)
 

@@ -1,7 +1,7 @@
 """A run in rounds as files in one folder.
 
-The same inputs give the same bytes, except for times of a real clock (:data:`MEASURED`) in ``summary.json``; its
-``figures_sha256`` leaves these out.
+The same inputs give the same bytes, except for measured times (:data:`MEASURED`) in ``summary.json``; its
+``figures_sha256`` omits these.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
 def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:
     """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
     origin = origin or RoundSource()
-    figures = summaries.to_json(summary(result, origin))  # first: a metric may raise, and then nothing is written
+    # first: a metric may raise, in which case no file may be written
+    figures = summaries.to_json(summary(result, origin))
     tables = {name: getattr(result, f"{name}_table") for name in _TABLES}
     result_tables.write_all(tables, folder, form, FORMAT)
     words = ["bftrain", "rounds", *([origin.log] if origin.log else ["--cluster", origin.cluster])]

@@ -1,4 +1,4 @@
-"""The page of a run in rounds: durations of tasks, fairness, and who held the nodes."""
+"""The page of a run in rounds: task durations, fairness, and node holders."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _HEADINGS: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundsMaterial:
-    """The data of the page: ``summary`` is the content of ``summary.json``, the others are rows of its tables."""
+    """The data of the page: ``summary`` is the content of ``summary.json``, other fields are rows of its tables."""
 
     summary: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
@@ -67,7 +67,7 @@ class RoundsMaterial:
 
     @cached_property
     def end_s(self) -> float:
-        """Return the end of the run."""
+        """Return the time at which the run stopped."""
         return float(self.summary["simulated_s"])
 
     @cached_property
@@ -99,7 +99,7 @@ def of_folder(folder: Path) -> RoundsMaterial:
 
 
 def write(folder: Path) -> None:
-    """Write the page of the run that lies in a folder beside its other files."""
+    """Write the page of a saved run into its folder."""
     write_text(folder / REPORT_FILE, html(page(of_folder(folder))))
 
 

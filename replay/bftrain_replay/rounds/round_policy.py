@@ -33,8 +33,8 @@ from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, T
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
-_TIE: Final = 1e-11  # tolerance in seconds owed per inverse second received
-_OF_EQUALS: Final = 1e-12  # of a second of deficit, which decides only between equal priorities
+_TIE: Final = 1e-11  # weight of owed seconds: small enough to only break ties
+_OF_EQUALS: Final = 1e-12  # weight of a second of deficit; only decides between equal priorities
 _PACKING_GAIN: Final = 1.5  # minimum sum of relative speeds for a pair; two tasks at full speed reach 2
 _NO_SHARE: Final = 1e9  # seconds; leftovers rank behind all shares, ordered by their (smaller) deficits
 
@@ -93,12 +93,12 @@ def _received(contenders: CompetingTasks) -> Floats:
 
 
 def fifo() -> OrderedPolicy:
-    """First come, first served."""
+    """First come, first served policy."""
     return OrderedPolicy("fifo", lambda contenders: contenders.submit_s, steady=True)
 
 
 class ResetTimes:
-    """Decides when a policy recomputes its plan: on changes of tasks or nodes, no more than once per ``interval_s``.
+    """Limits plan recomputations: only after changes of tasks or nodes, and no more than once per ``interval_s``.
 
     ``due_s`` is the time of a postponed reset (infinite: no reset is postponed).
     """
@@ -121,18 +121,18 @@ class ResetTimes:
 
 
 class FifoLikeGavel:
-    """First come, first served, by the rules of Gavel's simulator.
+    """FIFO by the rules of Gavel's simulator.
 
     Each reset assigns all tasks in arrival order to the fastest kind with enough free nodes, and stops at the first
     task that fits on no kind. Tasks keep their kind until the next reset.
     """
 
     name = "fifo"
-    steady = True  # between resets
+    steady = True  # priorities are constant between resets
 
     def __init__(self, settings: RoundSettings) -> None:
         self._resets = ResetTimes(settings.least_interval_s)
-        self._kind: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # of each task; -1: none
+        self._kind: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # each task's kind; -1: no kind
 
     @property
     def due_s(self) -> float:
@@ -164,7 +164,7 @@ class FifoLikeGavel:
 
 
 class PackedFifoLikeGavel(FifoLikeGavel):
-    """First come, first served, by the rules of Gavel's simulator, with pairs.
+    """FIFO by the rules of Gavel's simulator, with pairs.
 
     Each task that waits joins the one with which it packs best, in arrival order, up to the first that packs with none.
     """
@@ -207,9 +207,9 @@ class PackedFifoLikeGavel(FifoLikeGavel):
 
 
 class BlindFifoLikeGavel:
-    """First come, first served on any kind, as in Gavel's simulator: jobs never change their kind.
+    """FIFO on any kind, as in Gavel's simulator: jobs never change their kind.
 
-    A finished task hands its node to the first waiting task. Other new tasks get the alphabetically last kind on the
+    A finished task hands its slot to the first waiting task. Other new tasks get the alphabetically last kind on the
     free list. A full kind stays on that list, and a random kind with room is removed instead. A kind may therefore have
     more tasks than nodes; its tasks then take turns.
     """
@@ -221,7 +221,7 @@ class BlindFifoLikeGavel:
         self._random = Random(settings.seed)  # noqa: S311 - Gavel's generator, so that the same kinds are drawn
         self._admits = bool(settings.admission)  # with admission, waiting tasks may have run since the last reset
         self._kind: dict[int, int] = {}
-        self._kind_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # the same for all tasks; -1: none
+        self._kind_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # kind of all tasks; -1: no kind
         self._since_s: Floats = np.zeros(0)  # service at the last reset
         self._owed_s: Floats = np.zeros(0)  # seconds promised to each task so far, minus seconds received
         self._reset_s = 0.0
@@ -294,7 +294,7 @@ class _ShareRows(NamedTuple):
     share: Floats
     has_share: NDArray[np.bool_]
     deficit_s: Floats
-    service_s: Floats  # at the last reset
+    service_s: Floats  # service at the last reset
     is_new: NDArray[np.bool_]
 
 
@@ -321,13 +321,13 @@ class ByShares:
         self._service_s: Floats = np.zeros((0, 0))  # service of all tasks at the last arrival or departure
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # tasks present at that moment
         self._is_new: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # tasks that arrived later or have not arrived
-        self._rows: _ShareRows | None = None  # of the competing tasks, until these or the shares change
+        self._rows: _ShareRows | None = None  # rows of the competing tasks, until these or the shares change
         self._pairs = PairShares(0, 0)
-        self._models: PairModels | None = None  # of all tasks, with the speeds at which pairs run
+        self._models: PairModels | None = None  # models of all tasks, with pair speeds
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # only kind of each task with a single-kind share
         self._alone_s: Floats = np.zeros(0)
         self._alone_speed: Floats = np.zeros(0)  # since the last reset
-        self._left: Floats = np.zeros(0)  # at the last reset
+        self._left: Floats = np.zeros(0)  # work left at the last reset
         # Gavel's deficits: time promised over all resets, minus time received
         self._deficit_s: Floats = np.zeros((0, 0))
         self._reset_s = 0.0

@@ -31,8 +31,8 @@ Table = dict[str, list[Any]]
 
 HOUR_S = 3600.0
 MOST_REMARKS = 5
-STRETCHES = 1000  # of the table over time
-USER_STRETCHES = 250  # of that of users
+STRETCHES = 1000  # resolution of the table over time
+USER_STRETCHES = 250  # resolution of the users table
 
 
 class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):

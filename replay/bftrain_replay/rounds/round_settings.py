@@ -130,7 +130,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     metrics: Metrics = ""
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
-    racks: Mapping[str, str] = msgspec.field(default_factory=dict)  # of a log: the node set of each
+    racks: Mapping[str, str] = msgspec.field(default_factory=dict)  # node set of each node of a log
 
     def __post_init__(self) -> None:
         options.check(self)

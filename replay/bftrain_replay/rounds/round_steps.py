@@ -32,7 +32,7 @@ class RoundSteps:
     """All steps of a run."""
 
     rows: list[RoundStep] = field(default_factory=list)
-    by_user: list[NDArray[np.float64]] = field(default_factory=list)  # of each step, node-seconds of every user
+    by_user: list[NDArray[np.float64]] = field(default_factory=list)  # node-seconds of every user in each step
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -37,7 +37,7 @@ def simulate(
 ) -> RoundResult:
     """Share the time of a cluster (nodes of each kind), or of a log's idle nodes, in rounds.
 
-    ``watch`` receives the progress, and ends the run by returning False.
+    ``watch`` receives the progress; it stops the run by returning False.
     """
     begun_s = perf_counter()
     there = _supply(source, settings)

@@ -21,7 +21,7 @@ from bftrain_replay.rounds.round_inputs import Floats, Places, TaskGangs
 
 COLUMNS: Final = ("model", "from", "nodes", "rate")
 
-Phases = tuple[tuple[float, SpeedCurve], ...]  # the share of the work from which each curve holds, ascending
+Phases = tuple[tuple[float, SpeedCurve], ...]  # (fraction of the work done, curve valid from there), ascending
 
 
 class TrainingPhases:
@@ -33,12 +33,12 @@ class TrainingPhases:
         self._gangs = gangs
         self._phases = [table.get(model_of(spec.name), ()) for spec in gangs.specs]
         self._number = np.full(len(gangs), -1, dtype=np.intp)
-        self._ends: Floats = np.full(len(gangs), -np.inf)  # work left at the end of the phase
+        self._ends: Floats = np.full(len(gangs), -np.inf)  # remaining work at which the phase is complete
         for place in range(len(gangs)):
             self._enter(place, gangs.work[place])
 
     def advance(self, places: Places, left: Floats) -> bool:
-        """Switch those of these tasks that have reached their next phase; return whether any has."""
+        """Switch the tasks that have reached their next phase; return whether any did."""
         due = places[(left[places] <= self._ends[places]) & (left[places] > 0.0)]
         for place in due.tolist():
             self._enter(place, left[place])

@@ -63,7 +63,7 @@ class EngineRun:
     """Raw results of one pass through a log."""
 
     complete: bool
-    tasks: tuple[TaskProgress | TaskSpec, ...]  # in the order given; a bare spec never arrived
+    tasks: tuple[TaskProgress | TaskSpec, ...]  # in input order; a bare spec never arrived
     ledger: Ledger
     decisions: DecisionColumns
     harvest: HarvestOverTime
@@ -75,7 +75,7 @@ class EngineRun:
 
 
 class QueueWatcher:
-    """Watches the queue of a cluster whose nodes never leave; this one never reports an overload."""
+    """Watches the queue of a cluster with permanent nodes; the base class never reports an overload."""
 
     def arrived(self, spec: TaskSpec, now_s: float) -> None:
         """Record that a task arrived."""

@@ -17,7 +17,7 @@ MEMORY: Final = "memory"
 DISK: Final = "disk"
 TASK: Final = "task"
 FORMS: Final = "memory, memory:SECONDS, disk:SECONDS or task"
-SAVE_PERIOD_S: Final = 60.0  # between saves on disk in elastic training: docs/explanation/semantics.md
+SAVE_PERIOD_S: Final = 60.0  # seconds between disk saves in elastic training: docs/explanation/semantics.md
 
 
 class ProgressKept(NamedTuple):

@@ -27,7 +27,7 @@ MEASURED: Final = "measured"
 YES: Final = "yes"
 NO: Final = "no"
 
-LONGEST_S: Final = 1e12  # that a start or a round may take
+LONGEST_S: Final = 1e12  # maximum duration of a start or a round
 
 _REFUSED_BY_PUBLISHED: Final = (
     *("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s", "speed_error"),

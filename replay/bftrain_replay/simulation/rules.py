@@ -54,7 +54,7 @@ class PublishedProgress(TaskProgress):
 
     def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
         super().__init__(spec, speeds, now_s)
-        self._last_size = 0  # in the stretch that was counted last
+        self._last_size = 0  # size in the last counted interval
         self._last_speed = 0.0
 
     @property
@@ -103,8 +103,8 @@ class ReplayRules:
         wrong: WrongSpeeds | None = None,
         learnt: LearntSpeeds | None = None,
     ) -> None:
-        self.place_of = place_of(racks)  # where a node lies
-        self.wrong, self.learnt = wrong, learnt  # what decisions believe of speeds
+        self.place_of = place_of(racks)  # maps a node to its host or rack
+        self.wrong, self.learnt = wrong, learnt  # speeds as the decisions assume them
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:

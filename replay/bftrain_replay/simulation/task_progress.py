@@ -32,7 +32,7 @@ class SampleLoss(StrEnum):
     RESCALING = "rescaling"
     START_UP = "start_up"
     UNNOTICED = "unnoticed"  # done beyond a task's work before its end was noticed: published rules only
-    SPREAD = "spread"  # not done since its nodes lay on more places than they had to
+    SPREAD = "spread"  # samples missed because the nodes were on more hosts or racks than necessary
 
 
 class RescaleDebt(msgspec.Struct):
@@ -135,7 +135,7 @@ class TaskProgress:
     batch: int | None = field(init=False, default=None)  # samples per step now; ``None`` if the task sets no batches
     version: int = field(init=False, default=0)  # increases with every change of the finish time
     _batch_s: float = field(init=False, default=0.0)  # integral of the batch size over the time with a batch
-    _trained_s: float = field(init=False, default=0.0)  # that time
+    _trained_s: float = field(init=False, default=0.0)  # the time with a batch
     _settled_s: float = field(init=False)
     _changed_s: float = field(init=False)
     _waiting: bool = field(init=False, default=False)  # whether the current wait is already counted
@@ -180,12 +180,12 @@ class TaskProgress:
 
     @property
     def mean_batch(self) -> float | None:
-        """The mean samples per step while the task held nodes; ``None`` if it sets no batches."""
+        """The mean samples per step over the time with nodes; ``None`` if the task sets no batches."""
         return self._batch_s / self._trained_s if self._trained_s > 0.0 else None
 
     @property
     def mean_goodput(self) -> float | None:
-        """Progress per second while the task held nodes; ``None`` if it sets no batches."""
+        """Progress per second over the time with nodes; ``None`` if the task sets no batches."""
         return self.done_samples / self._trained_s if self._trained_s > 0.0 else None
 
     def done_by(self, now_s: float) -> float:

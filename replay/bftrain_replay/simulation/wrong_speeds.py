@@ -64,7 +64,8 @@ class LearntSpeeds:
 
     _true: dict[str, TaskSpec] = field(default_factory=dict)
     _believed: dict[str, TaskSpec] = field(default_factory=dict)
-    _known: dict[str, dict[tuple[str, int], float]] = field(default_factory=dict)  # by task: kind and size
+    # measured speeds of each task, by kind and size
+    _known: dict[str, dict[tuple[str, int], float]] = field(default_factory=dict)
     _runs: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # kind and size, since when
 
     def submitted(self, spec: TaskSpec, believed: TaskSpec) -> None:

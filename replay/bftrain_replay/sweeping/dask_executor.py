@@ -34,10 +34,10 @@ Cluster = tuple[Any, Callable[[int], None]]
 
 _LOOK_EVERY_S: Final = 0.1
 _ASK_EVERY_S: Final = 0.5  # a worker, whether to stop; and we, which workers there are
-_PATIENCE_S: Final = 10.0  # for a scheduler to answer
-_GRACE_S: Final = 1.5  # for running passes to notice that they are to stop
-_LOST_AFTER: Final = "distributed.deploy.lost-worker-timeout"  # until then a lost Slurm job is not replaced
-_WORKER: Final[dict[str, object]] = {"cores": 1, "processes": 1, "memory": "2 GiB"}  # of a Slurm job, by default
+_PATIENCE_S: Final = 10.0  # seconds for a scheduler to answer
+_GRACE_S: Final = 1.5  # seconds for running passes to notice a stop
+_LOST_AFTER: Final = "distributed.deploy.lost-worker-timeout"  # a lost Slurm job is replaced after this time
+_WORKER: Final[dict[str, object]] = {"cores": 1, "processes": 1, "memory": "2 GiB"}  # defaults of a Slurm job
 _ONLY_HERE: Final = {"dashboard_address": "127.0.0.1:0"}
 _OURS: Final = {"set_as_default": False, "name": "bftrain-sweep"}
 
@@ -85,7 +85,7 @@ class DaskExecutor:
         distributed = required("distributed")
         try:
             with _quiet(), self._cluster() as (client, tend):
-                running = {self._submit(client, job): job for job in jobs}  # by future
+                running = {self._submit(client, job): job for job in jobs}  # pass of each future
                 try:
                     yield from self._outcomes(client, tend, running, tell, stopping)
                 finally:
@@ -146,7 +146,7 @@ class DaskExecutor:
 
 
 def _outcome(job: SweepPass, future: Any, result: Any) -> PassOutcome:  # noqa: ANN401 - as above
-    if isinstance(result, bytes):  # also if its worker has died since
+    if isinstance(result, bytes):  # the result survives a later death of its worker
         return wire.decode(result, PassOutcome)
     if future.status != "error":
         raise NotAvailable("the Dask scheduler has lost its work", where="sweep")

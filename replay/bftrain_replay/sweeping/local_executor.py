@@ -37,7 +37,7 @@ from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, InputCache, input_ke
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, solver_of
 
 _LOOK_EVERY_S: Final = 0.1
-_PATIENCE_S: Final = 5.0  # for the runner to end its children
+_PATIENCE_S: Final = 5.0  # seconds for the runner to stop its children
 _MOST_KILLED_RUNNERS: Final = 3  # consecutive losses without an outcome
 _LAST_WORDS: Final = 2000
 _USUAL_SOLVER: Final = "exact"  # other solvers may start threads, which a forked child would lack
@@ -174,7 +174,7 @@ class _Runner:
         tasks = dict.fromkeys(input_key(job.tasks, job.seed) for job in request.jobs)
         self._shared_tasks = set(islice(tasks, MOST_KEPT))
         if _USUAL_SOLVER in {solver_of(job.how) for job in request.jobs}:
-            registry.load("solver", _USUAL_SOLVER)  # or each child would import it
+            registry.load("solver", _USUAL_SOLVER)  # saves an import in each child
 
     def messages(self) -> Iterator[bytes]:
         """Run all passes; yield outcomes and progress, encoded."""
@@ -211,7 +211,7 @@ class _Runner:
 
         def run(keep_going: KeepGoing) -> bytes:
             self._running.clear()
-            gc.freeze()  # or the first collection would copy all inputs
+            gc.freeze()  # prevents copies of all inputs by the first collection
             log, tasks = partial(self._inputs.log, job.log, job.seed), partial(self._inputs.tasks, job.tasks, job.seed)
             outcome = work(job, log, tasks, lambda share: keep_going(share, 0))
             sys.stdout.flush()

@@ -38,7 +38,7 @@ from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, RunKind,
 NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment, it means --no-cache
 FOLDER: Final = "replays"
 MOST_BYTES: Final = 1 << 28
-_LEFT_SHARE: Final = 0.8  # of the limit, once old entries are removed
+_LEFT_SHARE: Final = 0.8  # fraction of the limit that remains after a cleanup
 _LARGEST_ENTRY: Final = 1 << 24
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
@@ -143,7 +143,7 @@ class CachedExecutor:
         self.taken: set[str] = set()  # ids of passes
         self.cache = outcomes
         self._executor = executor
-        self._keeps = keeps  # not what workers with other source code may have computed
+        self._keeps = keeps  # excludes outcomes of workers with other source code
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Yield cached outcomes, then run the remaining passes and add theirs."""

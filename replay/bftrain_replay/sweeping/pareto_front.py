@@ -88,7 +88,7 @@ class ParetoPlane:
 
     x: ParetoAxis
     y: ParetoAxis
-    names: tuple[str, ...]  # of the options
+    names: tuple[str, ...]  # option names
     points: tuple[ParetoPoint, ...]
     left_out: int  # combinations that ran out of tasks, where U is meaningless
 

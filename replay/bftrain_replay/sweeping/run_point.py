@@ -43,7 +43,7 @@ from bftrain_replay.sweeping.sweep_runs import (
 # Called with the finished fraction of a pass; False stops it
 Watch = Callable[[float], bool]
 
-_CEILING_SHARE: Final = 0.9  # of what yardsticks take: few events befall the dedicated pool
+_CEILING_SHARE: Final = 0.9  # ceiling's fraction of the reference time: the dedicated pool has few events
 _CUT_SHORT: Final = {
     OVERLOAD: WORDS[EndReason.OVERLOAD],
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
@@ -168,7 +168,7 @@ def _replayed(
     _refuse_broken(result.broken_metrics)
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
-    left = figures.tasks - figures.tasks_finished if ended else 0  # on a log that some are left is as ever
+    left = figures.tasks - figures.tasks_finished if ended else 0  # on a log, unfinished tasks are normal
     odd = odd_inputs(part(result.simulated_s), passes.tasks, settings.racks)
     of_decisions = odd_decisions({settings.solver: result})
     warnings = (*odd, *of_decisions, *_partial(ended, left), *_at_point(job, result.metric_notes))

@@ -25,7 +25,7 @@ from bftrain_replay.sweeping.sweep_table import MetricColumn, PointRow
 
 INTERVAL: Final = "90 % interval of the mean"
 LEAST_TO_MOST: Final = "least to most"
-_LEAST_SEEDS: Final = 3  # of an interval
+_LEAST_SEEDS: Final = 3  # minimum number of seeds for an interval
 _DRAWN_AT_ONCE: Final = 1_000_000  # values
 
 Cells = tuple["Value", ...]

@@ -29,7 +29,7 @@ from bftrain_replay.sweeping.sweep_table import (
     tasks_ran_out,
 )
 
-MOST_LINES: Final = 8  # that colours can distinguish
+MOST_LINES: Final = 8  # number of distinguishable colours
 _MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
 _LOG_FROM: Final = 15.0  # values that span more than this, from least to most, stand on a logarithmic axis
 _MOST_TICKS: Final = 12
@@ -333,7 +333,7 @@ def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str]) -> Iterator[C
 def _value(plane: ParetoPlane, point: ParetoPoint) -> dict[str, Any]:
     x, y = plane.x.metric, plane.y.metric
     middle = (plane.points[0].x.mean + plane.points[-1].x.mean) / 2
-    side = "left" if point.x.mean > middle else "right"  # where its name has room
+    side = "left" if point.x.mean > middle else "right"  # side with room for the name
     words = f"{x.title} {point.x.text(x)}, {y.title} {point.y.text(y)}"
     return {
         "x": point.x.mean / x.axis[0],

@@ -67,7 +67,7 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float | None = None  # latest stop of a replay on a cluster
     changes: dict[str, sweep_options.Value] = msgspec.field(
         default_factory=dict
-    )  # in generated inputs, by their dotted names
+    )  # options of generated inputs, by dotted name
 
     @property
     def words(self) -> str:
@@ -122,7 +122,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     settings = _settings(spec, given)
     texts: dict[str, str] = {}
     for name, value in inputs.items():
-        is_number = name == sweep_options.CLUSTER and isinstance(value, int)  # of nodes
+        is_number = name == sweep_options.CLUSTER and isinstance(value, int)  # number of nodes
         text = str(value) if is_number else value
         if not isinstance(text, str):
             raise spec.wrong(f"must be text, not {value!r}", name)
@@ -130,7 +130,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     end_s = None if until_s is None else float(until_s)
     point = SweepPoint(options={}, settings=settings, until_s=end_s, changes=changes, **texts)
     _check(spec, point)
-    own: Options = {sweep_options.METRICS: settings.metrics}  # as they were written
+    own: Options = {sweep_options.METRICS: settings.metrics}  # values as written
     if isinstance(settings, ReplaySettings):
         own[sweep_options.UNTIL] = "" if end_s is None else end_s
     if _INTERVAL in given:

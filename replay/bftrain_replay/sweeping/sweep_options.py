@@ -29,7 +29,7 @@ class TomlDocument:
     def __init__(self, data: Mapping[str, Any], *, name: str, folder: Path, text: str = "") -> None:
         self.data = data
         self.name = name
-        self.folder = folder  # what paths in it are relative to
+        self.folder = folder  # base folder of relative paths
         found: dict[tuple[Key, ...], int] = {}
         counts: dict[tuple[Key, ...], int] = {}
         section: tuple[Key, ...] = ()
@@ -86,7 +86,8 @@ ROUND: Final = "round_s"  # a round length requests rounds
 UNTIL: Final = "until_s"
 INPUTS: Final = (LOG, CLUSTER, TASKS, BASELINE)
 GENERATED: Final = (LOG, TASKS)  # generated inputs have separate options: log.nodes, tasks.arrivals_per_hour
-_WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})  # of these
+# whole-number options of generated inputs
+_WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})
 SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *RoundSettings.__struct_fields__)))
 OPTIONS: Final = (*INPUTS, *SETTINGS)
 
@@ -96,7 +97,7 @@ MOST_VALUES: Final = 100_000
 _RANGE_KEYS: Final = ("from", "to", "steps", "step", "scale")
 _DEFAULTS: Final = ReplaySettings()
 _SLACK: Final = 1e-9  # tolerance: 0.1 + 0.1 + 0.1 must reach 0.3
-_DIGITS: Final = 12  # of a value in a range: 0.3, not 0.30000000000000004
+_DIGITS: Final = 12  # digits of a range value: 0.3, not 0.30000000000000004
 
 
 def is_whole(option: str) -> bool:

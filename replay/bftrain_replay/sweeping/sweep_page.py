@@ -19,7 +19,7 @@ from bftrain_replay.sweeping.seed_spread import Cells, spreads
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, pareto_figures, varied, with_names
 from bftrain_replay.sweeping.sweep_options import SEED
 
-MOST_ROWS: Final = 1000  # of the table on the page; the file has all
+MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
 _MOST_WARNINGS: Final = 8
 
 

@@ -41,7 +41,7 @@ from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
 from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 
 _ID_DIGITS = 16
-_LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # of settings added since release 0.1.0
+_LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # settings added since release 0.1.0
     *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
     *(("cpus", ""), ("memory_gb", ""), ("turn_s", 0.0)),
 )
@@ -69,7 +69,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     kind: RunKind
     log: str
     tasks: str
-    objective_file: str  # for an objective from a file; plugin admissions, metrics and policies also count
+    objective_file: str  # file of an objective; plugin admissions, metrics and policies also count
     settings: dict[str, object]  # tables of speeds by their SHA-256
     versions: dict[str, str]
 
@@ -95,7 +95,7 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     tasks_sha256: str
     log_origin: str = ""  # SHA-256 of the log's provenance, including its doubtful parts
     settings: ReplaySettings | None = None  # plugin objectives use a folder-independent name
-    rounds: RoundSettings | None = None  # the same of a policy, where time is shared in rounds
+    rounds: RoundSettings | None = None  # same for a policy that shares time in rounds
     edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
     made_from: MadeFrom
 
@@ -170,7 +170,7 @@ class _Planner:
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
         self._inputs = InputCache()
-        self._logs: dict[Hashable, tuple[str, str]] = {}  # of content and provenance
+        self._logs: dict[Hashable, tuple[str, str]] = {}  # hashes of content and provenance
         self._tasks: dict[Hashable, _Contents] = {}
         self._metrics: dict[str, Objective | None] = {}  # ``None`` if unavailable here; the replay reports the reason
         self.passes: dict[str, SweepPass] = {}
@@ -314,10 +314,10 @@ class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rounds: InRounds | None = None
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
-    doubtful_share: float | None = None  # of the idle node-time of the log
+    doubtful_share: float | None = None  # fraction of the log's idle node-time
     log_source: str = ""  # "records", "counts" or "simulated"
     unit: str = NODE  # counted resource
-    harvest_node_h: tuple[float, ...] = ()  # between the edges that the pass names
+    harvest_node_h: tuple[float, ...] = ()  # harvest between the edges of the pass
     wall_s: float
     made_from: MadeFrom
 

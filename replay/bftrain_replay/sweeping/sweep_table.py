@@ -48,12 +48,12 @@ _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 _LEFT_OUT: Final = frozenset({"complete", METRICS})
 _ENDED: Final = "ended"
 HARVEST_NODE_H: Final = "harvest_node_h"
-_UNIT: Final = "unit"  # of the log; for words, in no column
-DOUBTFUL: Final = "doubtful_share"  # of the idle node-time
+_UNIT: Final = "unit"  # unit of the log; used in texts, not a column
+DOUBTFUL: Final = "doubtful_share"  # fraction of the idle node-time
 _SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only reports that the tasks were done
 _OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures of finished tasks only
-_OF_SHARES: Final = "shares_wall_s"  # what of the time of a run in rounds went into shares
+_OF_SHARES: Final = "shares_wall_s"  # part of a round run's time spent on shares
 # Figures with one value a name, and these names
 _NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, USUAL_LOSSES))}
 _SPREADS: Final = (TimeSpread, TaskPercentiles)
@@ -235,7 +235,7 @@ PLOT: Final = "plot"
 _HOUR_S: Final = 3600.0
 
 
-_AXES: Final[Mapping[FigureUnit, tuple[float, str, str]]] = {  # what values are divided by, that unit, and its format
+_AXES: Final[Mapping[FigureUnit, tuple[float, str, str]]] = {  # divisor, unit label and format of each axis
     FigureUnit.SHARE: (1.0, "", ".0%"),
     FigureUnit.SECONDS: (_HOUR_S, "hours", "~g"),
     FigureUnit.MILLISECONDS: (1.0, "ms", "~s"),
@@ -357,7 +357,7 @@ def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricCol
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
         return (COMPLETION,)  # on permanent nodes all work completes, so completion time matters
     if done and all(MAKESPAN.of(row) is not None for row in done):
-        return (MAKESPAN,)  # where all work is done, the harvest is the same everywhere
+        return (MAKESPAN,)  # finished work gives the same harvest everywhere
     if _same_harvest(done):
         return (COMPLETION,)
     known = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)]
