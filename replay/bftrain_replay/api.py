@@ -128,7 +128,7 @@ def replay(
 ) -> ReplayOutcome:
     """Replay ``log`` against ``tasks``, each a value or a file name; the numbers equal the command's.
 
-    Without ``tasks`` identical trials are replayed, more than the idle nodes of the log can do.
+    Without ``tasks`` identical trials are replayed, more than the log's idle nodes can finish.
 
     ``options`` are settings by name, such as ``max_tasks=10``, and override ``settings``. ``max_tasks="auto"`` sets the
     limit beyond which more competing tasks add less than 1 % to the proven bound. ``objective`` is a name, or a

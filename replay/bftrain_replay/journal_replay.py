@@ -202,7 +202,7 @@ class _JournalAccounts:
             self._harvest.note(task)
 
     def _open(self, decision: Decision | None) -> None:
-        # The harvester has already applied the whole step; holders in the middle of it are known only here
+        # The harvester has already applied the whole step; the intermediate holders are known only here
         pool, holding = self.harvester.pool_size, [task for task in self._present.values() if task.size]
         used = sum(task.size for task in holding)
         if decision is None:

@@ -45,7 +45,7 @@ def tables(settings: msgspec.Struct, folder: Path | None = None) -> Iterator[tup
 
 
 def tables_sha256(settings: msgspec.Struct) -> dict[str, str]:
-    """Return the SHA-256 of each table that can be read, by setting."""
+    """Return the SHA-256 of each readable table, by setting."""
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in tables(settings) if path.is_file()}
 
 

@@ -146,7 +146,7 @@ class StudyPasses:
             self._beside.stop()
 
     def _worth_a_process(self, cpus: int) -> Iterator[str]:
-        """Yield the passes to run in children; one more than there are processors, as all take about as long."""
+        """Yield the passes to run in children: one more than there are processors, as all take about equally long."""
         if cpus > 1:
             yield CEILING
             if self._parts.baseline:
@@ -304,7 +304,7 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     fixed: FixedClusterFigures | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # figures of the usual alternatives, if requested
-    advice: tuple[AdviceRow, ...] | None = None  # changes of settings that were tried, if any were
+    advice: tuple[AdviceRow, ...] | None = None  # the setting changes that were tried; ``None`` if skipped
 
     @property
     def doubts(self) -> IdleDoubts:
@@ -413,7 +413,7 @@ def cluster_study(
     check_cluster(known)
     cluster.check(tasks)
     advancing = [by_progress(task) for task in tasks]
-    # With an end that was asked for, the run is shown until then
+    # With a requested stop time, the run is shown up to it
     gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, advancing)
     parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline)
     horizon_s = fixed_horizon_s(known.horizon_s)

@@ -151,7 +151,7 @@ def frame(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> D
 
 
 def allocations_frame(held: AllocationTable) -> DataFrame:
-    """Return one row for each uninterrupted allocation of a node; names are categories, as there are many rows."""
+    """Return one row for each uninterrupted allocation of a node; names are categories to save memory."""
     import pandas as pd  # noqa: PLC0415 - as above
 
     named = {"task": (held.task, held.tasks), "node": (held.node, held.nodes)}

@@ -81,8 +81,8 @@ class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
     """The gain of a replay with ``option`` over the main replay, and the differences in changes of tasks.
 
     ``cause`` is the loss, or the reason for unused node-time, that the option addresses. ``gain`` is the gain in
-    samples as a share of the harvest, 1 if there was none. ``rescales``, ``starts`` and ``preemptions`` are
-    differences: below 0 there are fewer.
+    samples relative to the harvest, 1 if the harvest was 0. ``rescales``, ``starts`` and ``preemptions`` are
+    differences; negative values are reductions.
     """
 
     cause: str

@@ -1,4 +1,4 @@
-"""Allocations: task, node, start and stop time. A run may have many millions of them."""
+"""Allocations: task, node, start and stop time. A run may have many millions of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's decisions, column by column: a million of them stay small."""
+"""Compact column store for a run's decisions, sized for millions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class DecisionColumns:
             self.notes.extend((decision.time_s, note) for note in decision.notes[:room])
 
     def _note_sizes(self, sizes: Mapping[str, int]) -> int:
-        """Add the changes of sizes since the last decision; return how many there are."""
+        """Add the size changes since the last decision; return their number."""
         names, numbers = list(sizes), list(sizes.values())
         names_before, numbers_before = self._sizes
         if names == names_before:

@@ -27,7 +27,7 @@ _TOLERANCE: Final = 1e-9  # relative; sums of a million stretches stay far below
 
 
 class UnusedReason(StrEnum):
-    """Why an idle node did not work."""
+    """Reason why an idle node did not work."""
 
     NO_TASK = "no_task"  # every task that had arrived was finished
     TASK_CAP = "task_cap"  # all that compete are full, and more tasks wait than may compete

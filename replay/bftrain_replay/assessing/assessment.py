@@ -50,7 +50,7 @@ class PartOfTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The observed log, and the replayed part of it."""
+    """The observed log and its replayed part."""
 
     name: str
     sha256: str
@@ -130,7 +130,7 @@ def assess_log(  # noqa: PLR0913 - the parts of an assessment
     run: RunPasses | None,
     scratch: Path,
 ) -> LogAssessment:
-    """Replay a sample of ``log`` with the ``given`` tasks or with more trials than any window can do; assess it.
+    """Replay a sample of ``log`` with the ``given`` tasks, or with more trials than any window can finish; assess it.
 
     Other assumptions are replayed by ``run``, if given; its workers read files, and ``scratch`` receives some of these.
     """
@@ -235,7 +235,7 @@ def _start_s(settings: ReplaySettings, inputs: AssessmentInputs) -> float:
 
 
 def _cost_of_cap(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> str:
-    """Return in words how much the cap on competing tasks limits the harvest, if tasks are identical."""
+    """Describe how far the cap on competing tasks limits the harvest, if tasks are identical."""
     if inputs.workload is None:
         return ""
     endless = [msgspec.structs.replace(spec, work_samples=None) for spec in inputs.workload.tasks]

@@ -27,7 +27,7 @@ def on_calendar(found: LogAssessment) -> bool:
 
 
 def headline(found: LogAssessment) -> str:
-    """Return in one sentence how much can be harvested."""
+    """Return the possible harvest in one sentence."""
     share = text_formats.percent(found.of_machine.median if found.of_machine else None)
     own = text_formats.count(found.harvest.median / HOURS_A_WEEK)
     return (

@@ -1,4 +1,4 @@
-"""Hand-back: how much longer batch jobs would have waited if nodes with tasks took a while to be free.
+"""Hand-back: the extra wait of batch jobs if nodes with tasks took a while to become free.
 
 Each job keeps its nodes, its run time and its turn on each node. It waits until earlier jobs, themselves possibly late,
 have left all its nodes. It also waits for the delay if one of its nodes was idle until then: a node idle for longer
@@ -190,7 +190,7 @@ class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
 def extra_waits(
     jobs: BatchJobs, nodes: int, delay_s: float, since_s: float = -math.inf, least_gap_s: float = 0.0
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return how much later each job starts, and whether it takes idle nodes.
+    """Return the delay of each job's start in seconds, and whether the job takes idle nodes.
 
     Jobs that started by ``since_s``, before the first known node, do not wait; gaps of up to ``least_gap_s`` stay
     empty. Jobs that start together do not wait for each other, so record order is irrelevant.

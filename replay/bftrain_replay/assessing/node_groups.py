@@ -1,4 +1,4 @@
-"""Groups of nodes, by kinds, partitions, or racks (from node names), and the harvest of each."""
+"""Node groups (by kind, partition, or rack from node names) and their harvest."""
 
 from __future__ import annotations
 

@@ -145,13 +145,13 @@ class ReplayedHarvest:
     held: list[AllocationTable]
 
     def by_block(self, measure: Callable[[HarvestCurve, Floats], Floats]) -> Floats:
-        """Return a figure of each replayed block."""
+        """Return a figure by replayed block."""
         windows = zip(self.sample.windows, self.curves, strict=True)
         return np.concatenate([measure(curve, np.array(window.edges_s)) for window, curve in windows])
 
     @property
     def sure(self) -> Floats:
-        """The harvest of each block on idle node-time without doubts, assuming that doubtful nodes are used alike."""
+        """The harvest of each block on certain idle node-time, assuming that doubtful nodes are used equally."""
         log = self.sample.log
         at_s, doubtful = doubtful_nodes(log)
         pool = log.pool_sizes()[np.searchsorted(log.times, at_s, side="right") - 1]

@@ -23,7 +23,7 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
 
     idle_watts: float | None = None
     busy_watts: float | None = None
-    off_watts: float | None = None  # power of a node that is switched off while idle
+    off_watts: float | None = None  # power of a node switched off while idle
     kwh_price: float | None = None
     co2_g_per_kwh: float | None = None
     node_hour_price: float | None = None

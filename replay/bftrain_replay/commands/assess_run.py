@@ -291,7 +291,7 @@ def _if(found: LogAssessment) -> Iterator[RenderableType]:
 
 
 def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
-    """Yield a line on the tasks that do the most work."""
+    """Yield a line on the tasks with the most work."""
     from rich.text import Text
 
     said = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]

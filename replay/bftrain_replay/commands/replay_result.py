@@ -25,7 +25,7 @@ from bftrain_replay.study import ReplayStudy
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_REASONS: Final = 2  # why nodes were not used: so many rows, the largest
+_REASONS: Final = 2  # rows: the largest reasons for unused nodes
 _LEAST_SHARE: Final = 0.0005  # fraction of the idle node-time; smaller values would show as 0.0 %
 _HOUR_S: Final = 3600.0
 _SECOND_MS: Final = 1000.0
@@ -147,7 +147,7 @@ def _times(result: ReplayResult) -> str:
 
 
 def _stretches(result: ReplayResult) -> str:
-    """Return as text how much longer campaigns took than with all nodes to themselves."""
+    """Describe the stretch of campaigns compared with exclusive use of all nodes."""
     figures = campaign_stretch.metric.measure(result)
     mean, most = (figures[f"campaign_stretch_{which}"] for which in ("mean", "max"))
     if not isinstance(mean, float) or not isinstance(most, float):

@@ -245,7 +245,7 @@ class ReplayProgress:
         shown = self._shown.get(name)
         if shown is None:
             if not self._shown and not self._in_lines:
-                # Only now: a thread that draws bars stands in the way of processes for replays, and it takes an import
+                # Started late: a thread that draws bars blocks forking of replay processes, and needs an import
                 self.bars = self._out.progress()
                 self.bars.start()
             bar = self.bars.add_task(f"{name}, {self._done}", total=self._total) if self.bars is not None else None

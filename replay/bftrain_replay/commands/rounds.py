@@ -188,7 +188,7 @@ def _words(result: RoundResult, origin: RoundSource) -> RenderableType:
     settings, figures = result.settings, result.task_figures
     where = f"{origin.tasks} on {origin.log or origin.cluster}"
     title = f"{where}: {settings.policy} in rounds of {text_formats.duration(settings.round_s)}"
-    seconds, ratio = (5, 1, 1, 1), (2, 2, 2, 2)  # a mean to so many digits that published ones can be compared
+    seconds, ratio = (5, 1, 1, 1), (2, 2, 2, 2)  # enough digits of the mean to compare with published values
 
     def row(name: str, spread: TaskPercentiles, digits: tuple[int, ...]) -> FigureRow:
         figures = (spread.mean, spread.p50, spread.p95, spread.max)

@@ -103,7 +103,7 @@ class SideReplays:
         if not study.complete or settings.semantics == PUBLISHED:
             return study
         file, of_nodes = tasks if isinstance(tasks, Path) else None, str(kinds.absolute()) if kinds else ""
-        # Imports and planning before the first replay also take a moment
+        # Installed early, because imports and planning before the first replay also take a moment
         with interruption() as interrupted, tempfile.TemporaryDirectory(prefix="bftrain-") as scratch:
             try:
                 from bftrain_replay.sweeping.alternatives import ReplayFiles, with_table
@@ -111,7 +111,7 @@ class SideReplays:
                 files = ReplayFiles.of(study.log, log, study.tasks, file, Path(scratch), of_nodes)
                 run = partial(self.run, each_s=study.result.wall_s, interrupted=interrupted)
                 return with_table(study, settings, files, run)
-            except (BftrainError, OSError) as error:  # the replay itself is done, and must not be lost for it
+            except (BftrainError, OSError) as error:  # a failure here must not lose the finished replay
                 self.out.warn(f"no sensitivity table and no advice: {error}")
                 return study
 

@@ -51,7 +51,7 @@ _MOST_BARS: Final = 24  # more workers than this are not shown one by one
 
 
 class SweepProgress:
-    """Progress bars of one sweep."""
+    """Progress bars of a sweep."""
 
     def __init__(self, out: Output, bars: Progress) -> None:
         self._out = out

@@ -45,7 +45,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     best: tuple[int, ...] = ()
     marks: tuple[str, ...] = ()  # optional suffix of each value
     short: str = ""  # short label for terminals
-    compares: bool = True  # otherwise no change is given, since the values do not measure the same
+    compares: bool = True  # False omits the change: the values measure different things
 
     @property
     def name(self) -> str:
@@ -92,7 +92,7 @@ class FigureGroup(msgspec.Struct, frozen=True, kw_only=True):
 class ComparedReplays:
     """Replays, their figures by group, how they were made, and caveats.
 
-    ``forced`` gives the reason against comparing them, if the comparison was forced.
+    ``forced`` is the reason against comparing them, if the comparison was forced.
     """
 
     sides: tuple[ComparedRun, ...]
@@ -165,7 +165,7 @@ def _row(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigur
         return row
     chosen = max(known) if figure.better is BetterDirection.MORE else min(known)
     texts = row.texts
-    wanted = texts[given.index(chosen)]  # values that read alike are equally good
+    wanted = texts[given.index(chosen)]  # values with equal text are equally good
     best = tuple(place for place, value in enumerate(given) if value is not None and texts[place] == wanted)
     return replace(row, best=best if len(best) < len(known) else ())
 

@@ -36,7 +36,7 @@ BAR_COLOURS: Final = {  # more colours than the waterfall, where bars have names
 
 
 def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
-    """Return the overview strip: the idle nodes over all of the time, small, with a brush."""
+    """Return the overview strip: a small chart of all idle nodes over time, with a brush."""
     return ChartFigure(
         name="time",
         title="",
@@ -59,8 +59,8 @@ def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 
 def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[ChartFigure]:
-    """Yield one chart for each replay, all to one scale: crossing lines would look alike."""
-    # No words below pictures that stand close above each other
+    """Yield one chart for each replay, all on one scale: crossing lines would be hard to tell apart."""
+    # No labels below closely stacked pictures
     bare = {**moments.axis(), "axis": {**moments.axis()["axis"], "title": None}}
     highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
     scale = {"domain": [0, highest], "nice": True}
@@ -107,7 +107,7 @@ def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
 
 
 def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
-    """Return the lead of each replay over the first, as lines of the harvest may coincide."""
+    """Return the lead of each replay over the first, because harvest lines may coincide."""
     first_s, first = _times(sides[0]), _harvest(sides[0])
     ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
     label = sides[0].label
@@ -289,7 +289,7 @@ def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]
 
 def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
     if cause.lost:
-        lost = summary.lost.get(cause.key)  # spreading is there only where something was lost to it
+        lost = summary.lost.get(cause.key)  # spreading is listed only if it caused a loss
         return lost.node_h if lost else 0.0
     return float(summary.unused_node_h.get(cause.key, 0.0))
 

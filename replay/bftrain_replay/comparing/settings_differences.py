@@ -17,7 +17,7 @@ _TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that 
 _MEASURE: Final = "measure"
 _UNTIL: Final = "until_s"  # a round setting; replays store it outside their settings
 _IN_ROUNDS: Final = "time shared in rounds"
-_SHORT_SUM: Final = 12  # letters of a SHA-256 that tell files apart for people
+_SHORT_SUM: Final = 12  # SHA-256 digits that distinguish files for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
 
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
-    """Return whether all stopped at the same time, so that unfinished tasks compare."""
+    """Return whether all stopped at the same time, which makes unfinished tasks comparable."""
     ends = {side.summary.until_s for side in sides}
     return len(ends) == 1 or all(side.summary.why != EndReason.UNTIL for side in sides)
 
@@ -104,7 +104,7 @@ def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
     """Return an identity of the idle nodes of a replay."""
     if not summary.nodes:
         return summary.inputs.log.sha256
-    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # independent of the order of kinds
+    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # kinds in sorted order compare equal
 
 
 def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) -> Iterator[tuple[str, Any]]:
@@ -121,7 +121,7 @@ def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) 
         if whole or name in _TELLING or value != usual.get(name):
             yield f"settings.{name}", value
     for name, version in summary.versions.items():
-        # The solver's name is in the settings: only what does not follow from it is a difference of its own
+        # The settings contain the solver's name: list only differences that it does not imply
         yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
 
 

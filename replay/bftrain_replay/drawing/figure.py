@@ -26,7 +26,7 @@ from bftrain_replay.drawing.series import StepSeries, TimeAxis, counts, floats
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, coloured
 
 CELL: Final = 5  # pixels per density cell; same value in rasters.js
-_CROWDED: Final = 0.5  # changes per pixel above which a density is drawn; same value in rasters.js
+_CROWDED: Final = 0.5  # changes per pixel; denser rasters are drawn as densities, as in rasters.js
 _TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # all hues except "@used"
 AT_ONCE: Final = 1 << 19  # changes sorted per batch
 _LINES_AT_ONCE: Final = 16  # image lines per batch: enough for column operations, few enough for the processor's cache
@@ -146,13 +146,13 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def dense(self) -> bool:
-        """Return whether it has so many changes that its colours would mix to noise on a screen."""
+        """Return whether the changes are dense enough to mix to noise on a screen."""
         points = _SCREEN[0] * min(len(self.rows), _SCREEN[1])
         return self.tasks_are == "labels" and len(self.changes) > _CROWDED * points
 
     @cached_property
     def hues(self) -> dict[int, str]:
-        """Return the labels with a hue of their own: tasks that are visible longest, the longest first."""
+        """Return the labels with a hue of their own: the tasks visible longest, in descending order."""
         if self.tasks_are != "labels" or self.dense:
             return {}
         at = self.changes
@@ -192,7 +192,7 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         }
 
     def image(self, theme: Mapping[str, str], width: int, height: int) -> str:
-        """Return all of the time as an image of this size, a PNG in a data URL."""
+        """Return the whole time as an image of this size, a PNG in a data URL."""
         if self.dense:
             width, height = max(width // CELL, 1), max(height // CELL, 1)
         return "data:image/png;base64," + base64.b64encode(_png(self.pixels(theme, width, height))).decode()
@@ -324,7 +324,7 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
         return spec
 
     def _group_names(self, raster: StateRaster, y: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return a layer with the name of each group that has room for it, at its first row."""
+        """Return a layer with the names of the groups that have room, each at its first row."""
         if not raster.groups:
             return []
         ends = [row for _, row in raster.groups[1:]] + [len(raster.rows)]

@@ -20,8 +20,8 @@ from bftrain_replay.drawing.theme import CONFIG, DARK, LIGHT
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
 _PRINTED: Final = 100  # maximum table rows on paper; same value in page.css
-_SIX: Final = 6  # cards stand in one row, two or three, and never alone in one
-_MANY: Final = 4  # sections from which a page starts with links to them
+_SIX: Final = 6  # card count with a layout of its own: one, two or three rows, never a single card in a row
+_MANY: Final = 4  # number of sections; longer pages start with links to them
 _WITHOUT_SCRIPT: Final = (
     "<noscript><style>.frame, .chooser, .follow, .zoom, nav button { display: none; }</style>"
     '<p class="warning">The pictures of this page need JavaScript; <code>%s</code> draws them without it.</p>'
@@ -255,7 +255,7 @@ def _still(figure: ChartFigure) -> str:
 
 
 def _named(raster: StateRaster | None) -> str:
-    """Return the names of the tasks with a colour of their own; rasters.js updates them on zoom."""
+    """Return the task names with a colour of their own; rasters.js updates them on zoom."""
     if raster is None or raster.tasks_are != "labels":
         return ""
     names = ((raster.labels[place], hue) for place, hue in raster.hues.items())
@@ -330,10 +330,10 @@ def _colours() -> str:
 
 
 def _json(value: object) -> str:
-    """Return JSON that is safe in a page: it cannot open an element."""
+    """Return JSON safe to embed in a page: it cannot open an element."""
     return msgspec.json.encode(value).decode().replace("<", r"\u003c")
 
 
 def _inside_script(code: str) -> str:
-    """Return JavaScript that is safe in a script element: it cannot close it."""
+    """Return JavaScript safe to embed in a script element: it cannot close it."""
     return re.sub(r"<(?=/script|!--)", r"\\x3C", code, flags=re.IGNORECASE)

@@ -162,7 +162,7 @@ _AT_ONCE: Final = 1 << 20
 
 
 def sum_by_key(parts: Iterable[tuple[NDArray[Any], NDArray[np.int64]]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the distinct keys of all parts, in order, and the sum of each one's numbers.
+    """Return the distinct keys of all parts, in order, and the sum of each key's numbers.
 
     Memory grows with the distinct keys only.
     """
@@ -184,7 +184,7 @@ def counted(parts: Iterable[NDArray[np.float64]]) -> tuple[NDArray[np.float64], 
 
 
 def median(parts: Iterable[NDArray[np.float64]]) -> float:
-    """Return the median of all numbers of all parts: there is at least one."""
+    """Return the median of the numbers of all parts, which must not be empty."""
     return median_of(*counted(parts))
 
 

@@ -1,4 +1,4 @@
-"""Themes: the colour of each part of a chart, on a light page, on a dark one, and on paper.
+"""Themes: the colours of chart parts on a light page, on a dark one, and on paper.
 
 A chart names colours by role, such as ``"@used"``; drawing replaces the role with a colour. Most hues are from Okabe
 and Ito, distinguishable with any colour vision; a test checks the rest.

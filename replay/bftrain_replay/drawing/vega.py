@@ -118,7 +118,7 @@ def _trusted(path: Path) -> str:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return ""  # the script goes into every page and must not be modifiable by other users
+                return ""  # all pages embed the script, so other users must not be able to modify it
             seal, script = file.readline(), file.read()
     except (OSError, UnicodeDecodeError):
         return ""

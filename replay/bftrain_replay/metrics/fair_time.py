@@ -1,4 +1,4 @@
-"""Fair time: how long a task would take alone on an n-th part of everything.
+"""Fair time: a task's duration alone on 1/n of everything.
 
 It is computed in a hypothetical run: at every moment the idle nodes are divided evenly among the n present tasks, and
 each uses its part as well as possible, on sizes available in the pool. A part below a task's smallest size is used for
@@ -33,7 +33,7 @@ from bftrain.values.task import TaskSpec
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_STRAIGHT: Final = 1e-12  # relative; what lies so little below a line lies on it
+_STRAIGHT: Final = 1e-12  # relative; points this close below a line count as on it
 _KEPT: Final = 512  # cached node counts per curve
 
 _Point = tuple[float, float]
@@ -47,7 +47,7 @@ class ConcaveSpeed(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def steady(self) -> float:
-        """Return the number of nodes from which on it runs all the time."""
+        """Return the smallest number of nodes on which it runs all the time."""
         return float(self.nodes[1])
 
     @cached_property
@@ -73,7 +73,7 @@ class ConcaveSpeeds:
         #: Ranges of node counts in which a size bends the curve, though not with more nodes
         self._bends = () if self._whole is None else tuple(_bends(points, self._whole))
         self.possible = most >= smallest and self.within(most) is not None
-        # Most often a part is below where it runs all the time, and there are nodes enough for that: that must be quick
+        # Fast path: most parts are below the full-time size, with enough nodes for that size
         self._first, self._steep = (0.0, 0.0) if self._whole is None else (self._whole.steady, self._whole.steep)
         self._enough = self._first if self._bends and self._bends[0][0] == 0.0 else smallest
 
@@ -114,7 +114,7 @@ class ConcaveSpeeds:
         return speeds
 
     def steady(self, counts: Counts) -> Floats:
-        """Return from how many nodes on it runs all the time, by their number: 1 where it does not run."""
+        """Return the full-time size by number of nodes: 1 where the task does not run."""
         whole = self._whole
         if whole is None:
             return np.ones(counts.size)
@@ -133,7 +133,7 @@ class ConcaveSpeeds:
 
 
 def concave_hull(points: Sequence[_Point]) -> ConcaveSpeed | None:
-    """Return the concave hull; drop sizes below a line between two others, and sizes no faster than a smaller one."""
+    """Return the concave hull, without sizes below a line between two neighbours or no faster than a smaller size."""
     kept: list[_Point] = [(0.0, 0.0)]
     for point in points:
         if point[1] <= kept[-1][1]:
@@ -190,7 +190,7 @@ class IdlePools(msgspec.Struct, frozen=True):
 def shortest_s(spec: TaskSpec, largest: Mapping[str, int]) -> float | None:
     """Return the shortest time for the work of a task: at its fastest size from the beginning, without losses.
 
-    ``largest`` has the most nodes of each kind. ``None``: it has no end, or runs nowhere.
+    ``largest`` is the peak number of nodes by kind. Return ``None`` for an endless task, or if it runs nowhere.
     """
     if spec.work_samples is None:
         return None
@@ -199,7 +199,7 @@ def shortest_s(spec: TaskSpec, largest: Mapping[str, int]) -> float | None:
 
 
 def alone_s(specs: Sequence[TaskSpec], pools: IdlePools) -> list[float | None]:
-    """Return how long each task's work would take on its n-th part; ``None`` where it has no end, or none there.
+    """Return each task's duration on its 1/n part; ``None`` for endless or impossible tasks.
 
     Times count from the start of the pool. After its end the pool stays at its mean.
     """
@@ -218,7 +218,7 @@ def _fastest(spec: TaskSpec, curve: SpeedCurve | None, most: int) -> float:
 
 
 class _Division:
-    """The hypothetical run. Tasks with the same curves and sizes form a class and advance alike."""
+    """The hypothetical run. Tasks with the same curves and sizes form a class and advance equally."""
 
     def __init__(self, specs: Sequence[TaskSpec], pools: IdlePools) -> None:
         self._specs = specs
@@ -244,7 +244,7 @@ class _Division:
         # Present tasks by class, keyed by the class's samples at which they finish
         self._there: list[list[tuple[float, int]]] = [[] for _ in self._classes]
         self._active: list[int] = []  # classes with a present task
-        self._count = 0  # tasks that are there
+        self._count = 0  # number of present tasks
         self._pool: tuple[float, ...] = ()
         # speeds by class and number of tasks, for the current pool
         self._known_speeds: dict[tuple[int, int], float] = {}

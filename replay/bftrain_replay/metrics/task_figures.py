@@ -144,7 +144,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def unfinished(self) -> Flags:
-        """Return which tasks were submitted, have an end, were not dropped and did not finish."""
+        """Return a mask of unfinished tasks: submitted, finite, not dropped and not finished."""
         return self.arrived & self.ends & ~self.finished & ~self.dropped
 
     @cached_property
@@ -174,9 +174,9 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         return _over(self.completion_s, self.alone_s)
 
     def late_s(self, end_s: float) -> Floats:
-        """Return by how much tasks missed their deadlines, up to the time the run stopped.
+        """Return each task's lateness after its deadline, up to the time the run stopped.
 
-        NaN if they did not, or have none.
+        NaN for tasks on time or without deadlines.
         """
         ended = np.where(self.finished, self.finish_s, np.where(self.arrived, end_s, np.nan))
         late = ended - self.deadline_s

@@ -82,7 +82,7 @@ def workload_ran_dry(study: ReplayStudy) -> bool:
 
 
 def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
-    """Return how tasks were assumed to keep their progress, with a sentence on it."""
+    """Return the assumed way of keeping progress, with a sentence about it."""
     progress = ReplaySettings.progress_in(study.result.settings)
     return progress_kept.to_dict(progress, nodes_leave=study.fixed is None)
 

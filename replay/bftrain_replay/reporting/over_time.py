@@ -127,7 +127,7 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
 
 
 LETTERS: Final = 3_000_000  # page budget in characters; larger charts round time to coarser steps
-# fractions of the whole time; 0: no rounding
+# number of time steps over the whole run; 0: no rounding
 ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
 _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2

@@ -1,4 +1,4 @@
-"""Reproduces the BFTrainer study (Liu and others, arXiv:2106.12091): horizon, competing tasks, costs, heuristic."""
+"""Reproduces the BFTrainer study (Liu et al., arXiv:2106.12091): horizon, competing tasks, costs, heuristic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blox's figures (Agarwal and others, EuroSys 2024): completion time and responsiveness over load, and admission.
+"""Blox's figures (Agarwal et al., EuroSys 2024): completion time and responsiveness over load, and admission.
 
 The job stream follows Blox's rules: one-GPU jobs with durations and gaps from two generators with seed 1. In these
 figures Blox's Tiresias has one queue, so it orders jobs as LAS does. Its Optimus orders jobs by remaining time, and a

@@ -1,4 +1,4 @@
-"""Gavel's figures (Narayanan and others, OSDI 2020): completion times over load, makespans, shares and run times.
+"""Gavel's figures (Narayanan et al., OSDI 2020): completion times over load, makespans, shares and run times.
 
 Jobs are drawn by the published rules and equal those in Gavel's traces to the last digit. Jobs and arrival gaps use two
 generators, so streams of any rate have the same jobs.

@@ -1,4 +1,4 @@
-"""OStrich's figures (Emeras and others, PPAM 2013, and its simulator): stretch of campaigns compared with fair share.
+"""OStrich's figures (Emeras et al., PPAM 2013, and its simulator): stretch of campaigns compared with fair share.
 
 Jobs are scheduled as the authors' simulator does it: run times are known, no job runs for less than a minute, and
 backfilling looks 24 hours ahead every 5 minutes.

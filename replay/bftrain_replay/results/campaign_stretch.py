@@ -183,7 +183,7 @@ class _FairSchedule:
 
 class _ServedTime(UserVirtualSchedule):
     def advance(self, to_s: float, busy: int) -> None:
-        """Advance the time, with ``busy`` nodes allocated in between."""
+        """Advance the time, with ``busy`` nodes allocated since the last call."""
         super(UserVirtualSchedule, self).advance(to_s, busy)
 
 

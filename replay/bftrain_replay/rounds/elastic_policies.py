@@ -44,7 +44,7 @@ class _ChosenSizes:
 
 
 class Pollux(_ChosenSizes):
-    """Maximises the power mean, with exponent -1, of all speedups (Qiao and others, OSDI 2021).
+    """Maximises the power mean, with exponent -1, of all speedups (Qiao et al., OSDI 2021).
 
     A speedup is the progress on a number of nodes over the progress on an equal share. Where a task's size changes, it
     is multiplied by ``(age - starts * delay_s) / (age + delay_s)``. A task gets no more than twice its largest size so

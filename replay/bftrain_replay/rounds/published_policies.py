@@ -43,7 +43,7 @@ def drawing(seed: float | str) -> np.random.Generator:
 
 
 class Tiresias:
-    """Two FIFO queues, divided by node-seconds received (Gu and others, NSDI 2019).
+    """Two FIFO queues, divided by node-seconds received (Gu et al., NSDI 2019).
 
     With ``promote``, a task returns to the first queue with its service reset to zero once its uninterrupted wait
     exceeds ``promote`` times its run time.
@@ -71,9 +71,9 @@ class Tiresias:
 
 
 class Optimus:
-    """All tasks run, shortest first; each extra node goes where it saves most time (Peng and others, EuroSys 2018).
+    """All tasks run, shortest first; each extra node goes where it saves most time (Peng et al., EuroSys 2018).
 
-    Sizes come from the allocator ``marginal-gain``.
+    Sizes are computed by the allocator ``marginal-gain``.
     """
 
     name = "optimus"
@@ -110,7 +110,7 @@ class Optimus:
 
 
 class Themis:
-    """Auctions leases to the tasks with the worst finish-time fairness (Mahajan and others, NSDI 2020).
+    """Auctions leases to the tasks with the worst finish-time fairness (Mahajan et al., NSDI 2020).
 
     ``rho`` is a task's finish time divided by its finish time on 1/n of the cluster; n is the mean number of tasks
     since its arrival. A task keeps its nodes for one lease. Free nodes are offered to the fraction ``1 - fairness`` of
@@ -165,7 +165,7 @@ class EstimatedShortest:
         self._estimated_s: Floats = np.zeros(0)
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return the estimated remaining seconds on the fastest kind; the smallest goes first."""
+        """Return the estimated remaining seconds on the fastest kind, negated: the shortest task runs first."""
         length_s = contenders.gangs.work / contenders.gangs.best
         if not self._estimated_s.size:
             self._estimated_s = length_s * np.exp(self._error * self._random.standard_normal(length_s.size))
@@ -192,7 +192,7 @@ class AgingPriorities:
 
 
 class Gandiva:
-    """Random pairs on the same nodes, kept while they do more together than alone (Xiao and others, OSDI 2018).
+    """Random pairs on the same nodes, kept while they do more together than alone (Xiao et al., OSDI 2018).
 
     Tasks are paired only while demand exceeds the number of nodes; a task without a partner is drawn again next time. A
     pair stays while it runs on every kind and its relative speeds, added up over the node kinds, reach at least 1, as

@@ -40,7 +40,7 @@ def _take(more: Floats, hosts: list[tuple[int, int]], left: list[list[float]]) -
 class Synergy:
     """Keeps each task as fast as with its share, and moves surplus resources to where they help most.
 
-    Like Synergy-TUNE (Mohan and others, OSDI 2022): each task starts with the minimum that keeps the speed of its
+    Like Synergy-TUNE (Mohan et al., OSDI 2022): each task starts with the minimum that keeps the speed of its
     share. The step with the largest speed gain per resource is then repeated until no step fits on its hosts.
     """
 

@@ -1,4 +1,4 @@
-"""Admission in rounds: asks an admission which tasks compete, and reports events to it."""
+"""Admission in rounds: selects the competing tasks through an admission, and reports events to it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RoundAdmission:
         self.remarks: list[str] = []  # warnings about arrived tasks
 
     def chosen(self, here: Places, time_s: float, count: Places) -> Places:
-        """Return the competing tasks, in order of arrival."""
+        """Return the competing tasks, in arrival order."""
         names = [self._gangs.specs[place].name for place in here.tolist()]
         queue = RoundQueue(
             time_s=time_s,

@@ -1,8 +1,8 @@
 """Speeds that policies believe where these are not known exactly: with errors, learnt as tasks run, and completed.
 
-A speed counts as measured once a task has worked on a kind at a size, and all speeds of profiled tasks do. Completion
-takes the logarithms of the measured speeds, by task and kind, for a matrix of low rank, as Gavel's estimator does.
-Speeds of pairs are in ``pair_beliefs``.
+A speed counts as measured once a task has worked on a kind at a size; all speeds of profiled tasks count. Completion
+fits a low-rank matrix to the logarithms of the measured speeds, by task and kind, as Gavel's estimator does. Pair
+speeds are in ``pair_beliefs``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bftrain_replay.rounds.round_settings import COMPLETED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
 
-_MOST_ROWS: Final = 500  # tasks that completion looks at, the latest ones
+_MOST_ROWS: Final = 500  # completion uses only this many of the latest tasks
 
 
 class SpeedBeliefs:

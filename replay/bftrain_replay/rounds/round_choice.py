@@ -17,7 +17,7 @@ from bftrain_replay.simulation.replay_settings import NO
 
 T = TypeVar("T")
 
-_FEW: Final = 300  # wishes that are looked at one by one in less time than the steps take
+_FEW: Final = 300  # number of wishes below which the loop is faster than the batches
 
 
 def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
@@ -89,7 +89,7 @@ class RoundChoice:
         self._pairing = policy if isinstance(policy, PairingPolicy) else None
         self._blocked = getattr(policy, "blocked", None)
         self._kind_order = settings.order_of_kinds
-        self._leftovers_by_kind = settings.like_gavel  # Gavel fills one kind before it looks at the next
+        self._leftovers_by_kind = settings.like_gavel  # Gavel fills one kind before the next
         self._overtaking = settings.overtaking != NO
         self.any_pairs = False  # whether any tasks of the last choice share nodes
         self.partner = np.full(tasks, -1, dtype=np.intp)  # each running task's partner on the same nodes
@@ -104,7 +104,7 @@ class RoundChoice:
         return self._leftovers_by_kind and self._kind_order == LISTED and not kind.any()
 
     def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Return the tasks that run, and the number of the kind of each."""
+        """Return the running tasks and their kind numbers."""
         if self._sizing is not None:
             self._resize(self._sizing, contenders)
         given = self._priorities(contenders)
@@ -121,7 +121,7 @@ class RoundChoice:
         return contenders.place[run], kind
 
     def _alone(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
-        """Grant wishes of single tasks; return the tasks, by number, and the kind of each."""
+        """Grant wishes of single tasks; return the task numbers and their kinds."""
         if given.ndim == 1:  # one priority per task: each task prefers its faster kind
             order = np.argsort(-given, kind="stable")
             order = order[given[order] > -np.inf]

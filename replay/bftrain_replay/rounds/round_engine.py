@@ -1,6 +1,6 @@
 """The round engine: chooses the running tasks and their node kinds for each round. All state is in columns.
 
-Rounds start at multiples of their length. Rounds in which no change is possible are simulated in one step.
+Rounds start at multiples of their length. Rounds that cannot change are simulated in one step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STALLED: Final = "stalled"
 INTERRUPTED: Final = "interrupted"
 
 _ROUNDING: Final = 1.0 - 1e-12  # a task that lacks less is done
-_PATIENCE: Final = 1000  # rounds without a running or arriving task before the run counts as stalled
+_PATIENCE: Final = 1000  # idle rounds without arrivals before the run counts as stalled
 _WATCH_EVERY: Final = 64  # steps
 _ALONE: Final = -1  # the partner of a task that has none
 
@@ -65,7 +65,7 @@ class RoundEngine:
         self._beliefs = SpeedBeliefs(gangs, settings)
         self.progress = TaskProgressColumns(gangs)
         self.start_s, self.end_s = np.full(count, np.nan), np.full(count, np.nan)
-        self.seen_s = np.full(count, np.nan)  # end of the task's first round with nodes
+        self.seen_s = np.full(count, np.nan)  # end of each task's first round
         self.starts, self.moves, self.preemptions, self.taken = (np.zeros(count, dtype=np.intp) for _ in range(4))
         self.done_samples, self.start_up_samples, self.spread_samples = np.zeros((3, count))
         self.batch_s = np.zeros(count)  # integral of the batch size over the time with nodes
@@ -146,7 +146,7 @@ class RoundEngine:
 
     @property
     def _due_s(self) -> float:
-        """Until when the policy waits before it looks at the tasks again."""
+        """The time at which the policy looks at the tasks again."""
         return float(getattr(self._policy, "due_s", math.inf))
 
     def _arrivals(self) -> None:
@@ -163,7 +163,7 @@ class RoundEngine:
             self.ended = OVERLOAD  # without further arrivals it would end
 
     def _backlog_s(self) -> float:
-        """Return how long waiting tasks would keep all nodes busy if those with most work ran.
+        """Return the seconds for which waiting tasks could keep all nodes busy, starting with the most work.
 
         The policy's choice does not matter: one long task that waits for short ones is not a queue.
         """
@@ -199,7 +199,7 @@ class RoundEngine:
         self.preemptions[hit] += 1
         self.taken[hit] += 1
 
-    # -- a step: a round, or several that go alike
+    # -- a step: one round, or several identical ones
 
     def _step(self) -> None:
         run, kind = self._chosen()
@@ -230,7 +230,7 @@ class RoundEngine:
         finished = int(np.count_nonzero(done))
         if finished:
             self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
-        stands = self._here.size and not speeds.reached.any()  # a gang may get nodes on which its speed is 0
+        stands = self._here.size and not speeds.reached.any()  # a gang's speed may be 0 on its nodes
         self._idle_rounds = self._idle_rounds + rounds if stands else 0
         used = float(self.held_node_s.sum() - before)
         counts = (run.size, waiting, begins.size, stopped, taken, finished)
@@ -273,7 +273,7 @@ class RoundEngine:
         return needs_s + self.progress.overhead_s[run] if self._starts_cost else needs_s
 
     def _chosen(self) -> tuple[Places, Places]:
-        """Return the running tasks and their kinds: those of the previous round if no change is possible."""
+        """Return the running tasks and their kinds, unchanged from the previous round where possible."""
         if not self._here.size or not self._holders.count.any():
             none = self._here[:0]
             return none, none
@@ -353,7 +353,7 @@ class RoundEngine:
         self._running[run] = False
         moved = run[fresh & (before >= 0)]
         self._holders.release(np.concatenate((stops, moved)))
-        # The first task of a pair holds the nodes of both
+        # The first task of a pair counts the nodes for both
         own_nodes = nodes if mates is None else np.where((mates < 0) | (run < mates), nodes, 0)
         elsewhere = self._holders.give(run, kind, own_nodes, fresh)
         if elsewhere is not None:
@@ -373,7 +373,7 @@ class RoundEngine:
         return begins, stops.size
 
     def _rounds_alike(self, run: Places, kind: Places, needs_s: Floats) -> int:
-        """Return the number of identical rounds ahead; an event is possible in the last one."""
+        """Return the number of identical rounds ahead; only the final round may have an event."""
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
         if not alike or self._phases.any or self._beliefs.teaches(run, kind, self._chooser.partner[run]):

@@ -141,7 +141,7 @@ def _best(task: TaskSpec, speeds: Sequence[float], most: Mapping[str, int]) -> f
 
 
 def _speeds_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
-    """Return the speed of a task on so many nodes of each kind; 0 where it does not run."""
+    """Return a task's speed on this many nodes of each kind; 0 where it cannot run."""
     speeds = []
     for kind, count in most.items():
         curve = task.curve_on(kind) if nodes <= count else None

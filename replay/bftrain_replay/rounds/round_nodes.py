@@ -72,7 +72,7 @@ class NodeSupply:
 
 
 def cluster(nodes: Mapping[str, int], per_host: Mapping[str, int] | None = None) -> NodeSupply:
-    """Return permanent nodes of each kind, so many of a kind on one host; the last host of a kind may have fewer."""
+    """Return permanent nodes of each kind with a fixed number per host; the last host of a kind may have fewer."""
     kind_of = np.repeat(np.arange(len(nodes)), list(nodes.values()))
     none, hosts = np.zeros(0, dtype=np.intp), None
     if per_host:
@@ -113,7 +113,7 @@ def idle_nodes(log: EventLog, racks: Mapping[str, str] | None = None) -> NodeSup
 class NodeHolders:
     """The present nodes: ``count`` by kind, and each node's holder. ``hosts`` is the number of hosts of each task.
 
-    Without hosts free nodes are assigned by number, and on a cluster not at all: there it does not matter which.
+    Without hosts free nodes are assigned by number, and not tracked on a cluster, where nodes are interchangeable.
     """
 
     __slots__ = ("_choose", "_here", "_holder", "_host_of", "_kind_of", "_tracks", "count", "hosts")
@@ -138,7 +138,7 @@ class NodeHolders:
         return hit
 
     def by_host(self, tasks: Places) -> tuple[Places, Places]:
-        """Return the nodes of each of these tasks by host, and the nodes of each kind that are there by host."""
+        """Return the nodes of each task by host, and the present nodes of each kind by host."""
         assert self._host_of is not None  # noqa: S101 - callers know the hosts
         hosts = int(self._host_of.max()) + 1
         own, here = np.zeros((hosts, tasks.size), dtype=np.intp), np.zeros((hosts, self.count.size), dtype=np.intp)
@@ -205,7 +205,7 @@ def _on_few(free: Mapping[int, list[int]], count: int) -> list[int]:
 
 
 def _on_many(free: Mapping[int, list[int]], count: int) -> list[int]:
-    """Take one node of each host in turn, beginning with the host that has most."""
+    """Take one node per host in turn, starting with the host with the most free nodes."""
     in_turn = zip_longest(*sorted(free.values(), key=len, reverse=True))
     return [node for row in in_turn for node in row if node is not None][:count]
 

@@ -181,7 +181,7 @@ def _cards(figures: Mapping[str, Any]) -> Iterator[FigureCard]:
 
 
 def _users(material: RoundsMaterial) -> ChartFigure | None:
-    """Return stacked nodes of each user over time; the smallest beyond the colours are merged."""
+    """Return stacked nodes by user over time; users beyond the number of colours are merged."""
     if not material.users:
         return None
     starts = np.array([row[0] for row in material.over_time])

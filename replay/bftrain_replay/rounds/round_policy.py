@@ -54,15 +54,15 @@ class RoundPolicy(Protocol):
         """The registered name."""
 
     def priorities(self, contenders: CompetingTasks) -> NDArray[np.float64]:
-        """Return a number for each task, or for each task and kind; the largest goes first, -inf never runs."""
+        """Return a number for each task, or for each task and kind; larger ones run first, -inf never."""
 
 
 @runtime_checkable
 class SizingPolicy(RoundPolicy, Protocol):
-    """Also chooses the number of nodes of each task, before priorities. A new size is a new start."""
+    """Also chooses each task's number of nodes, before priorities. A new size counts as a new start."""
 
     def sizes(self, contenders: CompetingTasks) -> NDArray[np.float64]:
-        """Return the number of nodes of each task, from its ``min_nodes`` to its ``max_nodes``."""
+        """Return each task's number of nodes, from its ``min_nodes`` to its ``max_nodes``."""
 
 
 @runtime_checkable
@@ -98,7 +98,7 @@ def fifo() -> OrderedPolicy:
 
 
 class ResetTimes:
-    """Limits plan recomputations: only after changes of tasks or nodes, and no more than once per ``interval_s``.
+    """Limits plan recomputations to changes of tasks or nodes, with ``interval_s`` as the minimum spacing.
 
     ``due_s`` is the time of a postponed reset (infinite: no reset is postponed).
     """
@@ -147,7 +147,7 @@ class FifoLikeGavel:
         return np.where(self._kind[contenders.place][:, None] == kinds, 0.0, -math.inf)
 
     def _assign(self, contenders: CompetingTasks) -> list[int]:
-        """Assign kinds; return the indices of the tasks behind the last one examined."""
+        """Assign kinds; return the indices of the unexamined tasks."""
         self._kind = np.full(len(contenders.gangs), -1, dtype=np.intp)
         free, queue = contenders.free.tolist(), list[int](contenders.place.tolist())
         tasks = zip(queue, contenders.nodes.tolist(), contenders.speeds.tolist(), strict=True)
@@ -173,11 +173,11 @@ class PackedFifoLikeGavel(FifoLikeGavel):
 
     def __init__(self, settings: RoundSettings) -> None:
         super().__init__(settings)
-        self._pairs: dict[tuple[int, int], tuple[int, tuple[float, float]]] = {}  # the kind and the speeds of each
+        self._pairs: dict[tuple[int, int], tuple[int, tuple[float, float]]] = {}  # kind and speeds of each pair
         self._models: PairModels | None = None
 
     def pairs(self, contenders: CompetingTasks) -> list[PairWish]:
-        """Return a wish for each pair whose two tasks are present."""
+        """Return a wish for each pair with both tasks present."""
         number = {place: each for each, place in enumerate(contenders.place.tolist())}
         return [
             PairWish(0.0, number[one], number[other], kind, speeds)
@@ -283,7 +283,7 @@ def las() -> OrderedPolicy:
 
 
 def srtf() -> OrderedPolicy:
-    """Shortest remaining time first, on the kind that is fastest for each."""
+    """Shortest remaining time first, on each task's fastest kind."""
     return OrderedPolicy("srtf", lambda contenders: contenders.left_s)
 
 
@@ -448,7 +448,7 @@ class ByShares:
         self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
 
     def _set_central_shares(self, contenders: CompetingTasks, able: Places) -> None:
-        """Set the shares of a policy that looks at speeds and weights or work only, without stating a problem."""
+        """Set the shares of a policy that only uses speeds, weights or work, without building a problem."""
         begun_s = perf_counter()
         market, places, models = _market(contenders, able, self._speeds(contenders)[able]), contenders.place[able], None
         if self.name.endswith("-packed"):
@@ -472,7 +472,7 @@ class ByShares:
         self.computed += 1
 
     def _models_of(self, contenders: CompetingTasks, places: Places) -> PairModels | None:
-        """Return the tasks' models with the speeds that the policy assumes, or ``None`` without a pair table."""
+        """Return the tasks' models with the speeds that the policy assumes, or ``None`` if pairs are disabled."""
         gangs, kinds = contenders.gangs, _names(contenders)
         if gangs.actual is not None:
             return models_of(gangs, places.tolist(), kinds)
@@ -502,7 +502,7 @@ class ByShares:
         return np.where(first > 0.0, first, contenders.speeds)
 
     def _count_alone(self, contenders: CompetingTasks, rows: Places) -> None:
-        """Add the time that the work since the last reset would have taken on 1/n of the cluster."""
+        """Add the hypothetical time of the work since the last reset on 1/n of the cluster."""
         left, speed = contenders.progress.left[rows], self._alone_speed[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             took_s = (self._left[rows] - left) / speed

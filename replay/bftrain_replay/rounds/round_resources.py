@@ -1,4 +1,4 @@
-"""CPU cores and memory of hosts in rounds: the proportional share of each node, and how a policy divides them.
+"""CPU cores and memory of hosts in rounds: the proportional share of each node, and their division by a policy.
 
 A host has a fixed amount of CPU cores and memory per node. A task with resource-dependent speeds runs at the speed of
 its proportional share, unless a policy divides the host's resources in another way.
@@ -57,7 +57,7 @@ class HostedTasks:
         return list(zip(hosts.tolist(), self.nodes[hosts, task].tolist(), strict=True))
 
     def left(self, rows: Sequence[int]) -> Floats:
-        """Return what each host has left, with the row of each task."""
+        """Return each host's remaining resources, with the chosen row of each task."""
         amounts = np.array([points[row, :2] for points, row in zip(self.points, rows, strict=True)]).reshape(-1, 2)
         left: Floats = self.room * (1.0 + _ROUNDING) - self.nodes @ amounts
         return left
@@ -85,7 +85,7 @@ def shares_of(settings: RoundSettings, kinds: Sequence[str]) -> dict[str, Share]
 
 
 def with_shares(tasks: Sequence[TaskSpec], shares: Mapping[str, Share]) -> tuple[TaskSpec, ...]:
-    """Return the tasks with their speeds by kind as they are with the share of each node."""
+    """Return the tasks with their speeds by kind at the share of each node."""
     return tuple(
         task if task.resources is None or not shares else _with_shares(task, task.resources, shares) for task in tasks
     )
@@ -115,7 +115,7 @@ def _slowed(curve: SpeedCurve, part: float) -> SpeedCurve:
 
 @lru_cache(maxsize=4096)  # tasks of one model have equal points
 def points_of(resources: ResourceSpeeds | None, share: Share) -> Floats:
-    """Return a task's points that are at least as fast as its share; the share comes first."""
+    """Return a task's points that are at least as fast as its share, starting with the share."""
     amounts = [0.0 if own == math.inf else own for own in share]
     points = [(*amounts, 1.0)]
     if resources is not None:

@@ -341,7 +341,7 @@ class RoundResult(ShortRepr):
 
     @cached_property
     def over_time_table(self) -> Table:
-        """Return one row for each of several equal intervals: the columns of a replay's table of this name."""
+        """Return one row per interval of equal length: the columns of a replay's table of this name."""
         steps = self.engine.steps
         edges_s = np.concatenate(([0.0], steps.column("to_s")))
         spans_s = np.diff(edges_s)

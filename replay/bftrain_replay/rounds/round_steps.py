@@ -1,4 +1,4 @@
-"""The rounds of a run as rows: consecutive rounds that went alike are one step."""
+"""The rounds of a run as rows: consecutive identical rounds are one step."""
 
 from __future__ import annotations
 

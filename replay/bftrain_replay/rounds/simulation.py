@@ -1,4 +1,4 @@
-"""From tasks and nodes to a result: what ``bftrain rounds`` does."""
+"""Implements ``bftrain rounds``: from tasks and nodes to a result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def simulate(
     *,
     watch: Watch | None = None,
 ) -> RoundResult:
-    """Share the time of a cluster (nodes of each kind), or of a log's idle nodes, in rounds.
+    """Share the time of a cluster (nodes by kind), or of a log's idle nodes, in rounds.
 
     ``watch`` receives the progress; it stops the run by returning False.
     """

@@ -1,7 +1,7 @@
 """Speeds that change while a task trains: a table of curves by model and share of the work done.
 
 With a growing gradient noise scale, larger batches pay off later in training, so a task gains more from many nodes
-then. A table row is ``model,from,nodes,rate``: from this share of its work on, the model's speed on so many nodes.
+then. A table row is ``model,from,nodes,rate``: from this fraction of its work, the model's speed on that many nodes.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _FINISHED: Final = TaskFinished(time_s=0.0, task="task")
 
 
 class DecisionMaker(Protocol):
-    """The decision core as the engine uses it; a Harvester is one.
+    """The decision core's interface to the engine; implemented by Harvester.
 
     With ``uses_work_left = True`` it receives each task's remaining work before every decision. With ``chooses_batches
     = True``, tasks that set batches train with the best batch of their size; otherwise with the batch of their curve.
@@ -221,7 +221,7 @@ class _Engine:
         return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
 
     def _decide(self, now_s: float) -> dict[UnusedReason, int]:
-        """Divide the pool again; return why the remaining nodes do not work."""
+        """Divide the pool again; return the reasons for unused nodes."""
         if self._tells_work_left:
             self._decider.absorb(*self._work_left(now_s))
         if self._semantics.learnt is not None:

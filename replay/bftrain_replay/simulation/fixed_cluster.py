@@ -17,7 +17,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import IDLE, EventLog
 from bftrain_datasets.log.provenance import LogProvenance
 
-FOREVER_S: Final = 1e15  # thirty million years: a clock that counts further can no longer tell milliseconds
+FOREVER_S: Final = 1e15  # thirty million years: a larger clock loses millisecond precision
 MADE_BY: Final = "fixed cluster"
 _ODD: Final = re.compile(r"[^\w.]+")
 _MOST_NAMED: Final = 3
@@ -63,7 +63,7 @@ class FixedCluster:
         return ",".join(f"{kind}={count}" for kind, count in self.nodes.items())
 
     def log(self, end_s: float | None = None) -> EventLog:
-        """Return it as a log from 0 in which every node is always idle."""
+        """Return it as a log from 0 with permanently idle nodes."""
         return idle_log(
             tuple(_names(self.nodes)),
             {} if set(self.nodes) == {ANY_KIND} else self.nodes,
@@ -86,7 +86,7 @@ class FixedCluster:
 
 
 def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, provenance: LogProvenance) -> EventLog:
-    """Return a log from 0 in which all nodes, ordered by kind if they have any, are always idle."""
+    """Return a log from 0 with permanently idle nodes, ordered by kind if they have any."""
     kinds = np.zeros(0, dtype=np.int32)
     if by_kind:
         kinds = np.repeat(np.arange(len(by_kind), dtype=np.int32), list(by_kind.values()))

@@ -1,4 +1,4 @@
-"""The ways to keep a task's progress: by the task's own settings, in memory, or in checkpoints on disk.
+"""Ways to keep a task's progress: the task's own settings, memory, or checkpoints on disk.
 
 docs/explanation/semantics.md has the rules with their formulas ("How progress is kept").
 """
@@ -21,7 +21,7 @@ SAVE_PERIOD_S: Final = 60.0  # seconds between disk saves in elastic training: d
 
 
 class ProgressKept(NamedTuple):
-    """The way to keep progress: ``kept`` in memory, on disk or by the task's own setting; ``disk_s`` between saves."""
+    """One way to keep progress: ``kept`` in memory, on disk or by the task's own setting; ``disk_s`` between saves."""
 
     kept: str
     disk_s: float | None = None

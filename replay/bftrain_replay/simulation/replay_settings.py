@@ -151,7 +151,7 @@ def _as_published(settings: ReplaySettings) -> None:
 
 
 def _progress(settings: ReplaySettings) -> None:
-    """Normalise the progress setting; an unset default gives way to an explicit one."""
+    """Normalise the progress setting; explicit settings override an unset default."""
     given = settings.progress
     if settings.semantics == PUBLISHED:
         if given not in {None, MEMORY}:

@@ -94,7 +94,7 @@ class ReplayRules:
     Completions are separate moments, costs are paid out of progress, and progress never decreases.
     """
 
-    losses_first = False  # whether what leaves is dealt with before tasks that have completed by then
+    losses_first = False  # whether departures are handled before completions up to the same moment
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ReplayRules:
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
-        """Return the timeline: every change, arrival and completion has its own moment."""
+        """Return the timeline: every change, arrival and completion has a separate moment."""
         return EventTimeline(log, tasks)
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
@@ -190,7 +190,7 @@ class DecisionDelay:
             self.due_s = max(now_s, self._last_s + self._min_interval_s) + self._latency_s
 
     def decided(self, now_s: float, took_s: float) -> None:
-        """Record that a decision took effect, and how long the solver took."""
+        """Record that a decision took effect, and the solver's run time."""
         self._last_s = now_s
         self.due_s = math.inf
         if self._measured:

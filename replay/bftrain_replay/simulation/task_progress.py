@@ -1,7 +1,7 @@
 """Progress of a task between decisions, and the costs of rescaling and preemption.
 
-docs/explanation/semantics.md has the rules with their formulas. A task is updated only when its size changes,
-when it finishes and at the end, so its cost does not depend on the number of other events.
+docs/explanation/semantics.md has the rules with their formulas. A task is updated only when its size changes, when it
+finishes and when the run stops, so its cost is independent of the number of other events.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _no_loss() -> dict[SampleLoss, float]:
 
 
 class SpreadNodes:
-    """Where the nodes of a task lie, by place, and how fast it is there."""
+    """Host or rack of a task's nodes, and its speed there."""
 
     __slots__ = ("_place_of", "_places", "_spec")
 
@@ -124,7 +124,7 @@ class TaskProgress:
     lost_node_s: dict[SampleLoss, float] = field(init=False, default_factory=_no_loss)
     first_start_s: float | None = field(init=False, default=None)
     finish_s: float | None = field(init=False, default=None)
-    losses: LossTimes | None = field(init=False, default=None)  # the record of its losses over time, if any
+    losses: LossTimes | None = field(init=False, default=None)  # the optional record of its losses over time
     dropped: bool = field(init=False, default=False)  # abandoned before its end; only in recorded runs
     starts: int = field(init=False, default=0)
     wasted_starts: int = field(init=False, default=0)  # all nodes were lost before the start-up was over
@@ -141,7 +141,7 @@ class TaskProgress:
     _waiting: bool = field(init=False, default=False)  # whether the current wait is already counted
     _size_before: int = field(init=False, default=0)  # before the last change of size
     _speed_before: float = field(init=False, default=0.0)
-    _together: float = field(init=False, default=0.0)  # its speed if its nodes lay on the fewest places
+    _together: float = field(init=False, default=0.0)  # speed on the minimum number of hosts or racks
     _committed: float = field(init=False, default=0.0)  # samples done, and so committed, when the size last changed
     _debts: list[RescaleDebt] = field(init=False, default_factory=list)
     _kind: str = field(init=False, default=ANY_KIND)  # kind of the current or latest nodes
@@ -339,7 +339,7 @@ class TaskProgress:
                 self.losses.add(loss, now_s - took_s * piece / pieces, self.size * took_s * share / pieces)
 
     def _lose(self, loss: SampleLoss, samples: float, size: int, speed: float, now_s: float) -> None:
-        """Count samples that ``size`` nodes at this speed did in vain up to ``now_s``."""
+        """Count wasted samples that ``size`` nodes did at this speed up to ``now_s``."""
         self.lost_samples[loss] += samples
         if speed > 0.0:
             node_s = size * samples / speed

@@ -56,7 +56,7 @@ def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
 
 
 def saturating_workload(log: EventLog, settings: ReplaySettings) -> SaturatingWorkload:
-    """Return more trials than the idle nodes of the replayed part of ``log`` can do."""
+    """Return more trials than the idle nodes of the replayed part of ``log`` can finish."""
     return SaturatingWorkload.of(select(log, settings).log.idle_node_s, settings.max_tasks)
 
 

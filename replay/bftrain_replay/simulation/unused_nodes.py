@@ -1,4 +1,4 @@
-"""Unused nodes: why they do not work (docs/explanation/semantics.md), by kind if nodes have kinds."""
+"""Reasons for unused nodes (docs/explanation/semantics.md), by kind if nodes have kinds."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bo
 def why_unused(
     left: int, *, room: int, sizes: Mapping[str, int], running: int, unfinished: int, spec_of: Callable[[str], TaskSpec]
 ) -> dict[UnusedReason, int]:
-    """Return why ``left`` nodes do not work.
+    """Return the reasons why ``left`` nodes do not work.
 
     ``room`` is the number of nodes the running tasks could still use, ``sizes`` are the sizes of all competing tasks
     (``running`` of them are running); ``unfinished`` also counts tasks that may not compete.

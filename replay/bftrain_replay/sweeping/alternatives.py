@@ -93,7 +93,7 @@ class ReplayFiles:
         return self.log.sha256, tasks_sha256(self.tasks), origin_sha256(self.log)
 
     def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
-        """Return the pass that replays them; its outcome has the harvest between the edges, if there are any."""
+        """Return the pass that replays them; its outcome has the harvest between the given edges."""
         log_sha256, task_sha256, origin = self._hashes
         made_from = MadeFrom(
             kind=RunKind.REPLAY,
@@ -159,7 +159,7 @@ def runner(where: str, watch: Watch | None = None) -> RunPasses:
 
 
 def failure(passes: Sequence[SweepPass], outcomes: Mapping[str, PassOutcome]) -> str:
-    """Return which replay failed first, and why; "" if none did."""
+    """Return the first failed replay and the reason; "" if all succeeded."""
     failed = (job for job in passes if outcomes[job.id].figures is None)
     return next((f"{job.words}: {outcomes[job.id].reason}" for job in failed), "")
 

@@ -33,7 +33,7 @@ from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 Cluster = tuple[Any, Callable[[int], None]]
 
 _LOOK_EVERY_S: Final = 0.1
-_ASK_EVERY_S: Final = 0.5  # a worker, whether to stop; and we, which workers there are
+_ASK_EVERY_S: Final = 0.5  # polling interval: workers check for a stop, and the client for workers
 _PATIENCE_S: Final = 10.0  # seconds for a scheduler to answer
 _GRACE_S: Final = 1.5  # seconds for running passes to notice a stop
 _LOST_AFTER: Final = "distributed.deploy.lost-worker-timeout"  # a lost Slurm job is replaced after this time
@@ -225,7 +225,7 @@ def _slurm_cluster(site: dict[str, Any], options: dict[str, object], certificate
     """Make the cluster by our arguments, the user's configuration of Dask, and options."""
     made_of, distributed = _jobqueue().SLURMCluster, required("distributed")
     required("cryptography")
-    # Dask's own message on an unknown name shows all settings, including paths of keys
+    # Dask's own error for an unknown name prints all settings, including key paths
     makers = (made_of.__init__, *(base.__init__ for base in made_of.job_cls.__mro__ if "__init__" in vars(base)))
     known = {
         name

@@ -40,7 +40,7 @@ _LOOK_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 5.0  # seconds for the runner to stop its children
 _MOST_KILLED_RUNNERS: Final = 3  # consecutive losses without an outcome
 _LAST_WORDS: Final = 2000
-_USUAL_SOLVER: Final = "exact"  # other solvers may start threads, which a forked child would lack
+_USUAL_SOLVER: Final = "exact"  # other solvers may start threads, and forked children would lack them
 _MODULE: Final = "bftrain_replay.sweeping.local_executor"
 # Several passes that each take all cores for their arrays are slower than one, and threads make forking unsafe
 _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -183,7 +183,7 @@ class _Runner:
                 for number in self._workers:
                     if self._waiting and number not in self._running:
                         yield self._start(number, self._waiting.popleft())
-                # A child sends progress no more than ten times per second
+                # A child reports progress up to ten times per second
                 ready = wait([each.child.connection for each in self._running.values()], _LOOK_EVERY_S)
                 for number, (job, child, start_s) in list(self._running.items()):
                     if child.connection not in ready:

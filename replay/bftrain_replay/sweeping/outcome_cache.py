@@ -75,7 +75,7 @@ class OutcomeCache:
         return f"{self.folder}: {entries} damaged, or writable by others; computed again"
 
     def find(self, job: SweepPass) -> PassOutcome | None:
-        """Return the outcome of a pass, if it is there and whole."""
+        """Return the outcome of a pass, if present and intact."""
         if not _repeats(job):
             return None
         path = self.entry(job)
@@ -209,7 +209,7 @@ def _repeats(job: SweepPass) -> bool:
 
 
 def _finished(outcome: PassOutcome) -> bool:
-    """Return whether a pass was done, and no decision in it depended on how fast the machine is."""
+    """Return whether a pass was done, without a decision that depended on the machine's speed."""
     if outcome.status is not PassStatus.DONE:
         return False
     if outcome.made_from.kind is RunKind.YARDSTICKS:

@@ -51,7 +51,7 @@ class ParetoAxis(NamedTuple):
         return cls(metric, BetterDirection(asked) if asked else usual)
 
     def rank(self, value: float) -> float:
-        """Return a number that is larger for better metrics."""
+        """Return a number that increases with the quality of the metric."""
         return -value if self.better is _LESS else value
 
 

@@ -55,7 +55,7 @@ _NOT_DONE: Final = (
 
 
 class WorkerActivity(NamedTuple):
-    """The state of a worker: its present pass, none while it waits or once it is gone, and the progress."""
+    """A worker's state: its current pass (``None`` while it waits or after it exits), and the progress."""
 
     worker: str
     job: SweepPass | None
@@ -149,7 +149,7 @@ def _on_cluster(
     cluster = nodes.cluster
     cluster.check(tasks)
     span_s = _expected_s(tasks, nodes.until_s)
-    # With an end that was asked for, the run is shown until then
+    # With a requested stop time, the run is shown up to it
     gauges = QueueWatcher if nodes.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
 
     def going(_name: str, simulated_s: float, _decisions: int) -> bool:
@@ -198,7 +198,7 @@ def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
 
 
 def _at_point(job: SweepPass, notes: Iterable[str]) -> Iterator[str]:
-    """Add the point of a pass to notes on its own numbers."""
+    """Add a pass's point to notes on its own numbers."""
     return (f"{note} (at {job.words})" for note in notes)
 
 

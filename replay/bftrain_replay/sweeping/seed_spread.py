@@ -81,7 +81,7 @@ class SeedSpread:
 
 
 def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of each resample, drawn in parts, as there may be many seeds."""
+    """Return the mean of each resample, drawn in parts to limit memory."""
     random, at_once = np.random.default_rng(OF_DRAWS), max(_DRAWN_AT_ONCE // values.size, 1)
     sizes = [(min(at_once, RESAMPLES - done), values.size) for done in range(0, RESAMPLES, at_once)]
     return np.concatenate([values[random.integers(0, values.size, size)].mean(axis=1) for size in sizes])
@@ -112,7 +112,7 @@ def reach(found: Collection[SeedSpread]) -> str:
 
 
 def over_seeds(rows: Sequence[PointRow], metrics: Sequence[MetricColumn], spec: SweepSpec) -> list[dict[str, Any]]:
-    """Return each metric of each combination over its seeds, for ``sweep.json``; empty without seeds."""
+    """Return the spread of each metric and combination over seeds, for ``sweep.json``; empty without seeds."""
     if SEED not in spec.swept:
         return []
     names = [name for name in spec.swept if name != SEED]

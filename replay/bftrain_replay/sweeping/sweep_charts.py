@@ -31,9 +31,9 @@ from bftrain_replay.sweeping.sweep_table import (
 
 MOST_LINES: Final = 8  # number of distinguishable colours
 _MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
-_LOG_FROM: Final = 15.0  # values that span more than this, from least to most, stand on a logarithmic axis
+_LOG_FROM: Final = 15.0  # ratio of largest to smallest value above which an axis is logarithmic
 _MOST_TICKS: Final = 12
-_HEAT_FROM: Final = 3  # values of each of two options, to be worth a map
+_HEAT_FROM: Final = 3  # minimum number of values of both options for a heat map
 _REPLAY: Final = "replay"
 _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 
@@ -301,7 +301,7 @@ _FRONT, _OTHERS = "front", "others"
 
 
 def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str]) -> Iterator[ChartFigure]:
-    """Yield the chart if it is requested and there are two combinations to compare."""
+    """Yield the chart if it is requested and has two or more combinations to compare."""
     options = varied(rows)
     plane = ParetoPlane.of(rows, asked, [name for name in options if name != SEED]) if asked else None
     if plane is None or len(plane.points) < 2:  # noqa: PLR2004 - one compares with nothing

@@ -27,7 +27,7 @@ from bftrain_replay.sweeping.sweep_spec import CASES, GRID, RELATIVE, Options, S
 
 
 def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
-    """Raise if the part that the option names does not exist, or cannot be made with these settings."""
+    """Raise if the option's plugin does not exist, or rejects these settings."""
     said = str(getattr(settings, option, ""))
     for name in said.split(",") if option == sweep_options.METRICS else (said,):
         admission = name.partition(",")[0].partition("=")[0]

@@ -38,11 +38,11 @@ Tasks = tuple[TaskSpec, ...]
 
 MIX: Final = "mix"
 CLUSTER_JOBS: Final = "cluster"
-MOST_KEPT: Final = 16  # inputs of each kind; generated ones may be many
+MOST_KEPT: Final = 16  # cached inputs of each kind; a sweep may generate many
 
 
 class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
-    """A log in a file; ``kinds`` is a file with the kinds of its nodes, if there is one."""
+    """A log in a file; ``kinds`` is an optional file with node kinds."""
 
     path: str
     kinds: str = ""

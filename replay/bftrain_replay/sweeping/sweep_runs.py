@@ -1,8 +1,8 @@
 """The passes of a sweep, each run once however many points need it.
 
-A point needs a replay, or a run in rounds; perhaps a second replay with its baseline; and on a log its references, the
-ceiling and the dedicated pool. References depend on fewer settings than a replay, because they have no costs, and a
-baseline may be a point of its own. A pass is identified by its inputs: a finished one need not be run again.
+A point needs a replay or a run in rounds, optionally a second replay with its baseline, and on a log its references:
+the ceiling and the dedicated pool. References depend on fewer settings than a replay, because they have no costs, and a
+baseline may be a separate point. A pass is identified by its inputs: a finished one is never repeated.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
-    """One pass, as it is sent to a worker. ``words`` name the point that requested it first."""
+    """One pass, as sent to a worker. ``words`` name the point that requested it first."""
 
     id: str
     words: str
@@ -376,7 +376,7 @@ class OutcomeFile:
 
 
 def known_in(folder: Path) -> dict[str, PassOutcome]:
-    """Return the outcomes in a folder, also while a sweep runs in it."""
+    """Return the outcomes in a folder; works while a sweep runs in it."""
     path = folder / POINTS
     if not path.is_file():
         return {}

@@ -56,8 +56,8 @@ Options = dict[str, Value]
 class SweepSpec:
     """The options of a sweep. An option is in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
 
-    ``cases`` are options that vary together, ``axes`` options with values of their own. ``exclude`` removes the points
-    that have one of the values of every option there.
+    ``cases`` are options that vary together, ``axes`` options with separate values. ``exclude`` removes the points that
+    match one value of every option in it.
     """
 
     document: TomlDocument

@@ -357,7 +357,7 @@ def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricCol
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
         return (COMPLETION,)  # on permanent nodes all work completes, so completion time matters
     if done and all(MAKESPAN.of(row) is not None for row in done):
-        return (MAKESPAN,)  # finished work gives the same harvest everywhere
+        return (MAKESPAN,)  # the harvest is equal everywhere once all work is finished
     if _same_harvest(done):
         return (COMPLETION,)
     known = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)]
