@@ -30,7 +30,7 @@ RunPass = Callable[[KeepGoing], ReplayResult | None]
 _TELL_EVERY_S: Final = 0.1
 _EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or with a core dump to write, takes long to exit
 _NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
-# these signals stop the parent, and the parent stops its children
+# These signals stop the parent, and the parent stops its children
 _OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 

@@ -73,7 +73,7 @@ class _Reading:
     """The state after the events read so far."""
 
     max_failures: int
-    # pool changes: time, joined, left
+    # Pool changes: time, joined, left
     changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)  # latest node kind by task
     tasks: list[TaskSpec] = field(default_factory=list)

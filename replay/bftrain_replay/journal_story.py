@@ -88,7 +88,7 @@ def sentences(step: JournalStep) -> Iterator[str]:
         yield "no decision was recorded"
         return
     actions = _actions(step)
-    # happens after a restart, and in idle periods under history-dependent objectives
+    # Happens after a restart, and in idle periods under history-dependent objectives
     if not step.events and not actions:
         yield "it was decided again: nothing changes"
     for action in actions:

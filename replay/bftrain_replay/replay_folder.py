@@ -44,7 +44,7 @@ def write_tables(result: ReplayResult, folder: Path, form: str = CSV) -> None:
 
 
 class EarlyFiles(msgspec.Struct, frozen=True):
-    """The files of a replay that need no replay to compare with are written; ``own`` are such parts of its page."""
+    """The early files of a replay, written before the comparison replays; ``own`` are such parts of its page."""
 
     own: OwnParts | None
 

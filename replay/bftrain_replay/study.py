@@ -192,7 +192,7 @@ class StudyPasses:
     def references(self) -> tuple[ReplayResult | None, ReplayResult | None, ReplayResult | None]:
         """Replay the baseline, the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
         order = [BASELINE, CEILING, DEDICATED]
-        # the dedicated pool is replayed here while other processes run the remaining passes
+        # The dedicated pool is replayed here while other processes run the remaining passes
         if CEILING in self._beside:
             order = [DEDICATED, BASELINE, CEILING]
         found = {name: self._reference(name) for name in order}

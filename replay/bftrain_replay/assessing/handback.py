@@ -195,7 +195,7 @@ def extra_waits(
     Jobs that started by ``since_s``, before the first known node, do not wait; gaps of up to ``least_gap_s`` stay
     empty. Jobs that start together do not wait for each other, so record order is irrelevant.
     """
-    # stop time of each node's latest job: recorded, and with the delay
+    # Stop time of each node's latest job: recorded, and with the delay
     ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)
     extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
     offsets, held = jobs.offsets.tolist(), jobs.nodes

@@ -142,7 +142,7 @@ class LocalSteps:
             hours = by_block(lasting, place)
             resampled = sample.rate(by_block(harvest, place)[sample.places], by_block(idle, place), hours)
             figure = sample.blocks.estimate(resampled)
-            # a weekday may occur once in a log of a few days
+            # A weekday may occur once in a log of a few days
             once = figure is not None and np.count_nonzero(hours) == 1
             found.append(EstimatedFigure(median=figure.median) if once and figure else figure)
         return found

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from bftrain_replay.assessing.assessment import LogAssessment
 
 
-# omitted from the command to repeat it
+# Omitted from the command to repeat it
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})
 
 

@@ -246,7 +246,7 @@ class _Division:
         self._active: list[int] = []  # classes with a present task
         self._count = 0  # number of present tasks
         self._pool: tuple[float, ...] = ()
-        # speeds by class and number of tasks, for the current pool
+        # Speeds by class and number of tasks, for the current pool
         self._known_speeds: dict[tuple[int, int], float] = {}
         self._now_s = 0.0
         self._ends: list[float | None] = [None] * len(specs)

@@ -57,14 +57,14 @@ def dedicated_nodes(log: EventLog) -> int:
 
 
 def dedicated_by_kind(log: EventLog) -> dict[str, int]:
-    """Divide these nodes over the kinds by the idle node-time of each, the largest remainders rounded up."""
+    """Divide these nodes over the kinds by their idle node-time, with the largest remainders rounded up."""
     count = dedicated_nodes(log)
     idle_s = idle_node_s_by_kind(log)
     whole_s = math.fsum(idle_s.values())
     parts = {kind: count * seconds / whole_s if whole_s else 0.0 for kind, seconds in idle_s.items()}
     found = {kind: math.floor(part) for kind, part in parts.items()}
     left = count - sum(found.values()) if whole_s else 0
-    for kind in sorted(parts, key=lambda kind: found[kind] - parts[kind])[:left]:  # stable: of equals the first kind
+    for kind in sorted(parts, key=lambda kind: found[kind] - parts[kind])[:left]:  # stable: ties go to the first kind
         found[kind] += 1
     return found
 

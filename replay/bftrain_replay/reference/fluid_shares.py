@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 KeepGoing = Callable[[float, int], bool]
 
 _NEAR: Final = 1e-9  # relative: rounding error in a task's remaining work
-# Objectives that tie tasks together, and the policies that do the same with shares of time
+# Objectives that couple tasks, and the equivalent policies for shares of time
 _TIED: Final = {name: name for name in ("max-min", "water-filling", "makespan")} | {"max-min-now": "max-min"}
 
 

@@ -4,9 +4,9 @@ At any moment no more than ``most`` tasks run, on the nodes idle then. For tasks
 speed is bounded by ``f(n) = max sum v(n_j)`` over up to ``most`` sizes ``n_j`` with a sum of up to ``n``. The integral
 of ``f`` over the pool bounds the harvest, and so does the total work.
 
-Different tasks have a linear programme over the seconds that the tasks of a class spend at each size, with the limits
-above for each part of the log with similar pools, and the work of each class. Parts have mean pools, which is a bound
-as well, since the largest speed of a linear programme is concave in the nodes. Costs only lower a harvest.
+Different tasks need a linear programme over the seconds that each class spends at each size. Its limits are the ones
+above, for each part of the log with similar pools, and the work of each class. Using mean pools per part keeps the
+bound valid, since the programme's largest speed is concave in the nodes. Costs can only lower a harvest.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
 class HarvestBound(msgspec.Struct, frozen=True, kw_only=True):
     """The bound in samples.
 
-    ``one_each_samples`` is the harvest of identical tasks if each idle node trained a task of its own, at its smallest
-    size, without costs; ``None`` for different tasks. The rest is the cost of the cap on competing tasks.
+    ``one_each_samples`` is the harvest of identical tasks if each idle node trained a separate task, at its smallest
+    size, without costs; ``None`` for different tasks. The difference is the cost of the cap on competing tasks.
     """
 
     bound_samples: float
@@ -59,7 +59,7 @@ class _TaskClass(msgspec.Struct, frozen=True):
     """Tasks with the same speeds and sizes, or bounded together by the fastest of them."""
 
     tasks: tuple[TaskSpec, ...]
-    shapes: tuple[TaskSpec, ...]  # one of each speeds and sizes
+    shapes: tuple[TaskSpec, ...]  # one task per distinct set of speeds and sizes
 
     @property
     def most_nodes(self) -> int:
@@ -77,7 +77,7 @@ class _TaskClass(msgspec.Struct, frozen=True):
         return np.searchsorted(np.sort([spec.submit_s for spec in self.tasks]), times_s, side="right").astype(np.int64)
 
     def speeds(self, kind: str, largest: int) -> Floats:
-        """Return the speed at sizes 0, 1, ..., ``largest`` of a kind: 0 where they do not run."""
+        """Return the speed at sizes 0, 1, ..., ``largest`` of a kind: 0 where the task cannot run."""
         speeds = np.zeros(largest + 1)
         for spec in self.shapes:
             curve, sizes = spec.curve_on(kind), slice(spec.min_nodes, min(largest, spec.max_nodes) + 1)
@@ -182,7 +182,7 @@ def _classes(tasks: Sequence[TaskSpec]) -> list[_TaskClass]:
 
 
 def _fastest(speeds: Floats, nodes: Counts, tasks: Counts) -> Floats:
-    """Return the largest speed of so many identical tasks on so many nodes, for each pair."""
+    """Return the largest joint speed of identical tasks, for each pair of node and task counts."""
     best = np.maximum.accumulate(speeds)  # a task may leave nodes idle
     steps = int(tasks.max(initial=0)) * best.size * min(best.size, int(np.argmax(best)) + 1)
     if (np.diff(best, n=2) <= _STRAIGHT * best[-1]).all() or steps > _MOST_STEPS:
@@ -296,7 +296,7 @@ def _epochs(classes: Sequence[_TaskClass]) -> Floats:
 
 
 def _in_epochs(pool: _Pool, starts_s: Floats) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Yield each epoch with its moments of the pool; before the first one there is no task."""
+    """Yield each epoch with its moments of the pool; moments before the first task are dropped."""
     epoch = np.searchsorted(starts_s, pool.times_s, side="right") - 1
     return ((number, which) for number in range(starts_s.size) if (which := epoch == number).any())
 

@@ -58,7 +58,7 @@ def best_per_node(spec: TaskSpec, nodes: Mapping[str, int]) -> tuple[float, ...]
 
 
 def costs(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> Floats:
-    """Return the least seconds of the whole cluster for each task; infinite if it has no end, or runs nowhere."""
+    """Return each task's minimum in seconds of the whole cluster; infinite for endless or impossible tasks."""
     rates: dict[object, int] = {}
     rows: list[tuple[float, ...]] = []
     known: dict[object, tuple[float, ...]] = {}

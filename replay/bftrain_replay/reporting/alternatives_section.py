@@ -73,7 +73,7 @@ def _sentence(row: AdviceRow) -> str:
 
 
 def _explanations(material: ReportData) -> Iterator[str]:
-    """Yield the causes of each large loss without advice, if it depends on more than the tried settings."""
+    """Yield the causes of each large loss without advice, if factors outside the tried settings influence it."""
     answered = {row["cause"] for row in material.summary.get("advice") or ()}
     idle_h = float(material.summary["idle_node_h"])
     for cause, hours in hints(material):

@@ -1,4 +1,4 @@
-"""The section on configuration: inputs, versions and settings of a replay; defaults stand apart."""
+"""The section on configuration: inputs, versions and settings of a replay, with defaults listed separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: why idle node-time did not become work that counts, in words and colours, as a waterfall and as a table."""
+"""Losses: reasons for idle node-time without useful work, as text, colours, a waterfall and a table."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ CAUSES: Final = (
 def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
     """Return the node-hours of this cause."""
     if cause.lost:
-        lost = summary["lost"].get(cause.key)  # spreading is there only where something was lost to it
+        lost = summary["lost"].get(cause.key)  # spreading is listed only if it caused a loss
         return float(lost["node_h"]) if lost else 0.0
-    return float(summary["unused_node_h"].get(cause.key, 0.0))  # one of the reasons is there only where kinds differ
+    return float(summary["unused_node_h"].get(cause.key, 0.0))  # one reason exists only where kinds differ
 
 
 def steps(material: ReportData) -> list[tuple[IdleCause, float]]:

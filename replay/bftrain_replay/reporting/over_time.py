@@ -28,7 +28,7 @@ _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
 def strip(material: RunPageData) -> ChartFigure:
-    """Return the overview strip: all of the time, small, with a brush."""
+    """Return the overview strip: a small chart of the whole time, with a brush."""
     axis = material.moments.axis()
     return ChartFigure(
         name="time",
@@ -45,7 +45,7 @@ def strip(material: RunPageData) -> ChartFigure:
             },
             "layer": [
                 {
-                    # in one layer only, otherwise it would be duplicated
+                    # In one layer only, otherwise it would be duplicated
                     "params": [{"name": "brush", "select": _BRUSH}],
                     "mark": {**_STEPS, "color": "@idle"},
                     "encoding": {"y": {"field": "idle"}},
@@ -127,7 +127,7 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
 
 
 LETTERS: Final = 3_000_000  # page budget in characters; larger charts round time to coarser steps
-# number of time steps over the whole run; 0: no rounding
+# Number of time steps over the whole run; 0: no rounding
 ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
 _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2

@@ -57,7 +57,7 @@ def own_parts(material: ReportData) -> OwnParts:
 
 
 def page(material: ReportData, title: str = "", own: OwnParts | None = None) -> HtmlPage:
-    """Build the page; ``own`` are parts that were made before, and are made here otherwise."""
+    """Build the page; ``own`` are parts made earlier (default: make them here)."""
     own = own or own_parts(material)
     # A note on partial figures stands before all figures
     part = headline.note(material.end_s, material.log.span_s, complete=material.summary["complete"]).rstrip()
@@ -135,7 +135,7 @@ def _losses(material: ReportData) -> tuple[PageSection, ...]:
 
 
 def render(material: ReportData, title: str = "", own: OwnParts | None = None) -> str:
-    """Return the page as the text of an HTML file; ``own`` are parts that were made before."""
+    """Return the page as HTML text; ``own`` are parts made earlier."""
     return html(page(material, title, own))
 
 

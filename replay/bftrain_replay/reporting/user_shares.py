@@ -34,7 +34,7 @@ _STRETCHES: Final = 2000  # number of time intervals to average over
 
 
 def named(user: str) -> str:
-    """Return the name of a user as it is shown, distinct from other names and labels in a chart."""
+    """Return a user's displayed name, distinct from other names and labels in a chart."""
     if user in _OURS or user.startswith(_CALLED):
         return f"{_CALLED}{user}'"
     return user or _NO_USER
@@ -53,7 +53,7 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
 
 
 def users_over_time(material: ReportData) -> ChartFigure | None:
-    """Return stacked nodes of each user's tasks over time; ``None`` where tasks have no users."""
+    """Return stacked nodes by user over time; ``None`` if tasks have no users."""
     edges, until = _held(material)
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
     whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
@@ -179,7 +179,7 @@ def _row(name: str, figures: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
 
 
 def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the total seconds since all of these moments, at each edge."""
+    """Return the sum of the seconds since these moments, at each edge."""
     ordered = np.sort(moments)
     before = np.searchsorted(ordered, edges, side="left")
     total = np.concatenate(([0.0], np.cumsum(ordered)))

@@ -83,7 +83,7 @@ def _figure(
 
 
 def _inputs(request: Request) -> dict[str, Options]:
-    """Import the published log and tasks; return the options of each set of tasks."""
+    """Import the published log and tasks; return the options of each task set."""
     log_source, sets = _source(request, _LOG), dict(list(_SETS.items())[: 1 if request.quick else None])
     tables = {
         line: [_source(request, name.format(part)) for part in ("Jbnd", "JNPs")] for line, (name, _) in sets.items()

@@ -137,7 +137,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return paths
 
     def input_path(self, name: str, is_own: Callable[[Path], bool], kind: str) -> Path:
-        """Return the path of an input file that may be written; raise if there is a file of other origin."""
+        """Return the path of a writable input file; raise if a file of other origin exists there."""
         prepare_folder(self.folder)
         check_replaceable(self.folder / name, is_own, kind)
         return self.folder / name

@@ -77,7 +77,7 @@ class Job(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The line; fields that a simulation does not need are dashes."""
+        """The job's line; fields unused by simulations are dashes."""
         model, steps, gang, weight, submit_s = self
         return "\t".join(map(str, (model, *"----", steps, gang, weight, "-1.000000", submit_s)))
 
@@ -136,7 +136,7 @@ _BY_PRIORITY: Final = f"{metrics.__file__}:ByPriority"
 _SOLVED: Final = f"{metrics.__file__}:AfterFirstSolve"
 _MEASURED: Final = "4000..4999"
 _QUICK_MEASURED: Final = "50..99"  # jobs without a published value
-_BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work that all GPUs do in this time: the queue only grows then
+_BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work in seconds of all GPUs; beyond it the queue only grows
 _QUICK: Final = {"las": ("FIFO, fastest GPU", 4.4), "las-multi": ("FIFO, fastest GPU", 1.0)}  # line and load
 _RATIO_JOBS: Final = 500  # unpublished number of jobs; chosen for the nearest ratios
 _ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number in range(3)}

@@ -1,7 +1,7 @@
 """OStrich's figures (Emeras et al., PPAM 2013, and its simulator): stretch of campaigns compared with fair share.
 
-Jobs are scheduled as the authors' simulator does it: run times are known, no job runs for less than a minute, and
-backfilling looks 24 hours ahead every 5 minutes.
+Jobs are scheduled as in the authors' simulator: run times are known, every job runs for a minute or longer, and
+backfilling plans 24 hours ahead every 5 minutes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PERIODS: Final = 100  # number of utilization periods
 _MOST_STRETCH: Final = 10.0  # cap of the heat map; larger values count here
 
 _HEADER: Final = "; MaxProcs: 6"
-# The jobs of both examples: of each campaign, in order, how many and how long; users have numbers from 1
+# The jobs of both examples: number and duration by campaign, in order; user numbers start at 1
 _SLIDES: Final = {"slowdown": ((6, 1200), (6, 600)), "pareto": ((6, 600), (6, 600))}
 
 
@@ -97,7 +97,7 @@ def _schedule(log: Path, options: Mapping[str, Any], tell: Callable[[float, int]
 
 
 def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
-    """Return the schedule of each run by name; each is kept in the request's folder.
+    """Return each run's schedule by name; all are kept in the request's folder.
 
     The name of a kept schedule contains a hash of the log, the options and the program, so a stale one is never used.
     """

@@ -1,7 +1,7 @@
 """Pollux's simulations (Qiao et al., OSDI 2021): mean completion times on eight workloads of 160 jobs.
 
-Models, their steps, their noise and the time of a step by GPUs are in ``published/pollux_models.csv``: measured and
-interpolated by AdaptDL's authors, as their simulator does. Jobs are drawn from Microsoft's Philly trace by its rules.
+``published/pollux_models.csv`` contains the models, their steps and noise, and step times by GPUs, measured and
+interpolated by AdaptDL's authors as in their simulator. Jobs are drawn from Microsoft's Philly trace by its rules.
 """
 
 from __future__ import annotations

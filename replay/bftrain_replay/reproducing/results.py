@@ -39,10 +39,10 @@ def _key(point: Point) -> bytes:
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """One value of a figure: ours, the mean over ``seeds``, and the published one, if there is one.
+    """One value of a figure: ours, the mean over ``seeds``, and the published one, if any.
 
-    A ``saturated`` value is left out: the queue grows without bound. There is no difference between different seeds or
-    machines.
+    A ``saturated`` value is omitted: the queue grows without bound. ``difference_percent`` is ``None`` for values of
+    different seeds or machines.
     """
 
     figure: str

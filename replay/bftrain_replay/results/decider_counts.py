@@ -23,8 +23,8 @@ def sentence(
 ) -> str:
     """Return how often ``solver`` did not decide, the reasons and the fallbacks; "" if it always did.
 
-    ``causes`` counts the decisions that are not its own by why it stopped, ``decided_by`` all decisions by decider.
-    ``called`` is the name of the solver in the sentence.
+    ``causes`` counts the solver's missing decisions by cause, ``decided_by`` all decisions by decider. ``called`` is
+    the solver's name in the sentence.
 
     >>> sentence("highs", 305, {"infeasible": 305}, {"greedy": 305})
     'highs found no plan in 305 of 305 decisions; greedy decided'

@@ -256,7 +256,7 @@ def entry_of(figure: str) -> GlossaryEntry | None:
 
 
 def meaning_of(figure: str) -> str:
-    """Return the meaning of a figure as a sentence; "" if the glossary does not have it."""
+    """Return the meaning of a figure as a sentence; "" if it is not in the glossary."""
     entry = entry_of(figure)
     return "" if entry is None else entry.sentence
 

@@ -67,7 +67,7 @@ def interval(
 
 
 def too_narrow(count: int) -> str:
-    """Return the warning for an interval from so many blocks or seeds; "" if these are enough.
+    """Return the warning for an interval from this many blocks or seeds; "" if there are enough.
 
     >>> too_narrow(9)
     ', too narrow with fewer than 10'
@@ -99,7 +99,7 @@ class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
 class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Blocks of observed time (weeks or days): starts and stops in seconds since the log's start, and their length.
 
-    ``week`` is the week number of each day, where whole weeks are drawn even so.
+    ``week`` is the week number of each day, if whole weeks are drawn nevertheless.
     """
 
     begin_s: Floats

@@ -190,7 +190,7 @@ def mark_of(efficiency: float | None, *, tasks_ran_out: bool) -> str:
 
 
 def u_above_100(summary: object) -> bool:
-    """Return whether U, or U without costs, is above 100 % although the tasks did not run out."""
+    """Return whether U, or U without costs, exceeds 100 % although the tasks did not run out."""
     known = [field_of(summary, name) for name in ("efficiency", "ceiling_efficiency")]
     found = msgspec.to_builtins(summary)
     return not summary_ran_out(found) and any(mark_of(each, tasks_ran_out=False) for each in known)

@@ -61,7 +61,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
 
 
 def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
-    """Yield warnings on old names in the settings, and on users or kinds of nodes that do not exist."""
+    """Yield warnings on deprecated names in the settings, and on unknown users or node kinds."""
     renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
     if renamed:
         yield renamed
@@ -108,7 +108,7 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
 
 
 def odd_decisions(results: Mapping[str, ReplayResult | None]) -> Iterator[str]:
-    """Yield a warning on solvers that did not decide everything themselves."""
+    """Yield a warning on solvers with fallback decisions."""
     for solver, result in results.items():
         if result is not None and result.decisions.fallbacks:
             reason = next(iter(result.decisions.fallbacks.values()))

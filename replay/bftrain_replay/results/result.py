@@ -104,7 +104,7 @@ class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
     decide_ms_bins: tuple[HistogramBin, ...]
 
 
-# Figures of the inputs alone: checksums of results do not cover them
+# Figures that depend on inputs alone: result checksums exclude them
 BOUND_FIGURES: Final = ("bound_samples", "one_each_samples")
 
 
@@ -256,7 +256,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return self._frame("campaigns")
 
     def allocations_frame(self) -> DataFrame:
-        """Return one row for each uninterrupted allocation of a node; names are categories, as there are many rows."""
+        """Return one row for each uninterrupted allocation of a node; names are categories to save memory."""
         return tables.allocations_frame(self._held())
 
     def allocations_arrow(self) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -361,7 +361,7 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
     ledger = run.ledger
     arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
     pools = IdlePools(ledger.times_s, run.pools or {ANY_KIND: ledger.pool}, ledger.end_s)
-    # abandoned tasks have no information about the remaining ones
+    # Abandoned tasks have no information about the remaining ones
     sharing = [task.spec for task in arrived if not task.dropped]
     alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
     spread = any(SampleLoss.SPREAD in task.lost_samples for task in arrived)

@@ -97,7 +97,7 @@ _FORMATS: Final[Mapping[FigureUnit, Callable[[float], str]]] = {
 
 
 class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure. ``name`` is its path in ``summary.json``, or a name of its own if ``value`` computes it from there.
+    """One figure. ``name`` is its path in ``summary.json``, or a separate name if ``value`` computes it.
 
     ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``.
     """
@@ -147,7 +147,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
         return self.text(summary) if self.text is not None else self.format(self.value_in(summary))
 
     def shown(self, values: Sequence[float | None]) -> bool:
-        """Return whether replays with these values have a row for it."""
+        """Return whether comparisons show a row for these values."""
         match self.when:
             case ShownWhen.KNOWN:
                 return any(value is not None for value in values)

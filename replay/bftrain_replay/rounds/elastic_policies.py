@@ -1,4 +1,4 @@
-"""Policies of rounds that choose sizes by the progress of each task: Pollux's rule, and the objective ``goodput``."""
+"""Round policies that choose sizes by task progress: Pollux's rule, and the objective ``goodput``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class _ChosenSizes:
         self._runs: NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
     def chosen(self, contenders: CompetingTasks) -> Places:
-        """Return the size of each task, 0 for tasks that wait."""
+        """Return each task's size, 0 for waiting tasks."""
         raise NotImplementedError
 
     def sizes(self, contenders: CompetingTasks) -> Floats:
-        """Return the size of each; a task that waits keeps its smallest."""
+        """Return each task's size; waiting tasks keep their smallest size."""
         if len(contenders.kinds) > 1:
             fix = "choose a policy that knows kinds, such as optimus"
             raise BadInput("divides nodes of one kind only", where=contenders.when, fix=fix)
@@ -56,7 +56,7 @@ class Pollux(_ChosenSizes):
     def __init__(self, delay_s: float = 30.0) -> None:
         super().__init__()
         self._delay_s = setting("delay_s", delay_s)
-        self._most: Places = np.zeros(0, dtype=np.intp)  # the largest size of each so far
+        self._most: Places = np.zeros(0, dtype=np.intp)  # each task's largest size so far
         self._starts: Places = np.zeros(0, dtype=np.intp)
         self._size: Places = np.zeros(0, dtype=np.intp)  # size in the previous round
 
@@ -155,7 +155,7 @@ class OptimusByOne(_ChosenSizes):
 
         def look(number: int) -> None:
             size, time_s = found[number], times[number]
-            # extra nodes do not shorten an endless task
+            # Extra nodes do not shorten an endless task
             grows = 0 < size < len(time_s) - 1 and math.isfinite(left[number])
             saved[number] = time_s[size] - time_s[size + 1] if grows else 0.0
 

@@ -39,7 +39,7 @@ class CentralShares(NamedTuple):
 
 
 def shares_like_gavel(policy: str, shares: Floats, market: ShareDemands) -> Floats:
-    """Return the shares of a policy, by task and kind, as Gavel's solver finds them, where it uses such a solver."""
+    """Return a policy's shares, by task and kind, as found by Gavel's solver for policies that use it."""
     if policy in _AS_THEY_ARE or policy.endswith("-packed"):
         return shares
     return _central(market, (market.speeds * shares).sum(axis=1)).alone
@@ -159,7 +159,7 @@ def _central(
 
 
 class _Groups(NamedTuple):
-    """Groups of equal tasks: speeds by kind, nodes of a task, nodes of each kind, and how many tasks they are."""
+    """Groups of equal tasks: speeds by kind, nodes per task, nodes of each kind, and number of tasks."""
 
     speeds: Floats
     nodes: Floats

@@ -35,7 +35,7 @@ class BelievedPairs(PairTable):
         for row, pair in enumerate(among):
             self._rows[min(pair.models), max(pair.models), pair.nodes] = row
         shape = len(self._rows), len(self._kinds), 2
-        self._speeds, self._factors = np.zeros(shape), np.ones(shape)  # true ones, and by how much they are mistaken
+        self._speeds, self._factors = np.zeros(shape), np.ones(shape)  # true pair speeds, and their error factors
         self._known = np.zeros(shape[:2], dtype=bool)
         for (first, second, nodes), row in self._rows.items():
             for column, kind in enumerate(self._kinds):
@@ -49,7 +49,7 @@ class BelievedPairs(PairTable):
     def between(
         self, names: Sequence[str], nodes: Sequence[int], places: Sequence[int]
     ) -> tuple[list[str], tuple[PairSpeeds, ...]]:
-        """Return each task as a model of its own, and the believed speeds of pairs of tasks.
+        """Return each task as a separate model, and the assumed pair speeds.
 
         Sharing is never assumed to speed up a task.
         """

@@ -43,7 +43,7 @@ _NO_WISHES: Final = PairWishes.of(())
 
 
 class PairModels(NamedTuple):
-    """The model of each task, by number, and the speeds of two models by kind; 0 where they do not share nodes."""
+    """Each task's model number, and the speeds of two models by kind; 0 if they cannot share nodes."""
 
     model: Places
     speeds: Floats

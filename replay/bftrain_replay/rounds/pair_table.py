@@ -16,7 +16,7 @@ def model_of(name: str) -> str:
 
 
 class PairTable:
-    """The pairs of a throughput table; empty if there is no such file."""
+    """The pairs of a throughput table; empty without a file."""
 
     def __init__(self, file: str) -> None:
         self._pairs = load_pair_speeds(Path(file)) if file else ()
@@ -35,7 +35,7 @@ class PairTable:
         return tuple(pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
 
     def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:
-        """Return the speeds of both on a kind; 0 where they do not share it."""
+        """Return both speeds on a kind; 0 if they cannot share it."""
         pair = self._of.get((one, other, nodes))
         if pair is not None:
             return pair.speeds.get(kind, (0.0, 0.0))

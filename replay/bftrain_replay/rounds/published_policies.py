@@ -82,7 +82,7 @@ class Optimus:
         self._wanted: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
 
     def sizes(self, contenders: CompetingTasks) -> Floats:
-        """Return the size of each; a task for which there is no node keeps its smallest."""
+        """Return each task's size; a task without nodes keeps its smallest size."""
         kinds = dict(zip(contenders.kinds, contenders.free.tolist(), strict=True))
         tasks = tuple(
             CompetingTask(
@@ -204,7 +204,7 @@ class Gandiva:
     def __init__(self, seed: int = 0) -> None:
         drawing(seed)  # raises for an invalid seed
         self._random = Random(seed)  # noqa: S311 - Gavel's generator, so that the same pairs are drawn
-        self._with: dict[str, str] = {}  # the partner of each; itself if it has none
+        self._with: dict[str, str] = {}  # each task's partner; the task itself if alone
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide all time equally over pairs and single tasks."""
@@ -242,7 +242,7 @@ class Gandiva:
         return Shares(policy=self.name, value=value, value_is="pairs", shares=shares, speeds=speeds, pairs=tuple(pairs))
 
     def _pair(self, alone: list[SharingTask]) -> None:
-        """Draw two of these, as often as there are tasks; two of the same gang become a pair."""
+        """Draw two of these tasks, repeated once per task; two of the same gang size become a pair."""
         for _ in range(len(alone)):
             if len(alone) > 1:
                 one, other = self._random.sample(alone, 2)

@@ -1,4 +1,4 @@
-"""Policies that divide CPU cores and memory of hosts by how much tasks depend on them (Synergy)."""
+"""Policies that divide CPU cores and memory of hosts by the tasks' sensitivity to them (Synergy)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _in_a_row(order: str) -> RoundPolicy:
 
 
 def _take(more: Floats, hosts: list[tuple[int, int]], left: list[list[float]]) -> bool:
-    """Take more CPU cores and memory for each node from its host, and return True, if all hosts have so much left."""
+    """Take more CPU cores and memory per node and return True, if all of the task's hosts have enough left."""
     cpus, memory_gb, _ = more.tolist()
     if any(left[host][0] < nodes * cpus or left[host][1] < nodes * memory_gb for host, nodes in hosts):
         return False
@@ -78,7 +78,7 @@ class Synergy:
 class SynergyOptimum(Synergy):
     """The same with the largest sum of speeds, as parts of those with the share: Synergy-OPT, a whole-number programme.
 
-    After 10 seconds the best that was found stands.
+    The solver stops after 10 seconds and uses its best solution.
     """
 
     name = "synergy-opt"

@@ -39,7 +39,7 @@ class SpeedBeliefs:
         self._guessed = tuple(self._specs)
         self._profiled = np.array([one is other for one, other in zip(self._specs, actual.specs, strict=True)])
         self._known: dict[int, dict[tuple[int, int], float]] = {}  # measured speeds by task, kind and size
-        # size of each task's latest measurement on each kind
+        # Size of each task's latest measurement on each kind
         self._sizes = np.zeros(actual.speeds.shape, dtype=np.intp)
         own = {name: getattr(actual, name).copy() for name in ("nodes", "speeds", "fastest", "best", "batches")}
         self._pairs = BelievedPairs(actual, own["speeds"], wrong, completes=self._completes)

@@ -64,7 +64,7 @@ class LearntSpeeds:
 
     _true: dict[str, TaskSpec] = field(default_factory=dict)
     _believed: dict[str, TaskSpec] = field(default_factory=dict)
-    # measured speeds of each task, by kind and size
+    # Measured speeds of each task, by kind and size
     _known: dict[str, dict[tuple[str, int], float]] = field(default_factory=dict)
     _runs: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # kind and size, since when
 
