@@ -1,7 +1,7 @@
-"""Allocators: simple rules that divide nodes without a search for the optimum. Baselines and fallbacks.
+"""Allocators: simple allocation rules without an optimality search. Baselines and fallbacks.
 
-Only ``greedy`` uses the objective and the costs of rescaling. Where nodes have several kinds, each task takes the kind
-on which it is fastest with what is still free there. The equal-share rules do not use speeds either.
+Only ``greedy`` uses the objective and the costs of rescaling. With several node kinds, each task takes the kind on
+which its speed with the free nodes is highest. The equal-share rules ignore even the speeds.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FreeNodes:
         self.chosen[place] = column
 
     def fastest(self, place: int, within: Mask) -> int:
-        """Return the fastest of these columns, of equal ones the one with fewest nodes; 0 if none of them runs."""
+        """Return the fastest of these columns (ties: the fewest nodes); 0 if no column runs."""
         speeds = np.where(within, self.speeds(place), -inf)
         best = np.flatnonzero(speeds >= max(float(speeds.max()), 0.0))
         return int(best[self._nodes[best].argmin()]) if best.size else 0
@@ -77,7 +77,7 @@ class FreeNodes:
         return columns, more[columns]
 
     def smallest(self, place: int) -> int:
-        """Return the smallest column that fits and runs, of equal ones the fastest; 0 if there is none."""
+        """Return the smallest column that fits and runs (ties: the fastest); 0 if there is no such column."""
         speeds = self.speeds(place)
         runs = np.flatnonzero(self.fits() & (speeds > 0.0))
         if not runs.size:
@@ -86,7 +86,7 @@ class FreeNodes:
 
 
 def _allowed_sizes(values: Floats) -> Iterator[list[int]]:
-    """Return the allowed sizes of each row, looked up in all rows at once."""
+    """Yield the allowed sizes of each row, computed for all rows together."""
     rows, sizes = np.nonzero(values > -np.inf)
     ends, found = rows.searchsorted(np.arange(len(values) + 1)).tolist(), sizes.tolist()
     return (found[begin:end] for begin, end in pairwise(ends))
@@ -95,10 +95,10 @@ def _allowed_sizes(values: Floats) -> Iterator[list[int]]:
 def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int], stop_at: float = inf) -> list[int]:
     """Choose a column in each row of ``values``; those in ``blocks`` stand for 1, 2, ... nodes of a kind.
 
-    The step, of any length, with the largest gain per added node is taken first. It starts from nothing, includes the
-    costs of rescaling in the table, and never takes a step back; a task stays on the kind of its first step. With
-    concave rows of one kind and no costs it is optimal; otherwise it is a good start and a fallback that cannot fail.
-    After ``stop_at`` the current choice is returned.
+    Each iteration takes the step, of any length, with the largest gain per added node. It starts with no nodes,
+    includes the rescaling costs in the table, and never reverses a step; a task stays on the kind of its first step.
+    The result is optimal for concave rows of one kind without costs; otherwise it is a good start and a fallback that
+    cannot fail. After ``stop_at`` the current choice is returned.
     """
     chosen, free = [0] * len(values), list(pools)
     counts = np.arange(1, values.shape[1] + 1)
@@ -129,7 +129,7 @@ def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int],
         if nodes <= free[kind]:
             free[kind] -= nodes
             chosen[row] = column
-        # Others may have taken what this step was to use: then look for a shorter one, at first also on other kinds
+        # Other tasks may have taken the nodes of this step: find a shorter step, initially also on other kinds
         add(row, (kind,) if chosen[row] else range(len(blocks)))
     return chosen
 
@@ -140,7 +140,7 @@ def _divided(table: ValueTable, stop_at: float) -> list[int]:
 
 
 def _in_order(key: Callable[[CompetingTask, Floats], float]) -> Callable[[ValueTable, float], list[int]]:
-    """Return a rule by which tasks in order of ``key`` take all nodes that make them faster."""
+    """Return a rule that sorts tasks by ``key`` and gives each all nodes that make it faster."""
 
     def rule(table: ValueTable, stop_at: float) -> list[int]:
         free_nodes = FreeNodes(table, stop_at)
@@ -177,7 +177,7 @@ def by_weight(table: ValueTable, stop_at: float) -> list[int]:
     if not table.columns.several:
         return _targets(table, [1] * len(tasks), stop_at)
     free_nodes = FreeNodes(table, stop_at)
-    runs = []  # on which kinds each task runs at all: a number that has a bit for each of them
+    runs = []  # kinds on which each task runs, as a bit mask
     for place in range(len(tasks)):
         kinds = np.unique(table.kind_of[(table.nodes > 0) & (free_nodes.speeds(place) > 0.0)])
         runs.append(sum(1 << int(kind) for kind in kinds))
@@ -189,7 +189,7 @@ def by_weight(table: ValueTable, stop_at: float) -> list[int]:
 
     for place in sorted(range(len(tasks)), key=turn):
         free_nodes.give(place, free_nodes.fastest(place, free_nodes.fits() & (table.nodes <= targets[place])))
-    # Of the rest the task with least for its weight goes on to the next size that makes it faster
+    # The task with the least service for its weight gets the next larger size that makes it faster
     queue = [(_by_weight(table.nodes[free_nodes.chosen[place]], task), place) for place, task in enumerate(tasks)]
     heapify(queue)
     while queue:
@@ -211,19 +211,19 @@ def _by_weight(nodes: float, task: CompetingTask) -> float:
 
 
 def _service(task: CompetingTask) -> float:
-    """Return node-seconds so far by weight, less a turn on the nodes that the task holds."""
+    """Return past node-seconds divided by weight, less a turn on the task's present nodes."""
     return _by_weight(task.held_node_s - task.turn_s * task.size, task)
 
 
 def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int]:
     """Return sizes by weight that respect the capacity of each set of kinds.
 
-    A task may be counted on several kinds. ``runs`` is the mask of the kinds on which it may run.
+    A task may count on several kinds. ``runs`` is a bit mask of its possible kinds.
     """
     tasks = table.problem.tasks
     sizes = [np.unique(table.nodes[np.isfinite(row)]).tolist() for row in in_time(table.values, stop_at)]
     targets = [0] * len(tasks)
-    # The nodes of all kinds, and of those that any tasks are confined to together
+    # The nodes of every kind, and of every set of kinds to which tasks are confined
     counts = list(table.problem.by_kind.values())
     confined = {*runs, (1 << len(counts)) - 1} - {0}
     sets = set(confined)
@@ -276,16 +276,16 @@ def most_time_saved(table: ValueTable, stop_at: float) -> list[int]:
             add(place)
     while queue:
         _, place, column, nodes = heappop(queue)
-        if nodes <= free_nodes.room(place):  # others may have taken what this step was to use
+        if nodes <= free_nodes.room(place):  # other tasks may have taken the nodes of this step
             free_nodes.give(place, column)
         add(place)
     return free_nodes.chosen
 
 
 def _times(task: CompetingTask, speeds: Floats, horizon_s: float) -> Floats:
-    """Return the seconds to the end by column.
+    """Return the seconds until completion by column.
 
-    A task without a known end counts as one with a horizon left at its slowest.
+    For a task without a known end, one horizon at its slowest speed is assumed.
     """
     runs = speeds > 0.0
     slowest = float(speeds.min(where=runs, initial=inf))
@@ -313,8 +313,8 @@ def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
 def _by_kind(table: ValueTable, rule: SizeRule, stop_at: float) -> list[int]:
     """Assign every task to one kind of nodes, then divide each kind; return columns.
 
-    In order, each task goes to the kind with most nodes per task there; its present kind counts twice, so that tasks do
-    not move back and forth.
+    In sequence, each task moves to the kind with the most nodes per task; its present kind counts double, which
+    prevents oscillation.
     """
     pools, blocks = list(table.problem.by_kind.values()), [block for _, block in table.columns.blocks()]
     there: list[list[tuple[int, list[int]]]] = [[] for _ in pools]  # the tasks on each kind, and their sizes there
@@ -337,7 +337,7 @@ def _by_kind(table: ValueTable, rule: SizeRule, stop_at: float) -> list[int]:
 def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
     """Raise the task with fewest nodes to its next allowed size, the earlier task first, until no step fits.
 
-    ``allowed`` holds the allowed sizes of every task, rising from 0.
+    ``allowed`` contains the allowed sizes of every task, increasing from 0.
     """
     chosen = [0] * len(allowed)
     free = pool
@@ -357,9 +357,9 @@ def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
 def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
     """Apply the rule of the published replayer.
 
-    The share of a task is ``pool // tasks``. A task whose minimum is below the share gets it, up to its maximum; any
-    other gets nothing. The rest goes to the tasks in order, each up to its maximum (a task that is still at nothing
-    only if its minimum is left).
+    The share of a task is ``pool // tasks``. A task with a minimum up to the share gets it, limited by its maximum; any
+    other task gets no nodes. The remainder is distributed in sequence, up to each maximum (to a task without nodes only
+    if its minimum is available).
     """
     share = pool // len(allowed) if allowed else 0
     chosen = [_at_most(sizes, share) if len(sizes) > 1 and share > sizes[1] else 0 for sizes in allowed]

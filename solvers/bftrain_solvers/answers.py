@@ -47,7 +47,7 @@ def answer(
     words: str = "",
     started: float,
 ) -> Solution:
-    """Return the columns in the order of the tasks as a solution; without a ``bound`` a proven one is its own."""
+    """Return the columns, in task sequence, as a solution; a proven solution without ``bound`` is its own bound."""
     value = table.value_at(chosen)
     if proven and bound is None and not table.problem.pools and not words:
         sizes, wall_s = MappingProxyType(named(table, chosen)), perf_counter() - started
@@ -77,14 +77,14 @@ def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:
     """Return the kind of every task's nodes, if nodes have kinds."""
     if not table.problem.pools:
         return NOTHING
-    kinds = (*table.kinds, "")  # the last one for tasks that get nothing
+    kinds = (*table.kinds, "")  # the last entry is for tasks without nodes
     places = table.kind_of[list(chosen)].tolist()
     by_task = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)
     return {task: kind for task, kind in by_task if kind}
 
 
 def staying(values: Floats, present: Integers) -> Integers:
-    """Return the column at which each row stays: ``present`` where that is allowed, else nothing."""
+    """Return the column at which each row stays: ``present`` if allowed, otherwise column 0."""
     inside = np.where(present < values.shape[1], present, 0)
     return np.where(values[np.arange(len(values)), inside] > -np.inf, inside, 0)
 
@@ -92,7 +92,7 @@ def staying(values: Floats, present: Integers) -> Integers:
 def unchanged(table: ValueTable, solver: str, started: float) -> Solution:
     """Return the solution after a missed deadline: tasks keep their sizes.
 
-    Those at a size not allowed any more stop.
+    Tasks at a size that is no longer allowed stop.
     """
     stay = staying(table.values, table.columns.present(table.problem.tasks)).tolist()
     words = "the deadline passed before there was a plan: no change"
@@ -101,10 +101,11 @@ def unchanged(table: ValueTable, solver: str, started: float) -> Solution:
 
 @dataclass(eq=False)
 class RuleSolver:
-    """A solver by ``rule``, which returns the columns in the order of the tasks; ``words`` describe the rule.
+    """A solver by ``rule``, which returns the columns in task sequence; ``words`` describe the rule.
 
-    It returns allowed sizes and proves nothing. A rule that does not use the entries at all ignores the objective, so
-    it may claim to solve any coupling. A rule that misses its deadline changes nothing, or returns its current choice.
+    It returns allowed sizes without a proof. A rule that does not use the entries ignores the objective and may
+    therefore claim to solve any coupling. A rule that misses its deadline changes no sizes, or returns its current
+    choice.
 
     As a fallback it also answers for objectives that couple tasks: its sizes are allowed, if not optimal.
     """

@@ -16,7 +16,7 @@ from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import LATE, MilpSolver, RawAnswer
 
 _MISSING: Final = "the package mip is not installed"
-_TERMINATIONS: Final = {  # names of python-mip's OptimizationStatus
+_TERMINATIONS: Final = {  # python-mip's OptimizationStatus names
     "OPTIMAL": Termination.OPTIMAL,
     "FEASIBLE": Termination.TIME_LIMIT,
     "NO_SOLUTION_FOUND": Termination.TIME_LIMIT,
@@ -76,7 +76,7 @@ def maximised(matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         for sense, side in sides:
             if abs(side) < mip.INF:
                 model.add_constr(mip.LinExpr(used, matrix.coefficients[part].tolist(), -side, sense))
-    # Asked for 1 thread, CBC searches in a second one beside the first; now and then the two miss each other for good
+    # With 1 thread, CBC searches in a second thread alongside the first; the two occasionally deadlock
     model.threads = limits.threads if limits.threads > 1 else 0
     model.max_mip_gap = limits.relative_gap
     model.max_mip_gap_abs = 0.0

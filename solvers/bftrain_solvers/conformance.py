@@ -9,8 +9,8 @@ In a test of your own::
     def test_my_solver(case):
         case.check(MySolver())
 
-or, without pytest, ``conformance.check(MySolver())``. A solver that proves nothing, such as a rule, is checked with
-``optimal=False``: its sizes must be allowed and its value honest, but need not be the best.
+or, without pytest, ``conformance.check(MySolver())``. Check a solver without optimality proofs, such as a rule, with
+``optimal=False``: its sizes must be allowed and its value correct, but need not be optimal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bftrain_solvers.worst_off_objective import WorstOff
 
 AGREEMENT: Final = 1e-9  # relative: how well the value of two optimal answers must agree
 _TIGHT_DEADLINE_S: Final = 0.001
-_PATIENCE_S: Final = 5.0  # a deadline of 1 ms may be overrun by starting up, not by solving to the end
+_PATIENCE_S: Final = 5.0  # deadlines of 1 ms may be exceeded by startup, not by a full solve
 _SHARE_WITH_COSTS: Final = 0.7
 _SHARE_THAT_RUNS: Final = 0.7
 
@@ -48,7 +48,7 @@ class SolverNonconformance(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class SolverCheck:
-    """One check; ``check(solver)`` raises :class:`SolverNonconformance` with what is wrong."""
+    """One check; ``check(solver)`` raises :class:`SolverNonconformance` with the reason."""
 
     name: str
     run: Callable[[Solver, bool], None]
@@ -69,7 +69,7 @@ def best_by_trying_all(table: ValueTable) -> float:
     best = -inf
     pools, nodes, kind_of = list(table.problem.by_kind.values()), table.nodes.tolist(), table.kind_of.tolist()
     for chosen in product(*(np.flatnonzero(row > -inf).tolist() for row in table.values)):
-        left = [*pools, 0]  # the last one for column 0, which takes nothing
+        left = [*pools, 0]  # the last entry is for column 0, which takes no nodes
         for column in chosen:
             left[kind_of[column]] -= nodes[column]
         if min(left) >= 0:
@@ -239,13 +239,13 @@ def _minima_that_do_not_fit() -> Iterator[_Question]:
 
 
 def _present_size_not_allowed() -> Iterator[_Question]:
-    yield _Question(_problem(2, _task("below", {4: 40.0}, size=2, smallest=3)), 0.0)  # two nodes were taken from it
+    yield _Question(_problem(2, _task("below", {4: 40.0}, size=2, smallest=3)), 0.0)  # two of its nodes have left
     yield _Question(_problem(6, _task("above", {4: 40.0}, size=6)), 4000.0)
 
 
 def _identical_tasks() -> Iterator[_Question]:
     tasks = [_task(f"task{place}", {1: 10.0, 2: 18.0, 3: 24.0, 4: 28.0}) for place in range(5)]
-    # 7 nodes over five tasks: two of them with 2, three with 1
+    # 7 nodes over five tasks: two tasks with 2 nodes, three with 1
     yield _Question(_problem(7, *tasks), 6600.0)
 
 
@@ -265,10 +265,10 @@ def _huge_and_tiny_rates() -> Iterator[_Question]:
 
 
 def _costs_meant_as_never() -> Iterator[_Question]:
-    # What one task must not do is so large that beside it the others' gains are less than rounding
+    # The forbidden value of one task is so large that the gains of the rest are below its rounding error
     b, c = _task("b", {1: 1, 2: 3, 3: 3.5}), _task("c", {1: 1.5, 2: 2.5, 3: 3})
     stays = _task("stays", {2: 20}, size=2, cost_s=1e15)
-    grows = _task("grows", {2: 20}, size=1, smallest=2, cost_s=1e15)  # has to pay: it may not stay
+    grows = _task("grows", {2: 20}, size=1, smallest=2, cost_s=1e15)  # must pay, since it may not stay
     waits = CompetingTask(name="waits", max_nodes=3, curve=SpeedCurve(nodes=(1,), rate=(1e15,)), start_cost_s=500.0)
     for pool in range(2, 8):
         for lopsided in ((stays,), (grows,), (waits,), (stays, waits)):
@@ -302,7 +302,7 @@ def _larger_problem() -> Iterator[_Question]:
     yield _Question(problem, float(gains[:60].sum()))
 
 
-def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - no solver has to be done
+def _tight_deadline(solver: Solver, optimal: bool) -> None:  # noqa: ARG001 - the deadline may stop any solver
     rng = np.random.default_rng(7)
     tasks = [
         CompetingTask(

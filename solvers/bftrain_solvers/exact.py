@@ -21,13 +21,13 @@ from bftrain_solvers.knapsack.numpy_knapsack import LastPrice
 class ExactSolver:
     """A multiple-choice knapsack over sizes in whole numbers: see :mod:`bftrain_solvers.knapsack.numpy_knapsack`.
 
-    The entries of the table are rounded to a grid of at most 2**-42 of the largest (1,000 tasks of 64 nodes; finer
-    for fewer), and on it the answer is the optimum without any tolerance: that is what "bound equals value"
-    says. Of equal plans it gives the one with fewest rescales, then with fewest nodes, then the one that gives more to
-    the first task in which they differ. The gap and the number of threads in the limits are not needed.
+    The table's entries are rounded to a grid of 2**-42 of the largest entry or finer (for 1,000 tasks of 64 nodes;
+    finer for fewer). On this grid the result is optimal without any tolerance, and the bound equals the value. Ties are
+    broken by the fewest rescales, then the fewest nodes, then the larger size of the first task that differs. The gap
+    and the number of threads in the limits are not used.
 
-    Where the worst-off is to be raised first it climbs: see :mod:`bftrain_solvers.max_min`. Over several kinds of nodes
-    it has a search of its own, see :mod:`bftrain_solvers.node_kinds`; what that gives up, HiGHS looks at.
+    Max-min objectives use a climb: see :mod:`bftrain_solvers.max_min`. Several node kinds use a separate search: see
+    :mod:`bftrain_solvers.node_kinds`; HiGHS handles the remainder that it gives up.
     """
 
     name: Final = "exact"

@@ -1,4 +1,4 @@
-"""``gurobi``: the mixed-integer programme on Gurobi; the licence that comes with the package covers small ones."""
+"""``gurobi``: the mixed-integer programme on Gurobi; the licence in the package covers small programmes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bftrain_solvers.milp import LATE, MilpSolver, RawAnswer
 _MISSING: Final = "the package gurobipy is not installed"
 _TOO_LARGE: Final = 10010  # GRB.Error.SIZE_LIMIT_EXCEEDED
 _INFINITY: Final = 1e100  # GRB.INFINITY
-# Gurobi's status codes, all of them: what is not named here is a failure
+# Gurobi's complete status codes: any missing code is a failure
 _TERMINATIONS: Final = {
     2: Termination.OPTIMAL,
     3: Termination.INFEASIBLE,

@@ -25,16 +25,16 @@ _TERMINATIONS: Final = {0: Termination.OPTIMAL, 1: Termination.TIME_LIMIT, 2: Te
 _INFEASIBLE: Final = "HiGHS Status 8"  # in the message: the status number does not distinguish it from a model error
 
 
-# A programme of so many coefficients that are not 0 overran deadlines of 1 ms to 1 s by at most 20 ms in measurements,
-# one of 25,000 by 140 ms, one of 180,000 by 10 s
+# Measured overruns of deadlines of 1 ms to 1 s, by number of non-zero coefficients: up to 20 ms for this many,
+# 140 ms for 25,000, 10 s for 180,000
 _MOST_IN_PROCESS: Final = 4_000
 
 
 class HighsSolver(MilpSolver):
     """HiGHS through scipy, which has no option for the number of threads: HiGHS chooses it.
 
-    HiGHS checks its clock only between its own steps. These are short for small programmes; others are solved in a
-    worker process, which is abandoned when it is late.
+    HiGHS checks its clock only between its own steps. These are short for small programmes; larger programmes are
+    solved in a worker process, which is abandoned when it is late.
     """
 
     name = "highs"

@@ -26,11 +26,11 @@ from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import RawAnswer
 from bftrain_solvers.worker_loop import LENGTH, WorkerReply, WorkerRequest, framed, packed
 
-# A library is given up so long after the deadline, and this part of it in addition: with what it takes to hand over the
-# programme and to end the process it remains below 50 ms and a tenth
+# Grace period after the deadline, plus this share of the deadline: with the time to transfer the programme and to
+# kill the process, the total stays below 50 ms plus a tenth
 _GRACE_S: Final = 0.025
 _MORE_GRACE: Final = 0.08
-_END_S: Final = 1.0  # a worker that is to end by itself has so long
+_END_S: Final = 1.0  # time for a worker to exit voluntarily
 _CHUNK: Final = 1 << 20
 # CBC answers a crash with a stack trace that it allocates memory for. Struck while it allocates, it would wait for its
 # own lock for good, but in a process of a single thread there is no lock: so linear algebra starts none
@@ -86,10 +86,10 @@ class LibraryProcess:
         try:
             process = self._running()
             if not self._ready:
-                # A worker that is still starting is not given up: the next problem will find it warm
+                # A starting worker is kept: the next problem will find it warm
                 self._receive(process, until, "the worker is still starting")
                 self._ready = True
-            # Waiting for the worker counts, but what it cannot do in time is not its fault: nothing is stopped then
+            # The wait for the worker counts, but the worker is not to blame for it: stop nothing in that case
             left = until - perf_counter() - grace_s / 2
             if left <= 0.0:
                 raise WorkerTimeout("the worker had no time left before the deadline")
@@ -118,7 +118,7 @@ class LibraryProcess:
         process, self._process = self._process, None
         if process is not None:
             process.returncode = 0  # not ours to wait for
-            _close_pipes(process)  # while we hold them too, the worker would outlive its owner
+            _close_pipes(process)  # with a second copy here, the worker would outlive its owner
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None:
@@ -137,14 +137,14 @@ class LibraryProcess:
             bufsize=0,
             start_new_session=True,  # an interrupt at the terminal is for the program, which then closes the worker
         )
-        assert process.stdin is not None  # noqa: S101 - it was asked for
+        assert process.stdin is not None  # noqa: S101 - requested as a pipe
         os.set_blocking(process.stdin.fileno(), False)
         self._ready = False
         atexit.register(self.close)
         return process
 
     def _send(self, process: subprocess.Popen[bytes], message: bytes, until: float) -> None:
-        assert process.stdin is not None  # noqa: S101 - it was asked for
+        assert process.stdin is not None  # noqa: S101 - requested as a pipe
         rest = memoryview(message)
         while rest:
             _wait(process.stdin.fileno(), until, "the worker takes no problem", to_write=True)
@@ -154,7 +154,7 @@ class LibraryProcess:
                 raise self._death(process) from None
 
     def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> WorkerReply:
-        assert process.stdout is not None  # noqa: S101 - it was asked for
+        assert process.stdout is not None  # noqa: S101 - requested as a pipe
         found = b""
         while len(found) < LENGTH.size or len(found) < LENGTH.size + LENGTH.unpack_from(found)[0]:
             _wait(process.stdout.fileno(), until, otherwise, to_write=False)
@@ -176,7 +176,7 @@ class LibraryProcess:
         if process is None:
             return
         _close_pipes(process)
-        if kill or not self._ready:  # one that is still importing would not see that its input has ended
+        if kill or not self._ready:  # a worker that is still importing would not notice the closed input
             process.kill()
             Thread(target=process.wait, daemon=True).start()  # to free its memory takes up to 60 ms
             return

@@ -53,7 +53,7 @@ class ModelMatrix:
 
 
 class MatrixBuilder:
-    """Collects columns and rows one after the other."""
+    """Collects columns and rows incrementally."""
 
     def __init__(self) -> None:
         # As arrays, since conversion from lists takes a quarter of a second for 150,000 columns

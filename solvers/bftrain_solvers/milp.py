@@ -1,9 +1,9 @@
 """The common part of all MILP backends: building the programme, scaling, goals in order, reading the answer.
 
 MilpModel: each task picks one linear piece and a whole size in it. No special ordered sets and no big-M: for a piece
-from size ``a`` to size ``b``, a 0/1 column says whether it is picked and an integer column counts the nodes beyond
-``a``, at most ``b - a`` of them and none if it is not picked. A ModelDraft collects what an objective with a coupling
-maximises, before it becomes columns and rows.
+from size ``a`` to size ``b``, a 0/1 column states whether it is picked, and an integer column counts the nodes beyond
+``a``: up to ``b - a``, and 0 if the piece is not picked. A ModelDraft collects the terms of an objective with a
+coupling, before they become columns and rows.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from bftrain_solvers.value_grid import cleared, lopsided
 
 # Two steps of a row have one slope if they differ by rounding only: a few times 2**-52 of the row's entries
 _SAME_SLOPE: Final = 1e-14
-# How far a goal may fall behind its optimum while the next one breaks its ties, relative to the optimum
+# Allowed loss of a goal while the next goal breaks its ties, relative to the optimum
 _KEPT = 1e-9
 # A proof of optimality is one if bound and value agree this well, relative to the larger; or, as they may well be 0,
 # but for rounding, relative to the largest coefficient
 _PROVEN = 1e-9
-_LEAST_S: Final = 1e-6  # limits allow no time that is 0
+_LEAST_S: Final = 1e-6  # limits must be positive
 _ROUNDING = 1e-15
 
 
@@ -144,10 +144,10 @@ def _sum_of_entries(table: ValueTable, stop_at: float) -> ModelDraft:
 
 @dataclass(frozen=True, slots=True)
 class LinearPiece:
-    """Sizes ``first`` to ``last`` of a task on one kind of nodes, on which all its functions are linear.
+    """Sizes ``first`` to ``last`` of a task on one node kind; all its functions are linear there.
 
-    These are columns of the table: with one kind the number of nodes. Column ``pick`` of the programme says whether the
-    size is among them, column ``beyond`` how many nodes it has beyond ``first``.
+    These are columns of the table: with one kind, the number of nodes. Column ``pick`` of the programme states whether
+    the size is among them, column ``beyond`` how many nodes it has beyond ``first``.
     """
 
     first: int
@@ -166,7 +166,7 @@ class ModelGoal:
 
 @dataclass(frozen=True, slots=True)
 class MilpModel:
-    """The matrix, its goals in order of importance, and the way back to sizes."""
+    """The matrix, its goals by descending priority, and the conversion back to sizes."""
 
     matrix: ModelMatrix
     goals: tuple[ModelGoal, ...]
@@ -191,7 +191,7 @@ class _Assembly:
         self._stop_at = stop_at
         self._builder = MatrixBuilder()
         self._columns: dict[int, dict[int, float]] = {}  # handle -> column -> coefficient
-        self._kinds = np.maximum(draft.table.kind_of, 0)  # no node is none of the first kind
+        self._kinds = np.maximum(draft.table.kind_of, 0)  # 0 nodes count as 0 nodes of the first kind
         self._nodes: list[dict[int, float]] = [{} for _ in draft.table.kinds]  # by kind: column -> nodes
 
     def programme(self) -> MilpModel:
@@ -208,7 +208,7 @@ class _Assembly:
             terms, constant = self._in_columns(expression)
             builder.row(terms, lower - constant, upper - constant)
         goals = [self._in_columns(goal) for goal in draft.goals]
-        if perf_counter() > self._stop_at:  # to hand a large programme over takes a while, too
+        if perf_counter() > self._stop_at:  # transferring a large programme also takes time
             raise DeadlinePassed
         return MilpModel(
             matrix=builder.matrix(goals[0][0]),
@@ -237,7 +237,7 @@ class _Assembly:
             for (handle, _), numbers in zip(functions, stacked, strict=True):
                 self._columns[handle][pick] = float(numbers[start])
                 rise = float(numbers[end] - numbers[start])
-                if beyond is not None and abs(rise) > _SAME_SLOPE * abs(float(numbers[end])):  # else it is rounding
+                if beyond is not None and abs(rise) > _SAME_SLOPE * abs(float(numbers[end])):  # otherwise rounding
                     self._columns[handle][beyond] = rise / length
         builder.row({piece.pick: 1.0 for piece in pieces}, 1.0, 1.0)
         return tuple(pieces)
@@ -253,7 +253,7 @@ class _Assembly:
 def _linear_runs(sizes: Integers, kinds: Integers, functions: Floats) -> list[tuple[int, int]]:
     """Split the places 0, 1, ...
 
-    of ``sizes`` into runs of one kind, without a gap, on which every function is linear.
+    of ``sizes`` into runs of a single kind, without gaps, with linear functions.
     """
     if sizes.size == 1:
         return [(0, 0)]
@@ -318,7 +318,7 @@ class MilpSolver(ABC):
         return _solution(table, programme, raw, self.name, perf_counter() - started)
 
     def _maximised(self, programme: MilpModel, limits: Limits, started: float) -> RawAnswer:
-        """Maximise the first goal, then keep its value and break its ties by the next one.
+        """Maximise the first goal, then keep its value and break ties by the next goal.
 
         The result is the answer for the first goal with better columns.
         """
@@ -347,7 +347,7 @@ class MilpSolver(ABC):
             if raw.columns is not None:
                 found = replace(found, columns=raw.columns)
             if raw.termination is not Termination.OPTIMAL:
-                # The columns found before fit, so "infeasible" is the solver's failure, and says nothing of the problem
+                # The earlier columns fit, so "infeasible" is a failure of the solver and not a property of the problem
                 ended = Termination.FAILED if raw.termination is Termination.INFEASIBLE else raw.termination
                 return replace(found, termination=ended, words=f"breaking ties: {raw.words}")
         return found

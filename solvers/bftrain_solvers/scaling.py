@@ -1,9 +1,9 @@
 """Scaling of a programme to what solver libraries are made for, and a refusal where no scaling achieves it.
 
-Libraries take coefficients below 1e-9 for 0 and those above 1e15 for an error, and they compute to absolute tolerances
-of 1e-6 to 1e-9. So rows and continuous columns are multiplied by powers of two, which changes no digit. A row whose
-coefficients still lie so far apart that a tolerance is larger than the smallest of them would be solved for another
-problem than the one that was asked: it is refused.
+Libraries treat coefficients below 1e-9 as 0 and reject those above 1e15; they compute to absolute tolerances of 1e-6 to
+1e-9. Rows and continuous columns are therefore multiplied by powers of two, which changes no digit. If a row's
+coefficients still span such a range that a tolerance exceeds the smallest coefficient, the library would solve a
+different problem: such a row is rejected.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.matrix import ModelMatrix
 
-_OBJECTIVE_BITS: Final = 20  # tolerances are far smaller than rounding beside coefficients of about 2**20
-_ROW_BITS: Final = 10  # beside more, tolerances of 1e-9 are smaller than rounding, and no plan is feasible
-_SPAN_BITS: Final = 36  # between coefficients of a row: less than 1e-9 remains of those that lie further below
-_TIED_BITS: Final = 16  # the same, for numbers of which 1e-6 may be had without choosing a size
-_EASY: Final = (2.0**-20, 2.0**20)  # rows whose coefficients lie in here stay as they are
+_OBJECTIVE_BITS: Final = 20  # with coefficients of about 2**20, tolerances are far below rounding
+_ROW_BITS: Final = 10  # with larger coefficients, tolerances of 1e-9 are below rounding, and no plan is feasible
+_SPAN_BITS: Final = 36  # span of coefficients in a row: less than 1e-9 remains of smaller coefficients
+_TIED_BITS: Final = 16  # the same, for numbers that can change by 1e-6 without choosing a size
+_EASY: Final = (2.0**-20, 2.0**20)  # rows with coefficients in this range stay unscaled
 _MOST_LIMIT: Final = 1e15  # libraries take a limit beyond 1e20 for none
-_OVERLOOKED: Final = 1e-3  # 1e-12 of the largest coefficient is 1e-9 of a value that is at least so large
+_OVERLOOKED: Final = 1e-3  # 1e-12 of the largest coefficient is 1e-9 of a value of this size or larger
 _PASSES: Final = 16  # each halves how far the units of columns are from the right ones, in bits
 
 
@@ -77,15 +77,15 @@ def scale_bits(coefficients: Floats) -> int:
 
 
 def resolved(matrix: ModelMatrix, objective: Floats, constant: float, value: float) -> bool:
-    """Return whether the library's tolerance is negligible beside the ``value`` and the numbers that make it up.
+    """Return whether the library's tolerance is negligible relative to ``value`` and its terms.
 
-    It treats plans as equal that differ by 1e-6 where the largest coefficient is about 2**20. If the objective has a
-    ``constant``, the value may be a small difference of large numbers. Where rows tie the objective to what is chosen,
-    as with the level of the worst-off, it also matters that a choice may be off by 1e-6 of a whole one.
+    The library treats plans as equal if they differ by 1e-6, with a largest coefficient of about 2**20. If the
+    objective has a ``constant``, the value may be a small difference of large numbers. If rows tie the objective to the
+    choice, as with the level of the worst-off, the possible error of a choice (1e-6) also matters.
     """
     row, sizes = np.repeat(np.arange(matrix.row_lower.size), np.diff(matrix.starts)), np.abs(matrix.coefficients)
     free = ~matrix.integer[matrix.columns] & (objective[matrix.columns] != 0.0) & (sizes > 0.0)
-    worth = np.zeros(matrix.row_lower.size)  # of 1 in a row, by what the row ties to the objective
+    worth = np.zeros(matrix.row_lower.size)  # value of 1 in a row, from the row's ties to the objective
     with np.errstate(over="ignore", invalid="ignore"):
         np.maximum.at(worth, row[free], np.abs(objective[matrix.columns[free]]) / sizes[free])
         tied = (sizes * worth[row])[matrix.integer[matrix.columns]]

@@ -20,8 +20,8 @@ from bftrain_solvers.allocators import largest_gains
 from bftrain_solvers.answers import staying
 from bftrain_solvers.arrays import Floats, Integers, Mask
 
-# An entry has to fit into the 53 bits in which a float is a whole number; an entry times a size into 59 bits, so that
-# differences, and sums that are cut off at NEVER, stay within 63
+# An entry must fit into the 53 bits of a float's integers; an entry times a size into 59 bits, so differences, and
+# sums that are cut off at NEVER, stay within 63
 _ENTRY_BITS: Final = 52
 _PRODUCT_BITS: Final = 59
 _SMALLEST_FLOAT: Final = ulp(0.0)
@@ -30,17 +30,17 @@ NEVER: Final = 2**61  # a loss that no choice within reach has
 
 _LOPSIDED: Final = 16.0  # entries this many times larger than a plan's value may swamp small ones
 _ROUNDING: Final = 2.0**-50  # a few roundings, relative to the largest entry
-_MORE: Final = 1.0 + 1e-9  # what is as good but for rounding stays
-_ROUNDS: Final = 4  # each takes out what only the last one showed to be hopeless; more gain next to nothing
+_MORE: Final = 1.0 + 1e-9  # tolerance for rounding
+_ROUNDS: Final = 4  # each round removes options that the previous one excluded; more rounds gain little
 
 
 class ValueGrid(msgspec.Struct, frozen=True, eq=False):
     """``entries[j, n]``: value in multiples of ``unit`` times ``weight``, less 1 if the size changes.
 
-    ``weight`` is larger than the number of rows, so that all changes together count less than one unit of value. Sizes
-    that are not allowed hold ``-inf``. ``unit`` is a power of two: values that are multiples of it are exact. Where
-    costs are so large that they would leave no digits for the rest, entries of no best plan are removed, and ``raised``
-    is what has been taken off the value of every plan.
+    ``weight`` exceeds the number of rows, so all changes together count less than one unit of value. Sizes that are not
+    allowed contain ``-inf``. ``unit`` is a power of two: its multiples are exact. If costs are so large that no digits
+    would remain for other entries, entries outside all best plans are removed, and ``raised`` is the amount subtracted
+    from the value of every plan.
     """
 
     entries: Floats
@@ -66,8 +66,8 @@ def grid_of(
 ) -> ValueGrid:
     """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
 
-    ``columns`` say what the columns are where there are several kinds of nodes, ``pools`` of each. ``copies`` says
-    for how many rows each one stands, if not for itself only.
+    ``columns`` describes the columns for several node kinds, with ``pools`` nodes of each. ``copies`` is the number of
+    rows that each row stands for (default: 1).
     """
     width = values.shape[1]
     rows = len(values) if copies is None else int(copies.sum())
@@ -120,8 +120,8 @@ def lopsided(
 ) -> bool:
     """Return whether the best plan might be far below the largest or the smallest entry.
 
-    Without losses it is at least the largest entry. Else it is at least as good as keeping all sizes, and as serving
-    the one task with the largest entry alone.
+    Without losses, the bound is the largest entry. Otherwise it is the better of keeping all sizes and serving only the
+    task with the largest entry.
     """
     if smallest >= 0.0:
         return False
@@ -136,7 +136,7 @@ def lopsided(
 def cleared(
     values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None, stop_at: float = inf
 ) -> PrunedRows:
-    """Remove sizes that lose more than some plan does in total, or leave the others too few nodes.
+    """Remove sizes that lose more than a known plan does in total, or leave too few nodes for other rows.
 
     ``columns`` describe the columns of ``values``, if they are not the sizes 0, 1, ... The plan is improved until
     ``stop_at``; a worse one removes less.
@@ -148,7 +148,7 @@ def cleared(
         plan = np.array(largest_gains(values, [block for _, block in columns.blocks()], pools, stop_at), dtype=np.int64)
         nodes, kinds = columns.nodes[stay], columns.kind_of[stay]
         fits = all(int(nodes[kinds == kind].sum()) <= count for kind, count in enumerate(pools))
-    else:  # columns may count from what a task needs at least, not from none
+    else:  # columns may count from a task's minimum instead of 0
         columns = None
         plan = np.array(largest_gains(values, [slice(1, sizes.size)], [pool], stop_at), dtype=np.int64)
         fits = int(stay.sum()) <= pool

@@ -1,8 +1,8 @@
-"""The process in which a native library solves, ``python -m bftrain_solvers.worker_loop MODULE``.
+"""The worker process of a native library: ``python -m bftrain_solvers.worker_loop MODULE``.
 
-It reads problems and writes answers; ``maximised`` of the solver's ``MODULE`` solves. A message is a length, then that
-many bytes. The process ends when its input ends, and an alarm ends it when it overruns a deadline by far: so it never
-outlives the program for longer than its present solve, even if the library does not return.
+It reads problems and writes answers, using ``maximised`` of the solver's ``MODULE``. A message is a length followed by
+that many bytes. The process exits when its input closes, and an alarm kills it long after a missed deadline.
+It therefore never outlives the program by more than its current solve, even if the library does not return.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import RawAnswer
 
 LENGTH: Final = Struct("<Q")
-_KINDS: Final = {"integer": np.bool_, "starts": np.int32, "columns": np.int32}  # every other field holds floats
-_OVERRUN_S: Final = 5.0  # far beyond the time after which the program gives the worker up
+_KINDS: Final = {"integer": np.bool_, "starts": np.int32, "columns": np.int32}  # all other fields contain floats
+_OVERRUN_S: Final = 5.0  # long after the program abandons the worker
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A :class:`RawAnswer` whose columns are raw bytes."""
+    """A :class:`RawAnswer` with its columns as raw bytes."""
 
     termination: Termination
     columns: bytes | None = None
@@ -66,8 +66,8 @@ def unpacked(fields: dict[str, bytes]) -> ModelMatrix:
 
 
 def main(module: str) -> None:
-    """Serve until the input ends."""
-    signal(SIGALRM, SIG_DFL)  # not the inherited handler: it ends the process, also inside native code
+    """Serve until the input closes."""
+    signal(SIGALRM, SIG_DFL)  # replaces the inherited handler: kills the process, also inside native code
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # libraries print to the standard output: keep that away from the answers
     solver = import_module(module)

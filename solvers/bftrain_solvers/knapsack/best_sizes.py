@@ -1,4 +1,4 @@
-"""The best sizes of a table whose entries are added up: by compiled code where it can, else with numpy."""
+"""The best sizes of an additive table: by compiled code if possible, otherwise with numpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def best_sizes(
 ) -> KnapsackResult:
     """Choose sizes as :func:`best_sizes_with_numpy` does, with the same answer.
 
-    Compiled code solves what takes it a few milliseconds at most, so it needs no deadline, and declines the rest.
+    Compiled code only accepts problems of a few milliseconds, so it needs no deadline.
     """
     compiled = compiled_knapsack()
     if compiled is not None and (sizes := compiled.best_sizes(values, present, pool, row_numbers)) is not None:

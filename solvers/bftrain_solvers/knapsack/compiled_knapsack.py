@@ -1,7 +1,7 @@
 """The knapsack in compiled form: the same answers as :mod:`bftrain_solvers.knapsack.numpy_knapsack`, much faster.
 
-Its library is compiled when the package is built or installed where there is a C compiler. Where it is missing, or
-``BFTRAIN_NO_COMPILED=1`` is in the environment, numpy does all the work.
+Its library is compiled at build or install time if a C compiler is available. Without the library, or with
+``BFTRAIN_NO_COMPILED=1`` in the environment, numpy does all the work.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.library_file import library_file, other_libraries
 
 NO_COMPILED: Final = "BFTRAIN_NO_COMPILED"
-_ROOM: Final = 2**22  # 32 MiB of addresses, of which memory is used only as far as a problem needs it
+_ROOM: Final = 2**22  # 32 MiB of addresses; memory is only used as needed
 
 
 class CompiledKnapsack:
-    """Calls the library. It holds the interpreter's lock meanwhile, so that threads can share one.
+    """Calls the library. It keeps the interpreter's lock during calls, so threads can share one object.
 
-    ``room`` is how many numbers its memory holds; problems that need more are declined.
+    ``room`` is the capacity of its memory in numbers; larger problems are declined.
     """
 
     def __init__(self, library: ctypes.PyDLL, room: int = _ROOM) -> None:
@@ -40,7 +40,7 @@ class CompiledKnapsack:
     def best_sizes(
         self, values: Floats, present: Sequence[int], pool: int, row_numbers: Sequence[int] | None = None
     ) -> list[int] | None:
-        """Return the best sizes, or ``None`` if the problem needs too much work or its numbers are extreme."""
+        """Return the best sizes, or ``None`` if the problem is too large or its numbers are extreme."""
         rows, width = values.shape
         table = np.ascontiguousarray(values, dtype=np.float64)
         held, sizes = array("q", present), array("q", bytes(8 * rows))
@@ -63,7 +63,7 @@ class CompiledKnapsack:
 
 
 def _load() -> ctypes.PyDLL | None:
-    """Return the library, or ``None`` where there is none for these sources and this machine."""
+    """Return the library, or ``None`` if no library matches these sources and this machine."""
     if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
         return None
     try:
@@ -78,12 +78,12 @@ _library = cache(_load)
 def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> bool:
     """Call a function of the library with whole numbers and then arrays of 8-byte numbers, the last ones its results.
 
-    Return False where there is no library, or the function declines.
+    Return False if the library is missing or the function declines.
     """
     library = _library()
     if library is None:
         return False
-    # Results have this layout; a copy of another array lives as long as this list
+    # Results have this layout; copied arrays live as long as this list
     plain = [np.ascontiguousarray(array) for array in arrays]
     addresses = [ctypes.c_void_p(array.ctypes.data) for array in plain]
     return not library[name](*map(ctypes.c_int64, numbers), *addresses)
@@ -91,13 +91,13 @@ def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | I
 
 @cache
 def compiled_knapsack() -> CompiledKnapsack | None:
-    """Return the compiled knapsack, or ``None`` without a library."""
+    """Return the compiled knapsack, or ``None`` if the library is missing."""
     library = _load()
     return None if library is None else CompiledKnapsack(library)
 
 
 def why_numpy() -> tuple[str, str]:
-    """Return why there is no compiled knapsack, and what to do about it."""
+    """Return the reason for a missing compiled knapsack, and a fix."""
     if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
         return f"{NO_COMPILED} is set", f"unset {NO_COMPILED}"
     if library_file().exists():

@@ -1,8 +1,8 @@
 """The core of a problem: the few sizes that may be in a best plan.
 
 At a price each size has a loss, and the best plan loses no more than any known plan. Two bounds exclude most sizes:
-those with a larger loss themselves, and those for which other tasks would have to give up or take nodes at too large a
-loss, of which the least loss per node is a lower bound.
+a larger loss of the size itself, and a larger total loss after the required exchange of nodes with other tasks,
+estimated by the least loss per node.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bftrain_solvers.knapsack.row_kinds import RowKinds
 from bftrain_solvers.knapsack.stages import Stage
 from bftrain_solvers.value_grid import NEVER
 
-_DEAR: Final = 1e290  # a loss that is larger than any, even times the nodes of a table
+_DEAR: Final = 1e290  # exceeds any loss, even times the nodes of a table
 _ROUNDING: Final = 1.0 + 1e-9
 
 
 class NodePrice(msgspec.Struct, frozen=True, eq=False):
-    """The price is ``rise / run`` per node; losses are multiplied by ``run`` so that they are whole numbers.
+    """The price is ``rise / run`` per node; losses are multiplied by ``run`` to make them integers.
 
     ``least`` and ``most`` are the smallest and largest sizes without a loss; the pool lies between their sums. All
-    stand by kind of row.
+    arrays are indexed by row kind.
     """
 
     rise: int
@@ -37,11 +37,11 @@ class NodePrice(msgspec.Struct, frozen=True, eq=False):
     def least_known(self, sizes: Integers, idle: int, kinds: RowKinds, held: Integers, pool: int) -> int:
         """Return the smallest loss of some plans: ``sizes``, the present ones, and these with one change.
 
-        ``sizes`` lose only their ``idle`` nodes; ``held`` are the present sizes, by kind.
+        ``sizes`` lose only their ``idle`` nodes; ``held`` are the present sizes by kind.
         """
         losses, rise, width = self.losses, self.rise, self.losses.shape[1]
         known = rise * idle
-        place = (losses < known).ravel().nonzero()[0]  # a plan loses at least as much as each of its sizes
+        place = (losses < known).ravel().nonzero()[0]  # the loss of a plan is at least the loss of each size
         (kind, size), loss = np.divmod(place, width), losses.take(place)
         at_most = np.bincount(kinds.of_row[sizes > self.least[kinds.of_row]], minlength=kinds.first.size)
         for here, there in ((self.least, at_most < kinds.count), (self.most, at_most > 0)):
@@ -53,7 +53,7 @@ class NodePrice(msgspec.Struct, frozen=True, eq=False):
             return known
         lost = losses[np.arange(kinds.first.size), held]
         largest = int(np.maximum.reduce(lost))
-        if largest >= known or float(lost.astype(np.float64) @ kinds.count) >= NEVER:  # not allowed, or too much
+        if largest >= known or float(lost.astype(np.float64) @ kinds.count) >= NEVER:  # not allowed, or too large
             return known
         staying = int(lost @ kinds.count) + rise * idle
         if 0 <= staying - largest - rise * width < NEVER:
@@ -66,8 +66,8 @@ class NodePrice(msgspec.Struct, frozen=True, eq=False):
 class Candidates(msgspec.Struct, frozen=True, eq=False):
     """Sizes that may be in a plan as good as a known one: their kinds of rows, sizes and losses.
 
-    Losses are relative to the smallest of the kind. The sum of these minima is subtracted from ``budget``, the loss
-    that is still allowed; a plan loses ``fixed`` more.
+    Losses are relative to the kind's minimum. The sum of these minima is subtracted from ``budget``, the remaining
+    allowed loss; a plan loses ``fixed`` more.
     """
 
     kind: Integers
@@ -86,8 +86,8 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         given, taken = above < 0, below < 0
         by_giving = float((loss[given] / -above[given]).min(initial=_DEAR))
         by_taking = float((loss[taken] / -below[taken]).min(initial=float(at_price.rise)))
-        short = above - (pool - int(at_price.least @ kinds.count))  # nodes that others must give up for it
-        spare = below - (int(at_price.most @ kinds.count) - pool)  # nodes that others must take, or that stay idle
+        short = above - (pool - int(at_price.least @ kinds.count))  # nodes that other tasks must release for it
+        spare = below - (int(at_price.most @ kinds.count) - pool)  # nodes that other tasks must take, or that stay idle
         others = np.maximum(by_giving * np.maximum(short, 0), by_taking * np.maximum(spare, 0))
         kept = loss + others <= known * _ROUNDING
         kind, size, loss = kind[kept], size[kept], loss[kept]
@@ -106,7 +106,7 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         return min(self.budget, int(np.partition(self.lossy, size - 1)[size - 1]))
 
     def core(self, kinds: RowKinds, cutoff: int) -> Core:
-        """Return the core of the sizes that lose at most ``cutoff``."""
+        """Return the core of the sizes with a loss of up to ``cutoff``."""
         kind, size, loss = self.kind, self.size, self.losses
         if cutoff < self.budget:
             kept = loss <= cutoff
@@ -125,10 +125,10 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 def _stages_of(
     rows: list[int], sizes: list[int], losses: list[int], budget: int, least: list[int]
 ) -> list[tuple[int, Stage]]:
-    """Return the stages of equal rows; where a row needs fewer sizes than the others, raise its ``least``.
+    """Return the stages of equal rows; raise the ``least`` of rows that need fewer sizes.
 
-    If only one size loses nothing, few rows can have another one. Of equal rows the earlier ones have more, so it is
-    enough that the first few may have larger sizes, and the last few smaller ones.
+    If only one size has no loss, few rows can have another size. Equal rows are sorted by descending size, so larger
+    sizes are only needed for the first few rows, and smaller sizes for the last few.
     """
     stage = ([size - sizes[0] for size in sizes], losses)
     free = losses.index(0) if losses.count(0) == 1 else None

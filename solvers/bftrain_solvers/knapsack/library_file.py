@@ -1,6 +1,6 @@
 """The library file of the compiled knapsack: its name, which its sources determine, and how it is compiled.
 
-Only the standard library is imported, so that the build of a package can use it before anything is installed.
+Only the standard library is imported, so package builds can use this module before any installation.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def library_file() -> Path:
 def compile_library(folder: Path | None = None) -> Path:
     """Compile the sources; raise ``OSError``, ``ValueError`` or ``CalledProcessError`` where it cannot be done.
 
-    ``CC`` in the environment names the compiler. Without a ``folder`` the library is put beside its sources, unless one
-    is there that can be loaded. It appears whole, and those of other sources are deleted.
+    ``CC`` in the environment sets the compiler. By default, the library is written next to its sources, unless a
+    loadable library exists there. It appears atomically, and libraries of other sources are deleted.
     """
     library = library_file()
     if folder is not None:
@@ -45,7 +45,7 @@ def compile_library(folder: Path | None = None) -> Path:
         made = Path(place, library.name)
         command = [*compiler, *_FLAGS, "-o", str(made), *map(str, sources), "-lm"]
         subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - the user's own compiler
-        shutil.copymode(sources[0], made)  # all who can read the sources can load it
+        shutil.copymode(sources[0], made)  # readable for all users with access to the sources
         made.replace(library)
     for other in other_libraries() if folder is None else ():
         other.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def other_libraries() -> list[Path]:
 
 
 def _loads(library: Path) -> bool:
-    """Return whether a library is there and can be loaded: it may come from another C library or compiler."""
+    """Return whether a library exists and loads: its C library or compiler may differ."""
     try:
         ctypes.CDLL(str(library))
     except OSError:

@@ -1,10 +1,10 @@
 """The multiple-choice knapsack over sizes, solved exactly in whole numbers.
 
-Words used here: an *entry* is a row's number at a size; the *price* of a node is what it must earn; the *loss* of a
-size is how far it stays behind the row's best size once nodes are paid for. With a good price, at which the tasks want
-as many nodes as there are, almost every size loses more than can be made good again, and what is left, the *core*, is
-small (:mod:`bftrain_solvers.knapsack.core`). It is divided over stages (:mod:`bftrain_solvers.knapsack.stages`), and
-grows until it is certain to hold the best plan. Prices, losses and cores are computed once for all rows that are alike.
+Terms: an *entry* is a row's number at a size; the *price* of a node is the amount it must earn; the *loss* of a size is
+its distance to the row's best size, net of the price of nodes. At a good price the tasks want exactly the available
+nodes, and the loss of almost every size is too large to be compensated. The remaining *core* is small
+(:mod:`bftrain_solvers.knapsack.core`). It is divided over stages (:mod:`bftrain_solvers.knapsack.stages`), and grows
+until it provably contains the best plan. Prices, losses and cores are computed once for all equal rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIRST_CORE: Final = 32  # sizes with a loss in the first core; measured: enough
 _GROWTH: Final = 16
 _FEW_ALIKE: Final = 3
 _MOST_FREE: Final = 64
-_MOST_CANDIDATES: Final = 64  # sizes with a loss of which all sums are tried
+_MOST_CANDIDATES: Final = 64  # sizes with a loss, for an exhaustive search of sums
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ def priced(grid: ValueGrid, wanted: Integers, pool: int, copies: Integers, last:
             return tried
     low, high = _bracket(grid.entries, low, high, pool, copies)
     found = _exact(grid, low, high, pool, copies, _QUICK_TRIES)
-    if found is None:  # the bracket came out of rounded numbers: start again from one that is certain
+    if found is None:  # the bracket suffered from rounding: restart from a safe one
         found = _exact(grid, wanted, fewest, pool, copies, _MOST_TRIES)
     if found is None:
         raise Fault("no price was found at which the tasks want what there is", where="solver 'exact'")
@@ -85,7 +85,7 @@ def priced(grid: ValueGrid, wanted: Integers, pool: int, copies: Integers, last:
 
 
 def _bracket(entries: Floats, low: Integers, high: Integers, pool: int, copies: Integers) -> tuple[Integers, Integers]:
-    """Return, in floating point, the sizes wanted just below the price (too many) and just above.
+    """Return, in floating point, the desired sizes just below the price (too many nodes) and just above.
 
     Each next price is where the lines of the two known plans intersect.
     """
@@ -113,13 +113,13 @@ def _bracket(entries: Floats, low: Integers, high: Integers, pool: int, copies: 
 
 
 def _exact(grid: ValueGrid, low: Integers, high: Integers, pool: int, copies: Integers, tries: int) -> NodePrice | None:
-    """Narrow down the price in whole numbers; each try is the slope of one row between its two sizes."""
+    """Narrow down the price in integers; each try is the slope of one row between its two sizes."""
     whole = grid.whole
     for _ in range(tries):
         rows = (low > high).nonzero()[0]
         if rows.size == 0:
             return None
-        # Rise and run of the row whose slope between the two sizes is nearest to that of all rows together
+        # Rise and run of the row whose slope between the two sizes is nearest to the slope of all rows together
         runs = low[rows] - high[rows]
         rises = whole[rows, low[rows]] - whole[rows, high[rows]]
         overall = float(rises.astype(np.float64) @ copies[rows]) / float(runs @ copies[rows])
@@ -151,10 +151,10 @@ def _losses_at(grid: ValueGrid, whole: Integers, rise: int, run: int) -> NodePri
 def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:
     """Return fewer stages, which allow a subset of the divisions and hardly miss a good one.
 
-    Tasks with the same losses use the smallest size ``a`` and the largest ``b`` that lose nothing. Only few of them
-    have another size in a good plan, because it loses something, or because several such are as good as several at
-    ``a`` and ``b``. So a few keep all their sizes; the others are at ``a`` or ``b``, in bundles of 1, 2, 4, ... tasks.
-    ``None`` if there are not many such tasks.
+    Tasks with equal losses use the smallest size ``a`` and the largest size ``b`` without a loss. Only a few of them
+    need another size in a good plan, because it has a loss, or because several such sizes can be replaced by ``a`` and
+    ``b``. A few tasks therefore keep all sizes; the remaining ones use ``a`` or ``b``, in bundles of 1, 2, 4, ...
+    tasks. Return ``None`` for a small number of such tasks.
     """
     if len(stages) <= _FEW_ALIKE:
         return None
@@ -195,7 +195,7 @@ def _bundles(a: int, b: int, count: int) -> list[Stage]:
 
 
 class KnapsackResult(msgspec.Struct, frozen=True):
-    """Sizes in the order of the rows. ``bound`` is ``None`` if they are proven best, else no plan has more."""
+    """Sizes in row sequence. ``bound`` is ``None`` if they are proven optimal, otherwise an upper bound."""
 
     sizes: list[int]
     bound: float | None
@@ -209,11 +209,11 @@ def best_sizes_with_numpy(
     last: LastPrice | None = None,
     row_numbers: Sequence[int] | None = None,
 ) -> KnapsackResult:
-    """Choose a size in each row of ``values`` with a sum of at most ``pool``.
+    """Choose a size in each row of ``values``, with a total of ``pool`` or less.
 
-    Largest sum; of equal ones the fewest sizes that differ from ``present``, then the fewest nodes, then the
-    larger size in the first row in which they differ. After ``stop_at`` what is known is returned. ``last`` is the
-    price that the calls before left for the next ones. ``row_numbers``, if known, are equal where rows are.
+    The sum is maximised; ties are broken by the fewest sizes that differ from ``present``, then the fewest nodes, then
+    the larger size in the first row that differs. After ``stop_at`` the best known plan is returned. ``last`` is the
+    price that previous calls left for the next. ``row_numbers``, if given, are equal for equal rows.
     """
     kinds = kinds_of_rows(values, present, row_numbers)
     held = np.array([present[row] for row in kinds.first.tolist()], dtype=np.int64)
@@ -227,8 +227,8 @@ def best_sizes_with_numpy(
 def _searched(
     grid: ValueGrid, kinds: RowKinds, held: Integers, at_price: NodePrice, pool: int, stop_at: float
 ) -> KnapsackResult:
-    """Find the best sizes where not all rows can have what they want."""
-    # Sizes without a loss, the larger ones for the first rows; what remains idle is less than one such step
+    """Find the best sizes if not all rows can have their preferred size."""
+    # Sizes without a loss, the larger sizes for the first rows; the idle remainder is smaller than one such step
     most = at_price.most[kinds.of_row]
     sizes = at_price.least[kinds.of_row]
     idle = pool - int(sizes.sum())
@@ -237,7 +237,7 @@ def _searched(
     sizes[:upto] = most[:upto]
     idle -= int(taken[upto - 1]) if upto else 0
     if idle == 0 or at_price.losses[kinds.of_row[upto], sizes[upto] + idle] == 0:
-        # Without any loss the first rows have all they can, the next one all that is left: no best plan comes before
+        # Without a loss, the first rows get their maximum and the next row gets the remainder: no best plan precedes it
         sizes[upto : upto + 1] += idle
         return KnapsackResult(sizes.tolist(), None)
     known = at_price.least_known(sizes, idle, kinds, held, pool)
@@ -251,10 +251,10 @@ def _searched(
 
 
 def _best(at_price: NodePrice, kinds: RowKinds, pool: int, known: int, stop_at: float) -> list[int]:
-    """Return the plan that the rules for ties prefer among those that lose least; ``known`` is the loss of some plan.
+    """Return the plan with the least loss that the tie-breaking rules prefer; ``known`` is the loss of a known plan.
 
-    A core with all sizes that lose at most as much as some plan does contains all best plans. Mostly it is small enough
-    to be divided at once. Otherwise a smaller core grows until it yields a plan that good.
+    A core of all sizes whose loss does not exceed a known plan's loss contains all best plans. It is mostly small
+    enough to be divided directly. Otherwise a smaller core grows until it yields a plan of that quality.
     """
     candidates = Candidates.of(at_price, kinds, pool, known)
     if candidates.lossy.size <= _MOST_CANDIDATES:
@@ -293,7 +293,7 @@ def _from_growing_core(
 
 
 def _division(core: Core, bounds: SearchBounds) -> tuple[int, list[int]] | None:
-    if bounds.nodes < 0:  # the core is too small for any plan
+    if bounds.nodes < 0:  # the core does not contain any plan
         return None
     return quick_division(core.stages, bounds) or best_division(core.stages, bounds)
 

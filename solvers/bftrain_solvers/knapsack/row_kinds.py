@@ -1,6 +1,6 @@
-"""Rows of a value table that are alike: what holds for one of them is computed once for all.
+"""Equal rows of a value table: results for one row are computed once for all.
 
-Tasks of one model that hold as many nodes have the same entries, so a hundred tasks are often a dozen kinds.
+Tasks of one model and equal size have equal entries, so a hundred tasks often reduce to a dozen kinds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from bftrain_solvers.arrays import Floats, Integers
 
 _FEW_ROWS: Final = 16  # so few are not worth looking for
-_FACTOR: Final = 0x1E3779B97F4A7C15  # odd, without a pattern
+_FACTOR: Final = 0x1E3779B97F4A7C15  # odd, with irregular bits
 _KEPT: Final = 256
 
 
@@ -44,7 +44,7 @@ def kinds_of_rows(values: Floats, present: Sequence[int], row_numbers: Sequence[
         return _kinds_by_number(row_numbers, present)
     held = np.array(present)
     factors = _factors(width + 1)
-    # Equal rows have equal numbers; whether others have is checked
+    # Equal rows have equal numbers; the converse is verified
     numbers = values.view(np.int64) @ factors[:width] + held * factors[width]
     order = numbers.argsort(kind="stable")
     ranked = numbers[order]
@@ -69,7 +69,7 @@ def _kinds_by_number(numbers: Sequence[int], present: Sequence[int]) -> RowKinds
     if different == len(numbers):
         return _each_of_its_own(different)
     pairs = list(zip(numbers, present, strict=True))
-    first = dict(zip(reversed(pairs), range(len(pairs) - 1, -1, -1), strict=True))  # the first of equal ones comes last
+    first = dict(zip(reversed(pairs), range(len(pairs) - 1, -1, -1), strict=True))  # the first of equal rows wins
     kind = dict(zip(first, range(len(first)), strict=True))
     of_row = np.array(list(map(kind.__getitem__, pairs)))
     return RowKinds(np.array(list(first.values())), np.bincount(of_row), of_row)

@@ -43,17 +43,17 @@ class SearchBounds(msgspec.Struct, frozen=True):
 def quick_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, list[int]] | None:
     """Return the same as :func:`best_division` where few combinations have to be tried; ``None`` otherwise.
 
-    Few sums of sizes lose no more than the cutoff, so for most cores it is faster to enumerate these than to build
-    tables over all numbers of nodes with numpy.
+    Few sums of sizes stay within the cutoff, so enumerating them is faster for most cores than building tables over
+    all numbers of nodes with numpy.
     """
     before = list(accumulate((nodes[-1] for nodes, _ in stages), initial=0))  # most that the stages before can take
     if room.cutoff == 0 and before[-1] >= room.nodes and all(nodes[-1] == len(nodes) - 1 for nodes, _ in stages):
-        # If no number of nodes loses anything, to fill the stages up one after the other is as good as any division
+        # If all numbers of nodes are free of losses, filling one stage after another is optimal
         return 0, [min(nodes[-1], max(0, room.nodes - most)) for (nodes, _), most in zip(stages, before, strict=False)]
     if perf_counter() > room.stop_at:
         raise DeadlinePassed
     falling = _falling(stages, room.nodes)[0] if len(stages) > _FEW_ALIKE else stages
-    fewest = room.nodes - room.cutoff // room.idle_loss  # nodes that are used in all: to leave more idle loses too much
+    fewest = room.nodes - room.cutoff // room.idle_loss  # lower bound of the used nodes: more idle nodes lose too much
     sums: list[dict[int, int]] = [{0: 0}]  # from the last stage on: nodes that they take in all -> smallest loss
     tried = 0
     for (sizes, losses), most_before in zip(reversed(falling), reversed(before[:-1]), strict=True):
@@ -89,18 +89,18 @@ def _most_first(stages: Sequence[Stage], sums: Sequence[Mapping[int, int]], node
     return chosen
 
 
-# ``losses, low`` by stage: ``losses[i]`` is the smallest loss of it and all later ones if they take ``low + i`` nodes
+# ``losses, low`` by stage: ``losses[i]`` is the smallest loss of this and all later stages with ``low + i`` nodes
 LossTables = list[tuple[Integers, int]]
 
 
 def least_loss(stages: Sequence[Stage], room: SearchBounds) -> int:
-    """Return the smallest loss of any division, at most the cutoff."""
+    """Return the smallest loss of any division, limited to the cutoff."""
     tables = _tables(stages, room)
     return room.cutoff if tables is None else min(room.cutoff, int(_with_idle(tables, room).min()))
 
 
 def best_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, list[int]] | None:
-    """Return the smallest loss, and of its divisions the one with fewest nodes whose earlier stages get more.
+    """Return the smallest loss, and a division with this loss: fewest nodes, then larger earlier stages.
 
     ``None``: no division loses as little as the cutoff.
     """
@@ -116,9 +116,9 @@ def best_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, lis
 
 
 def _falling(stages: Sequence[Stage], most: int) -> tuple[list[Stage], int]:
-    """Drop sizes that are too large if identical earlier tasks must have at least as many; count the kinds of tasks.
+    """Drop sizes that are too large for identical tasks of descending size; count the kinds of tasks.
 
-    Of identical tasks the earlier has at least as many nodes, because swapping two sizes costs nothing.
+    Earlier identical tasks have sizes as large or larger, because swapping two sizes is free.
     """
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     falling = []
@@ -137,11 +137,11 @@ def _with_idle(tables: LossTables, room: SearchBounds) -> Integers:
 
 
 def _tables(stages: Sequence[Stage], room: SearchBounds, *, all_alike: bool = False) -> LossTables | None:
-    """Compute the tables from the last stage to the first, so that retracing serves the first stage first.
+    """Compute the tables from the last stage to the first; retracing then serves the first stage first.
 
-    A table covers only what the stages from it on can take and what those before it can leave; if all tasks are
-    identical and none has more than one before it, the last ``n`` of them have no more than ``n`` equal parts.
-    ``None``: more nodes must be used than the stages can take.
+    A table covers only the nodes that its stages can take and the earlier stages can leave. If all tasks are identical
+    and sorted by descending size, the last ``n`` of them have no more than ``n`` equal parts.
+    Return ``None`` if more nodes must be used than the stages can take.
     """
     before = [0]  # most nodes that the stages before this one can take
     for nodes, _ in stages:
@@ -174,7 +174,7 @@ def _one_more(stage: Stage, later: Integers, later_low: int, low: int, width: in
     found.fill(NEVER)
     reach = later.size
     for more, loss in zip(nodes, losses, strict=True):
-        shift = later_low + more - low  # the first entry of ``later`` with this size goes there
+        shift = later_low + more - low  # position of the first entry of ``later`` with this size
         start = max(0, shift)
         end = min(width, reach + shift)
         if start < end:
@@ -190,7 +190,7 @@ def _by_sheet(stage: Stage, later: Integers, offset: int, width: int) -> Integer
     rows = last - first + 1
     loss = np.full((rows, 1), NEVER)
     loss[[node - first for node in nodes], 0] = losses
-    # Entry c of row i is later[offset + c - first - i]; pad so that every such place exists
+    # Entry c of row i is later[offset + c - first - i]; pad the array so that every such index exists
     left = max(0, last - offset)
     right = max(0, offset + width - first - later.size)
     padded = np.empty(left + later.size + right, dtype=np.int64)

@@ -23,9 +23,9 @@ from bftrain_solvers.arrays import Floats, Integers, Mask
 NEVER: Final = 2**40  # use of a resource by an option that does not exist
 _ROUNDING: Final = 1e-9  # relative: smaller gains, and smaller margins of proofs by prices, do not count
 _MOST_PRICES: Final = 64
-_SOON: Final = 1_000_000  # size of an enumeration that is tried before a linear programme
-_LARGEST: Final = 4_000_000  # size of an enumeration that is tried before an integer programme
-_PAIRED: Final = 300  # distinct changes of which all pairs are tried
+_SOON: Final = 1_000_000  # limit of an enumeration before a linear programme
+_LARGEST: Final = 4_000_000  # limit of an enumeration before an integer programme
+_PAIRED: Final = 300  # distinct changes for an exhaustive search of pairs
 _TOO_MANY: Final = 2**30  # nodes
 _OPTIMAL: Final = 0  # status of linprog
 _INFEASIBLE: Final = 2  # status of milp
@@ -36,7 +36,7 @@ class FeasibilityUnknown(Exception):
 
 
 class CountTooLarge(Exception):
-    """The enumeration would be too large."""
+    """The enumeration is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ResourceDemands:
         return taken
 
     def feasible_alone(self) -> Mask:
-        """Return a mask of the options that fit by themselves."""
+        """Return a mask of the options that fit individually."""
         fit: Mask = np.all(self.uses <= self.limits, axis=2)
         return fit
 
@@ -120,7 +120,7 @@ class FeasibleOptions:
 
 
 def _improved_by_single_changes(needs: ResourceDemands, chosen: Integers, stop_at: float) -> Integers:
-    """Change one option after the other, each time the one that most reduces the overuse.
+    """Change one option at a time, always the option that most reduces the overuse.
 
     Raises :class:`FeasibilityUnknown` after ``stop_at``.
     """
@@ -140,7 +140,7 @@ def _improved_by_single_changes(needs: ResourceDemands, chosen: Integers, stop_a
 
 
 def _fitting_after_two_changes(needs: ResourceDemands, chosen: Integers) -> Integers | None:
-    """Return options with two changes so that all tasks fit; ``None`` if two are not enough."""
+    """Return options with two changes so that all tasks fit; ``None`` if two changes are not enough."""
     over = needs.over(chosen)
     changes = needs.uses - needs.uses[np.arange(len(chosen)), chosen][:, None, :]
     row, option = np.nonzero(needs.feasible_alone() & (changes != 0).any(axis=2))
@@ -172,8 +172,8 @@ def tightest_prices(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats 
 def useful_options(needs: ResourceDemands, prices: Floats) -> Mask:
     """Return a mask of the options that a fitting choice may contain.
 
-    At any prices a choice that fits costs no more than all resources. So an option cannot exceed the cheapest of its
-    task by more than the budget that the cheapest options of all tasks leave.
+    At any prices, the cost of a fitting choice is limited by the price of all resources. An option therefore cannot
+    exceed the cheapest option of its task by more than the budget that remains after all cheapest options.
     """
     costs = np.where(needs.feasible_alone(), needs.uses @ prices, np.inf)
     least, there_is = costs.min(axis=1), float(needs.limits @ prices)
@@ -182,10 +182,10 @@ def useful_options(needs: ResourceDemands, prices: Floats) -> Mask:
 
 
 def enumerated_options(needs: ResourceDemands, matter: Mask, largest: int) -> Integers | None:
-    """Return fitting options out of those that ``matter``, by enumeration; ``None`` if there are none.
+    """Return fitting options among those in ``matter``, by enumeration; ``None`` if no choice fits.
 
-    For one task after the other the fewest nodes of one kind are computed, for every use of the other resources. At
-    most ``largest`` numbers are computed.
+    Task by task, compute the fewest nodes of one kind for every use of the other resources. The number of computed
+    values is limited to ``largest``.
     """
     if not matter.any(axis=1).all():
         return None
@@ -200,7 +200,7 @@ def enumerated_options(needs: ResourceDemands, matter: Mask, largest: int) -> In
     if prod((others + 1).tolist()) * int(matter[rows].sum()) > largest:
         raise CountTooLarge
     choices = []
-    least = np.zeros(tuple((others + 1).tolist()), dtype=np.int32)  # of the last resource, by the use of the others
+    least = np.zeros(tuple((others + 1).tolist()), dtype=np.int32)  # last resource, by use of the other resources
     for row in rows.tolist():
         options = np.flatnonzero(matter[row])
         least, choice = _one_more(least, needs.uses[row, options], last)
@@ -262,7 +262,7 @@ def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
 
 
 def whole(needs: ResourceDemands, matter: Mask, stop_at: float) -> Integers | None:
-    """Return fitting options out of those that ``matter``, by an integer programme; ``None`` if there are none."""
+    """Return fitting options among those in ``matter``, by an integer programme; ``None`` if no choice fits."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415 - slow to import
 

@@ -1,15 +1,16 @@
 """Max-min allocation on one kind of nodes: the worst-off task takes its next step, again and again.
 
-A task's level says how well off it is at a size. LevelsReached raises the task with the lowest level until its next
-step does not fit; that task is stuck, and the others go on. Each raised task holds the fewest nodes that lift it above
-the stuck one, so no task could make room. The smallest level is then as large as possible, then the second smallest,
-and so on. Where several tasks share the lowest level and not all can be raised, as many as possible are.
+A task's level is its benefit at a size. LevelsReached raises the task with the lowest level until its next step does
+not fit; that task is stuck, and the remaining tasks continue. Each raised task has the fewest nodes that lift it above
+the stuck task, so no task could make room. This maximises the smallest level, then the second smallest, and so on. If
+several tasks share the lowest level and not all can be raised, the largest possible number is raised.
 
 GroupBudget: users share nodes by weight in the same way, and each user divides nodes by a rule of its own.
 
-Leftover nodes go where they do most work. If a tie was broken by choice, plans of equal levels with other stuck tasks
-may do more work. One knapsack bounds all of them: it keeps the level of the first tie and leaves as few tasks as
-possible below the next level. If its plan has the same levels, it is the answer; else the difference is reported.
+Leftover nodes go to the tasks with the most additional work. If a tie was broken arbitrarily, plans with equal levels
+but other stuck tasks may do more work. One knapsack bounds all of them: it keeps the level of the first tie and leaves
+the fewest tasks below the next level. If its plan has equal levels, it is the answer; otherwise the difference is
+reported.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _LARGEST: Final = 20_000_000  # numbers examined to break a tie; about a second
 
 
 def alike(levels: Floats) -> Floats:
-    """Return levels in which those that differ only by rounding are replaced by the lowest of them."""
+    """Return levels with differences from rounding removed: each is replaced by the lowest of its group."""
     found, places = np.unique(levels, return_inverse=True)
     finite = np.isfinite(found)
     values = np.where(finite, found, 0.0)
@@ -56,7 +57,7 @@ def alike(levels: Floats) -> Floats:
 class LevelSteps:
     """The ``sizes`` of a task at which its level rises, from size 0 on, and its ``levels`` there; a rung is an index.
 
-    ``spare`` is the work done at each size, if known: it breaks ties between tasks of one level.
+    ``spare`` is the work at each size, if known: it breaks ties between tasks of equal level.
     """
 
     sizes: tuple[int, ...]
@@ -69,7 +70,7 @@ class LevelSteps:
 
 
 def level_steps(levels: Floats, pool: int, spare: Floats | None = None) -> LevelSteps:
-    """Return the steps of one task from its levels by size, ``-inf`` where a size is not allowed."""
+    """Return the steps of one task from its levels by size; ``-inf`` marks sizes that are not allowed."""
     reached = levels[: pool + 1]
     before = np.maximum.accumulate(reached)[:-1]
     rungs = np.concatenate(([0], 1 + np.flatnonzero(reached[1:] > before)))
@@ -91,8 +92,8 @@ def level_steps_of(levels: Floats, pool: int, stop_at: float, spare: Floats | No
 class LevelsReached:
     """The rung of every task in ``rungs``; ``stuck`` lists tasks that cannot be raised, the worst-off first.
 
-    ``sure`` is false if a tie was too large to search, so that another plan may be better. ``chosen`` is the number of
-    stuck tasks before the first tie that was broken by choice; tasks with equal ``same`` are no choice.
+    ``sure`` is false if a tie was too large to search, so another plan may be better. ``chosen`` is the number of stuck
+    tasks before the first tie that was broken arbitrarily; tasks with equal ``same`` are interchangeable.
     """
 
     step_lists: Sequence[LevelSteps]
@@ -108,7 +109,7 @@ class LevelsReached:
     def begin(
         cls, step_lists: Sequence[LevelSteps], pool: int, same: Sequence[bytes] = (), stop_at: float = inf
     ) -> LevelsReached:
-        """Return the state in which every task is at its lowest rung."""
+        """Return the state with every task at its lowest rung."""
         return cls(step_lists, [0] * len(step_lists), pool, same=same, stop_at=stop_at)
 
     def level(self, place: int) -> float:
@@ -116,11 +117,11 @@ class LevelsReached:
         return self.step_lists[place].levels[self.rungs[place]]
 
     def size(self, place: int) -> int:
-        """Return how many nodes a task holds now."""
+        """Return the present number of nodes of a task."""
         return self.step_lists[place].sizes[self.rungs[place]]
 
     def sizes(self) -> list[int]:
-        """Return how many nodes every task holds now."""
+        """Return the present numbers of nodes of all tasks."""
         return [self.size(place) for place in range(len(self.step_lists))]
 
     def run(self, first: int | None = None) -> LevelsReached:
@@ -130,7 +131,7 @@ class LevelsReached:
         while queue and len(self.stuck) < wanted:
             if perf_counter() > self.stop_at:
                 raise DeadlinePassed
-            if not self.free:  # no task moves any more
+            if not self.free:  # all tasks are stuck
                 self.stuck.extend(place for _, place in sorted(queue))
                 break
             lowest = queue[0][0]
@@ -168,17 +169,17 @@ class LevelsReached:
             yield used, list(self.rungs)
 
     def _queue(self) -> list[tuple[float, int]]:
-        return sorted((self.level(place), place) for place in range(len(self.step_lists)))  # a heap too
+        return sorted((self.level(place), place) for place in range(len(self.step_lists)))  # also a heap
 
     def _step(self, place: int) -> int:
-        """Return the nodes that a task needs for its next rung; 0 on the last one."""
+        """Return the nodes that a task needs for its next rung; 0 on the last rung."""
         sizes, rung = self.step_lists[place].sizes, self.rungs[place]
         return sizes[rung + 1] - sizes[rung] if rung + 1 < len(sizes) else 0
 
     def _raised(self, tied: list[int], queue: Sequence[tuple[float, int]], wanted: int) -> Sequence[int] | None:
-        """Choose which of the ``tied`` tasks are raised: all, or as many as possible, those with small steps first.
+        """Choose which ``tied`` tasks are raised: all, or the largest possible number, small steps first.
 
-        If the choice affects later levels, search all that is left for the best plan, apply it and return ``None``.
+        If the choice affects later levels, search the remainder for the best plan, apply it and return ``None``.
         """
         movable = [place for place in tied if 0 < self._step(place) <= self.free]
         if sum(map(self._step, movable)) <= self.free:
@@ -227,8 +228,8 @@ def _searched(
 ) -> dict[int, tuple[int, int]]:
     """Return for each task the option (rung, nodes) that makes the sorted levels of all lexicographically largest.
 
-    Dynamic programming over tasks: of two plans for the first tasks, the better one stays better if both get the same
-    addition. ``best[n]`` holds the sorted levels of the best plan on n nodes so far.
+    Dynamic programming over tasks: if one plan for the first tasks is better than another, it stays better after an
+    equal addition. ``best[n]`` contains the sorted levels of the best plan on n nodes so far.
     """
     levels = sorted({step_lists[place].levels[rung] for place, rungs in options.items() for rung, _ in rungs})
     rank = {level: place for place, level in enumerate(levels)}
@@ -273,7 +274,7 @@ class GroupBudget:
         return dict(zip(self.group.places, self._rows[nodes].tolist(), strict=True))
 
     def _together(self, entries: Floats, pool: int) -> None:
-        """Divide every number of nodes: the task that is worst off by weight is raised first."""
+        """Divide every number of nodes: the task with the lowest weighted level is raised first."""
         step_lists = level_steps_of(alike(entries / np.array(self.group.weights)[:, None]), pool, self._stop_at)
         landings = list(LevelsReached.begin(step_lists, 0, stop_at=self._stop_at).landings())
         for (used, rungs), (following, _) in pairwise(landings):
@@ -287,7 +288,7 @@ class GroupBudget:
         self._rows[most:] = LevelsReached(step_lists, top, 0).sizes()
 
     def _in_turn(self, entries: Floats, pool: int) -> None:
-        """Divide every number of nodes in order: each task takes the smallest size that is best for it."""
+        """Divide every number of nodes in sequence: each task takes its smallest optimal size."""
         left: Integers = np.arange(pool + 1)
         for place, row in enumerate(entries):
             sizes = np.array(level_steps(row, pool).sizes)
@@ -306,7 +307,7 @@ def divided(budgets: Sequence[GroupBudget], pool: int, stop_at: float = inf) -> 
 
 
 def worst_first(table: ValueTable, coupling: LevelCoupling | GroupLevels, stop_at: float) -> tuple[list[int], str]:
-    """Return sizes in the order of the tasks, and what is not proven; raise if the deadline passes before any plan."""
+    """Return sizes in task sequence, and the unproven part; raise if the deadline passes before any plan."""
     if isinstance(coupling, LevelCoupling):
         return _by_levels(table, coupling, stop_at)
     pool = table.problem.pool
@@ -368,7 +369,7 @@ def _filled(table: ValueTable, scores: Floats, spare: Floats, floors: Mapping[in
 
 
 def levelled(values: Floats, counted: Sequence[int], stop_at: float) -> Floats:
-    """Return ``values`` in which levels of ``counted`` tasks that differ by rounding only are equal."""
+    """Return ``values`` with equal levels for ``counted`` tasks that differ only by rounding."""
     if perf_counter() + _SORTED_S * values.size > stop_at:  # there would be no time left after it
         raise DeadlinePassed
     scores = values.copy()
@@ -387,7 +388,7 @@ def work_done(spare: Floats, chosen: Sequence[int]) -> float:
 
 
 def at_most(words: str, more: float, done: float) -> str:
-    """Return in words how much more than ``done`` could be done; nothing if that is negligible."""
+    """Return a text on how much more than ``done`` is possible; empty if negligible."""
     if more <= _WORTH_TELLING * abs(done):
         return ""
     number = 100.0 * more / abs(done) if done else more

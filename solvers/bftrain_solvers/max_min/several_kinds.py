@@ -1,12 +1,12 @@
-"""Max-min allocation over several kinds of nodes: the worst-off task rises as long as all tasks still fit.
+"""Max-min allocation over several node kinds: raise the worst-off task while all tasks still fit.
 
-As on one kind (:mod:`bftrain_solvers.max_min.one_kind`), but whether all tasks fit is a search of its own, since every
-task may move to another kind. While all can rise, they rise many levels at once. Where several are equally badly off
-and not all of them can rise, as few as possible stay; if the choice matters, it is left open in a band.
+The method of :mod:`bftrain_solvers.max_min.one_kind`, but checking whether all tasks fit is a separate search, since
+every task may move to another kind. While all tasks can rise, they rise many levels in one step. If several tasks share
+the lowest level and not all of them can rise, the fewest possible stay; a choice that matters is left open in a band.
 
-Once all levels are known, the rest is a sum in which falling below a level costs more than all possible gains: the
-ordinary search maximises it. If the choice of tasks at a level was arbitrary, a bound says how much more another plan
-of the same levels might do.
+Once all levels are known, the remainder is a sum with a penalty for falling below a level that exceeds all possible
+gains: the ordinary search maximises it. If the choice of tasks at a level was arbitrary, a bound limits the additional
+work of other plans with equal levels.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bftrain_solvers.max_min.one_kind import OTHERS, at_most, levelled, more_tha
 from bftrain_solvers.node_kinds.search import best_columns, solved
 
 _ROUNDING: Final = 1e-12  # relative
-_FOR_LEVELS: Final = 0.8  # of the time; the rest is for what is left over
+_FOR_LEVELS: Final = 0.8  # share of the time; the remainder is for the leftover nodes
 _LEAST_S: Final = 0.05  # for a first plan, even if there is no time at all
 _WORDS: Final = "raised step by step"
 _UNSURE: Final = "some of those equally badly off were chosen by the last answer"
-_MOST_BANDS: Final = 3  # open at once
+_MOST_BANDS: Final = 3  # simultaneously open bands
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def steps_by_kind(
 
 @dataclass(frozen=True, slots=True)
 class OpenLevel:
-    """``count`` of the ``members`` stay at ``level``, on ``rungs``, while it is undecided which of them.
+    """``count`` of the ``members`` stay at ``level``, on ``rungs``; the choice is still open.
 
     A place at the low level is a resource like the nodes of a kind: a task that takes one needs only the nodes of that
     level.
@@ -94,7 +94,7 @@ class OpenLevel:
 
 @dataclass
 class LevelsReachedByKind:
-    """The step of every task: ``rungs``; those ``stuck`` stay there, ``bands`` holds tasks kept lower for now.
+    """The step of every task: ``rungs``; ``stuck`` tasks stay there, ``bands`` contain tasks kept lower for now.
 
     Tasks with equal ``same`` are interchangeable; of these the ones that do most, by ``spare``, go up. ``sure`` is
     false if a rule decided which task stays where that affects levels; ``choice_at`` is the first level at which it
@@ -121,12 +121,12 @@ class LevelsReachedByKind:
 
     @property
     def known(self) -> int:
-        """The number of worst-off tasks whose levels are known."""
+        """The number of worst-off tasks with known levels."""
         return int(self.stuck.sum()) + sum(band.count for band in self.bands)
 
     @property
     def lowest(self) -> float:
-        """The lowest level of the tasks that may still rise; infinite if there are none."""
+        """The lowest level of the tasks that may still rise; infinite without such tasks."""
         return float(self.steps_by_kind.level(self.rungs)[~self.stuck].min(initial=np.inf))
 
     def run(self, wanted: int) -> None:
@@ -143,20 +143,20 @@ class LevelsReachedByKind:
                 step //= 2
             elif self._stays(wanted):
                 return
-        while self.bands and self.lowest == np.inf:  # the tasks left are in one of them
+        while self.bands and self.lowest == np.inf:  # the remaining tasks are in a band
             if int(self.bands[0].members.sum()) > self.bands[0].count:
                 self._chosen(self.bands[0])
             self._close(0)
 
     def options(self) -> tuple[Integers, Integers]:
-        """Return the kind that every task is on, and how many nodes of it that task needs."""
+        """Return the kind of every task, and the number of nodes that it needs there."""
         kinds = len(self.limits)
         band, kind = np.divmod(self.room.chosen, kinds)
         nodes: Integers = self.room.needs.uses[np.arange(len(band)), self.room.chosen, kind]
         return kind, nodes
 
     def within_reach(self, stop_at: float) -> float:
-        """Return the highest level that is not proven by ``stop_at`` to be out of reach of all rising tasks."""
+        """Return the highest level not proven unreachable for all rising tasks by ``stop_at``."""
         if not self._levels.size:
             return np.inf
         low, high = int(np.searchsorted(self._levels, self.lowest)), len(self._levels)
@@ -180,7 +180,7 @@ class LevelsReachedByKind:
         return ResourceDemands(uses, np.concatenate((self.limits, counts)))
 
     def _rungs_at(self, level: float) -> Integers:
-        lowest = (self.steps_by_kind.levels < level).sum(axis=1)  # rung of every task that is at the level or above
+        lowest = (self.steps_by_kind.levels < level).sum(axis=1)  # rung of every task at or above the level
         return np.where(self.stuck, self.rungs, np.maximum(self.rungs, lowest))
 
     def _stays(self, wanted: int) -> bool:
@@ -196,7 +196,7 @@ class LevelsReachedByKind:
             self._stick(ended)
             self._settle()
             return False
-        # How few of the tied have to stay; an answer in which only so many do is taken over
+        # Minimum number of tied tasks that must stay; an answer with exactly this number is reused
         few, fewest = 1, int(tied.sum())
         while few < fewest:
             middle = (few + fewest) // 2
@@ -221,7 +221,7 @@ class LevelsReachedByKind:
         self.bands = [replace(band, members=band.members & ~who) for band in self.bands]
 
     def _settle(self) -> None:
-        """Choose the tasks that stay in a band if no others could, all are interchangeable, or too many are open."""
+        """Choose the staying tasks of a band if forced, if all are interchangeable, or with too many open bands."""
         number = 0
         while number < len(self.bands):
             band = self.bands[number]
@@ -238,7 +238,7 @@ class LevelsReachedByKind:
             number = 0
 
     def _chosen(self, band: OpenLevel) -> None:
-        """Record the level from which on the choice could differ: that of any band with a common member."""
+        """Record the first level that the choice could affect: the level of any band with a common member."""
         levels = [each.level for each in self.bands if (each.members & band.members).any()]
         self.choice_at = min([*levels, self.choice_at])
 
@@ -253,7 +253,7 @@ class LevelsReachedByKind:
         )
 
     def _exchange(self, number: int) -> None:
-        """Keep those of the interchangeable members in a band that gain least by rising."""
+        """Keep the interchangeable members of a band that gain least by rising."""
         members = np.flatnonzero(self.bands[number].members)
         low = self.room.chosen[members] // len(self.limits) == number + 1
         rows = self.spare[members]
@@ -264,7 +264,7 @@ class LevelsReachedByKind:
         self.room.chosen[least] = self.room.chosen[first_low]
 
     def _close(self, number: int) -> None:
-        """Remove a band: members that are low in the last answer stay, the others rise."""
+        """Remove a band: members that are low in the last answer stay, the remaining members rise."""
         kinds, band = len(self.limits), self.bands.pop(number)
         who = np.equal(self.room.chosen // kinds, number + 1)
         self.rungs = np.where(who, band.rungs, self.rungs)
@@ -331,7 +331,7 @@ def _over_kinds(
 class LeftoverNodes:
     """Assigns nodes that no level needs where they do most, while no task falls below its level.
 
-    ``rise`` holds the levels of the ``counted`` tasks, ``spare`` the work per second at every column.
+    ``rise`` contains the levels of the ``counted`` tasks, ``spare`` the work per second at every column.
     """
 
     table: ValueTable
@@ -342,7 +342,7 @@ class LeftoverNodes:
     cut: bool
 
     def divide(self, stop_at: float) -> tuple[list[int], Termination, str]:
-        """Return the columns with the largest ``spare``, and what is not proven about them."""
+        """Return the columns with the largest ``spare``, and the unproven part."""
         kinds, nodes = self.rise.options()
         begins = [block.start for _, block in self.table.columns.blocks()]
         start = [0] * len(self.scores)  # the columns of the last answer

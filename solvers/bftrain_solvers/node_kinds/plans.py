@@ -18,11 +18,11 @@ from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers, Mask
 from bftrain_solvers.value_grid import NEVER, ValueGrid
 
-# The relaxation of so many columns takes about a third of a second, and of more in proportion to their square
+# The relaxation of this many columns takes about a third of a second; the time grows with the square
 _COLUMNS_IN_A_SECOND: Final = 20_000
 _MOST_STATES: Final = 100_000
-_PAIRED: Final = 600  # changes of which all pairs are looked at
-_MOST_PAIRS: Final = 60  # each gains; more of them gain next to nothing
+_PAIRED: Final = 600  # changes in the exhaustive search of pairs
+_MOST_PAIRS: Final = 60  # every exchange gains; further exchanges gain little
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ def priced(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float) -
 def _relaxed(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float) -> tuple[Floats, Integers]:
     """Solve the linear relaxation; return the best prices, and the column with the largest part in each row.
 
-    If all rows take too long, every second, third, ... row is used with its part of the nodes. The prices are then near
-    to the best, and each row has the column that is best at these.
+    If all rows take too long, every second, third, ... row is used with its part of the nodes. The prices are then
+    nearly optimal, and each row gets its best column at these prices.
     """
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
@@ -101,7 +101,7 @@ def _relaxed(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float)
 
 
 def _corners(entries: Floats, columns: Columns) -> Mask:
-    """Return a mask of the columns on the concave hull of each kind: the relaxation needs no others."""
+    """Return a mask of the columns on the concave hull of each kind: the relaxation only needs these."""
     allowed = entries > -np.inf
     corners = allowed.copy()
     nothing = np.where(allowed[:, :1], entries[:, :1], -np.inf)
@@ -124,13 +124,13 @@ class KindCapacities:
     pools: Integers
 
     def idle(self, plan: Integers) -> Integers:
-        """Return what ``plan`` leaves of each kind; negative where it takes too much."""
+        """Return the unused nodes of each kind; negative for overuse."""
         left: Integers = self.pools - self.takes[plan].sum(axis=0)
         return left
 
 
 def fitting(space: KindCapacities, losses: Integers, plan: Integers, stop_at: float) -> Integers | None:
-    """Change rows of ``plan`` until it fits, each time the one that loses least per missing node.
+    """Change rows of ``plan`` until it fits, each time the row with the smallest loss per missing node.
 
     ``None`` if that fails, or not before ``stop_at``.
     """
@@ -167,7 +167,7 @@ def improved(space: KindCapacities, entries: Floats, plan: Integers, stop_at: fl
 
 
 def exchanged(space: KindCapacities, losses: Integers, entries: Floats, plan: Integers, stop_at: float) -> Integers:
-    """Change two rows at once, each time the two that gain most, out of the changes that lose least at the prices."""
+    """Exchange pairs of rows, each time the pair with the largest gain, among changes of small loss at the prices."""
     plan = plan.copy()
     rows = np.arange(len(plan))
     for _ in range(_MOST_PAIRS):
@@ -195,7 +195,7 @@ def exchanged(space: KindCapacities, losses: Integers, entries: Floats, plan: In
 
 
 class DivisionTooLarge(Exception):
-    """There are too many states to search."""
+    """Too many states to search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class _Stage:
 def best_division(
     at: KindPrices, space: KindCapacities, cutoff: int, below: int, stop_at: float, *, most: int | None = None
 ) -> Integers | None:
-    """Return the plan of the smallest loss out of columns that lose at most ``cutoff``, if it is less than ``below``.
+    """Return the plan with the smallest loss below ``below``, from columns with losses up to ``cutoff``.
 
     With ``most`` only that many states with the least loss are kept after each row: the plan is then a good one.
     """
@@ -265,9 +265,9 @@ def _next(
     least: Integers,
     below: int,
 ) -> _Stage:
-    """Add one more row with any of ``columns``; of states that use the same nodes keep the one that loses least.
+    """Add one row with any of ``columns``; among states with equal node use, keep the smallest loss.
 
-    States are kept with at most ``room`` and at least ``least`` used, and a loss below ``below``.
+    Kept states use between ``least`` and ``room`` nodes, with a loss below ``below``.
     """
     enough = np.array(stage.used) >= least[:, None]
     everything = enough.all(axis=0)

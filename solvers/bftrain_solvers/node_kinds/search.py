@@ -1,6 +1,6 @@
 """The search for the best columns: prices, some plan, a core; repeated until the core is proven to hold the best.
 
-Where the search gives up, HiGHS solves the rest.
+HiGHS solves the remainder if the search gives up.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _PREPARED_S: Final = 1e-7  # seconds by entry before there is a first plan
 
 @dataclass(frozen=True, slots=True)
 class KindSearchResult:
-    """Columns in the order of the rows. ``bound`` is ``None`` if they are proven best, else no plan has more.
+    """Columns in row sequence. ``bound`` is ``None`` if they are proven optimal, otherwise an upper bound of all plans.
 
-    ``open`` are the columns that a better plan may have, where the search was given up because they are too many.
+    ``open`` contains possible columns of a better plan, if the search was given up because of their number.
     """
 
     columns: list[int]
@@ -61,11 +61,11 @@ def best_columns(
     *,
     prices_by: float | None = None,
 ) -> KindSearchResult:
-    """Choose a column in each row of ``table``, with no more nodes of any kind than there are.
+    """Choose a column in each row of ``table``, within the available nodes of every kind.
 
-    Largest sum; of equal ones the fewest that differ from the present ones. After ``stop_at``, or as soon as the sum is
-    within ``relative_gap`` of the bound, the best plan so far is returned. ``start`` is a plan that is known to fit.
-    Prices, and with them a good bound, may take until ``prices_by``.
+    The sum is maximised; ties are broken by the fewest changes of present columns. After ``stop_at``, or when the sum
+    is within ``relative_gap`` of the bound, the best plan so far is returned. ``start`` is a feasible plan. Prices, and
+    with them a good bound, may take until ``prices_by``.
     """
     prices_by = stop_at if prices_by is None else prices_by
     columns, counts = table.columns, list(table.problem.by_kind.values())
@@ -92,10 +92,10 @@ def best_columns(
         staying(table.values, present),
         None if start is None else np.array(start, dtype=np.int64),
     ]
-    # What was taken out as hopeless is in no start; it was judged by the better one of the second and the third
+    # Removed columns do not occur in any start; the better of the second and the third start decided on them
     rows = np.arange(len(wanted))
     fine = [plan for plan in starts if plan is not None and np.isfinite(grid.entries[rows, plan]).all()]
-    if not fine:  # the deadline cut them short of the plan by which columns were taken out
+    if not fine:  # the deadline stopped the exact values before the plan that justified the removal
         known = max((plan.tolist() for plan in starts[1:] if plan is not None), key=table.value_at)
         return KindSearchResult(known, _bound(grid, at.bound), Termination.TIME_LIMIT)
     best = max((improved(space, grid.entries, plan, stop_at) for plan in fine), key=at.worth)
@@ -117,7 +117,7 @@ def _searched(
     known, none_below = at.bound - at.worth(plan), 0
     losses = np.sort(at.losses[(at.losses > 0) & (at.losses < known)])
     try:
-        # First better plans among the columns that lose least, a few and then more, without looking at all of them
+        # First improve the plan within growing sets of the columns with least loss, without searching all of them
         with suppress(DivisionTooLarge):
             for size in _SMALL_CORES if losses.size else ():
                 cutoff = int(losses[min(size, losses.size - 1)])
@@ -147,9 +147,9 @@ def _bound(grid: ValueGrid, bound: int) -> float:
 def solved(
     table: ValueTable, limits: Limits, name: str, further: Solver, start: Sequence[int] | None = None
 ) -> Solution:
-    """Search, and let ``further`` solve what is left open in the remaining time; answer as ``name``.
+    """Search, and let ``further`` solve the open part in the remaining time; answer as ``name``.
 
-    ``start`` is a plan that is known to fit, so that the answer is no worse.
+    ``start`` is a feasible plan; the answer is no worse.
     """
     started = perf_counter()
     found = best_columns(table, started + limits.deadline_s, limits.relative_gap, start)

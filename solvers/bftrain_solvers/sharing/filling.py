@@ -1,10 +1,10 @@
-"""Water filling: tasks that cannot rise any more stay, and the others go on, until no task can gain without a loss.
+"""Water filling: stuck tasks stay, and the rest continue to rise, until no task can gain without a loss elsewhere.
 
-While all tasks fit, each rises up to its own largest speed, which takes no programme to compute. So the path of levels
-is followed regardless of nodes, and its last feasible place is searched for, by trial and then by a few programmes. The
-next rise is a programme: its prices say which tasks stay, and which speed each of the others can reach without scarce
-nodes. That speed is its cap on the next path. If this takes too many programmes, or one is not solved, a single
-programme assigns the rest where it adds most.
+While all tasks fit, each rises up to its own largest speed, which needs no programme. The path of levels is therefore
+followed regardless of nodes, and its last feasible position is found by trial and then by a few programmes. The next
+rise is a programme: its prices determine which tasks stay, and the speed that each remaining task can reach without
+scarce nodes. That speed is its cap on the next path. After too many programmes, or an unsolved programme, a single
+programme assigns the remainder to maximise the gain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bftrain_solvers.arrays import Floats, Mask
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 from bftrain_solvers.sharing.rising import ProgramNotSolved, RaisedLevels, Rise, ShareDemands, paid, rise
 
-Rates = Callable[[Mask], Floats]  # how fast each task rises, given those that still can; 0 for the others
+Rates = Callable[[Mask], Floats]  # rates of the tasks that can still rise; 0 for all other tasks
 
 _FREE: Final = 1e-7  # a price of speed below this is none: prices are about 1
 _FULL: Final = 1.0 - 1e-12
@@ -29,7 +29,7 @@ _LEAST_RISES: Final = 20
 
 
 def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
-    """Return the shares, and what is not proven about them."""
+    """Return the shares, and the unproven part."""
     level, shares, rising, hint = _last_feasible_place(market, rates)
     largest, rises = market.speeds.max(axis=1), 0
     cap = largest
@@ -46,12 +46,10 @@ def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
         level = np.minimum(level + rate * risen.height, largest)
         shares, hint = risen.shares, risen.hint
         rises += bool(risen.prices.any())
-        dear = np.where(
-            rising, risen.marginal * largest, 0.0
-        )  # also for tasks of rate 0: nothing would be left for them
+        dear = np.where(rising, risen.marginal * largest, 0.0)  # also for tasks of rate 0, which would get no nodes
         rising &= dear < min(_FREE, float(dear.max()))
         if risen.prices.any() and rising.any():
-            # These prices use up all scarce nodes, so a task can gain only on kinds that cost nothing
+            # These prices use up all scarce nodes, so a task can only gain on free kinds
             for_nothing = risen.prices * market.counts <= _FREE * float(risen.prices @ market.counts)
             free = np.where(for_nothing, market.speeds, 0.0).max(axis=1)
             cap = np.where(rising & (free > level), np.minimum(cap, free), cap)
@@ -71,7 +69,7 @@ def _rates(rates: Rates, rising: Mask, largest: Floats) -> Floats:
 class _LevelPath:
     """The levels of all tasks as they rise regardless of nodes; at each place of the path one task reaches its ``cap``.
 
-    The path begins at ``start``: levels, and which tasks rise.
+    The path starts at ``start``: levels, and a mask of rising tasks.
     """
 
     def __init__(self, market: ShareDemands, rates: Rates, cap: Floats, start: tuple[Floats, Mask]) -> None:
@@ -80,7 +78,7 @@ class _LevelPath:
         self._rates, self._cap, self._way = rates, cap, [start]
 
     def last(self, place: int) -> int:
-        """Return ``place``, or the end of the path if that comes first."""
+        """Return ``place``, limited to the last position of the path."""
         while len(self._way) <= place and self._way[-1][1].any():
             level, rising = self._way[-1]
             rate = _rates(self._rates, rising, self.largest)
@@ -97,7 +95,7 @@ class _LevelPath:
     def proven_out_of_reach(self, last: int, beyond: int, prices: Floats) -> int:
         """Return the first place after ``last`` that ``prices`` prove to be out of reach, or ``beyond``.
 
-        Levels are feasible only if at any prices the cheapest shares for them cost no more than all nodes.
+        Levels are infeasible if, at any prices, the cheapest shares for them cost more than all nodes.
         """
         budget, step = float(prices @ self.even.counts) * (1.0 + _CLOSE), 1
         while beyond - last > 1:
@@ -164,7 +162,7 @@ def _furthest(
 
 
 def _tried_shares(even: ShareDemands, level: Floats, hint: Floats | None) -> RaisedLevels | None:
-    """Return shares that reach ``level`` if a single trial finds them, else ``None``."""
+    """Return shares that reach ``level`` if a single trial finds them, otherwise ``None``."""
     wants = level > 0.0
     those = ShareDemands(even.speeds[wants], even.nodes[wants], even.counts)
     found = Rise(those, level[wants], np.zeros(int(wants.sum()))).try_height(0.0, hint)
@@ -176,9 +174,9 @@ def _tried_shares(even: ShareDemands, level: Floats, hint: Floats | None) -> Rai
 
 
 def spare_time(market: ShareDemands, level: Floats, shares: Floats) -> Floats:
-    """Return Pareto-optimal shares that reach ``level``; ``shares``, which reach it too, if none are found.
+    """Return Pareto-optimal shares that reach ``level``; fall back to ``shares``, which also reach it.
 
-    The time that no level needs goes to the tasks with the largest speed relative to their own maximum.
+    Spare time goes to the tasks with the largest speed relative to their own maximum.
     """
     task, kind = np.nonzero(market.speeds > 0.0)
     tasks, entry = len(market.nodes), np.arange(task.size)

@@ -1,8 +1,8 @@
 """A primal-dual interior-point method for linear programs with many equal columns and rows.
 
-Of several optimal solutions it returns the middle, as the solver ECOS does: both follow the same path from the same
+Among several optimal solutions it returns the centre, like the solver ECOS: both follow the same path from the same
 start (homogeneous self-dual embedding, Mehrotra's steps; Domahidi and others, ECC 2013). Equal columns have equal
-values on this path, so one column and one row stand for all of their equals, and slacks count as often as they occur.
+values on this path, so one column and one row represent all their equals, and slacks count with their multiplicity.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 
-_PRECISE: Final = 1e-8  # of primal and dual residuals, and of the gap
+_PRECISE: Final = 1e-8  # limit for primal and dual residuals, and for the gap
 _MOST_STEPS: Final = 100
 _BALANCE_STEPS: Final = 3  # of rows and columns, which get similar largest entries
-_FARTHEST: Final = 0.999  # of the way to the border, at most
+_FARTHEST: Final = 0.999  # maximum share of the distance to the border
 _SHORTER: Final = 0.99
 _SMALL: Final = 20_000  # a matrix with fewer elements is a dense one
 _FEW: Final = 250  # rows; a system with fewer is solved as a dense one
 _DENSE: Final = 0.1  # of its elements are not 0: a matrix with more is factored as a dense one
 _MOST_ROWS: Final = 1500  # for compiled code, which factors a dense matrix
-_RELATIVE: Final = 1e-14  # added to the diagonal, so that equal rows do no harm
+_RELATIVE: Final = 1e-14  # added to the diagonal, which makes equal rows harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class EqualColumns:
 
 
 class _Scaled:
-    """A program whose rows and columns have similar largest entries. Duals are sums over equal rows."""
+    """A program scaled to similar largest entries in rows and columns. Duals are sums over equal rows."""
 
     def __init__(self, program: EqualColumns) -> None:
         from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
@@ -193,7 +193,7 @@ def _numpy_columns(program: EqualColumns) -> Floats:
         d_z = ratio * (z2 + d_tau * z1)
         d_s, d_kappa = -target - d_z, -(both + kappa * d_tau) / tau
         if not (np.isfinite(d_tau) and np.isfinite(d_z).all()):
-            break  # numbers too far apart for more digits
+            break  # the range of the numbers allows no more digits
         length = _SHORTER * _length(np.minimum(d_s, d_z) / point, (tau, d_tau), (kappa, d_kappa))
         x, z, s = x + length * (x2 + d_tau * x1), z + length * d_z / ratio, s + length * ratio * d_s
         tau, kappa = tau + length * d_tau, kappa + length * d_kappa
@@ -202,7 +202,7 @@ def _numpy_columns(program: EqualColumns) -> Floats:
 
 
 def _inside(values: Floats) -> Floats:
-    """Shift values so that all are above 0."""
+    """Shift values above 0."""
     return values + (1.0 + max(-0.99, -float(values.min())))
 
 
@@ -211,6 +211,6 @@ def _norm(values: Floats, weights: Floats) -> float:
 
 
 def _length(changes: Floats, *others: tuple[float, float]) -> float:
-    """Return how far to go along a step that changes each positive value by these parts of it."""
+    """Return the step length for relative changes of positive values."""
     steepest = max(-float(changes.min()), *(-change / value for value, change in others))
     return min(_FARTHEST, 1.0 / steepest) if steepest > 0.0 else _FARTHEST

@@ -28,7 +28,7 @@ class LinearRows:
 
 @dataclass(frozen=True, slots=True)
 class LinearResult:
-    """The optimum and the dual of each row; empty if there is none, as ``words`` say."""
+    """The optimum and the dual of each row; empty on failure, with the reason in ``words``."""
 
     columns: Floats | None
     prices: Floats

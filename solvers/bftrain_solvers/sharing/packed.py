@@ -1,9 +1,9 @@
 """Packed policies: two tasks of the same gang may share nodes, each at its speed in the table of pairs.
 
-The time of a task over all combinations that contain it is at most 1. There are as many pairs as squares of tasks, and
-few of them are used. So column generation begins with single tasks, and adds the combinations whose reduced cost is
-positive, until there is none. Of many tasks, equal ones are solved as one class: a programme has the total times of
-classes and of pairs of classes, which few pairs of tasks can receive in equal parts.
+The total time of a task over all combinations that contain it is limited to 1. The number of pairs is quadratic in the
+number of tasks, and few pairs are used. Column generation therefore starts with single tasks and adds combinations with
+a positive reduced cost until there are no more. With many tasks, equal tasks form a class: a programme has the total
+times of classes and pairs of classes, which few pairs of tasks can receive in equal parts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ONE_BY_ONE: Final = 400  # fewer tasks are solved without classes
 
 
 class TaskClasses:
-    """Classes of tasks for which a policy sees no difference: the first task of each, and the class of each task."""
+    """Classes of tasks that a policy does not distinguish: the first task of each, and the class of each task."""
 
     def __init__(self, columns: ShareColumns, looks_at: Sequence[str]) -> None:
         self.of_task = np.arange(len(columns.tasks))
@@ -61,11 +61,11 @@ class TaskClasses:
         ones = self._members[one].tolist()
         if other < 0:
             yield from ((task, -1, time / len(ones)) for task in ones)
-        elif one == other:  # in a ring, in which each task has two partners
+        elif one == other:  # in a ring, each task has two partners
             pairs = min(len(ones), len(ones) * (len(ones) - 1) // 2)
             yield from ((ones[place], ones[(place + 1) % len(ones)], time / pairs) for place in range(pairs))
         else:
-            # Each task takes the next part of the time of its class, the same for all of it
+            # Each task takes the next, equal part of its class's time
             others = self._members[other].tolist()
             ends = sorted(
                 {k / len(ones) for k in range(1, len(ones))} | {k / len(others) for k in range(1, len(others))}
@@ -77,12 +77,12 @@ class TaskClasses:
 
 
 def _keys(columns: ShareColumns, looks_at: Sequence[str]) -> list[object]:
-    """Return what a policy sees of each task."""
+    """Return the properties of each task that the policy depends on."""
     keys: list[object] = [
         (task.model, task.nodes, task.weight, tuple(row), *(getattr(task, name) for name in looks_at))
         for task, row in zip(columns.tasks, columns.market.speeds.tolist(), strict=True)
     ]
-    # Only in a ring of more tasks is each of them as often the first of a pair as the second
+    # Only in a ring of three or more tasks is each task equally often the first and the second of a pair
     differ = {
         (pair.models[0], pair.nodes)
         for pair in columns.problem.pairs
@@ -96,7 +96,7 @@ def _keys(columns: ShareColumns, looks_at: Sequence[str]) -> list[object]:
 
 
 class Combinations:
-    """Single classes of tasks and pairs of them, by kind: ``one`` and ``other`` (-1: none), speeds, nodes and kind."""
+    """Single classes and pairs of classes, by kind: ``one`` and ``other`` (-1: none), speeds, nodes and kind."""
 
     def __init__(self, columns: ShareColumns, classes: TaskClasses) -> None:
         self.columns, self.classes, market = columns, classes, columns.market
@@ -141,7 +141,7 @@ class Combinations:
     def best(
         self, worth: Floats, levels: Floats | None = None, height: float | None = None, floors: Floats | None = None
     ) -> tuple[Floats, float]:
-        """Return times of all combinations, and the largest height at which speeds are ``levels`` times the height.
+        """Return times of all combinations, and the largest height with speeds of ``levels`` times the height.
 
         With ``floors``, they are added. Without levels, or at a given ``height``, the sum of ``worth`` (by combination)
         is maximised. All are relative to the largest speeds.
@@ -201,7 +201,7 @@ class Combinations:
         return self.at_least(levels / levels.max() * height, times)[0], height / float(levels.max())
 
     def at_least(self, levels: Floats, times: Floats | None = None) -> tuple[Floats, float]:
-        """Return the times that reach ``levels`` with the largest sum of relative speeds; else ``times``."""
+        """Return the times that reach ``levels`` with the largest sum of relative speeds (fallback: ``times``)."""
         most, words = float(levels.max()), ""
         for slack in _SLACK:
             try:
@@ -235,7 +235,7 @@ class Combinations:
         return self.of_classes(checked_weights(self.columns))
 
     def worth_of(self, worth: Floats) -> Floats:
-        """Return the worth of a second of each combination; ``worth`` is that of a sample, by task and kind."""
+        """Return the worth of a second of each combination; ``worth`` is per sample, by task and kind."""
         of_task = worth * self.largest[:, None]
         other = np.where(self.other >= 0, of_task[self.other, self.kind] * self.other_speed, 0.0)
         each: Floats = of_task[self.one, self.kind] * self.speed + other
@@ -253,7 +253,7 @@ class Combinations:
 class PackedRule:
     """A packed policy; ``choose`` returns the times of combinations and the value of the objective.
 
-    ``looks_at`` names what it sees of a task apart from speeds and weight.
+    ``looks_at`` lists the task properties it depends on, in addition to speeds and weight.
     """
 
     name: str
@@ -299,7 +299,7 @@ def _max_min(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _water_filling(combinations: Combinations) -> tuple[Floats, float]:
-    """Raise all tasks by weight; those whose speed has a price stop, the others go on until none is left."""
+    """Raise all tasks by weight; tasks whose speed has a price stop, the remaining tasks continue."""
     rate = combinations.fair * combinations.weights / combinations.largest
     fastest = float(rate.max())
     rate /= fastest
@@ -322,7 +322,7 @@ def _makespan(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
-    """Minimise the largest rho by Newton's method, from that of equal shares."""
+    """Minimise the largest rho by Newton's method, starting from equal shares."""
     columns = combinations.columns
     work, age_s = work_left(columns), np.array([task.age_s for task in columns.tasks])
     alone_speeds = columns.speeds(columns.alone)
@@ -338,7 +338,7 @@ def _finish_time(combinations: Combinations) -> tuple[Floats, float]:
 
 
 def _fifo(combinations: Combinations) -> tuple[Floats, float]:
-    """Maximise relative speeds, weighted by the order of arrival: the first task has the largest weight."""
+    """Maximise relative speeds, weighted by arrival: the first task has the largest weight."""
     ages = np.array([task.age_s for task in combinations.columns.tasks])
     turn = np.empty(ages.size)
     turn[np.argsort(-ages, kind="stable")] = np.arange(ages.size, 0, -1)

@@ -19,8 +19,8 @@ _SLACK: Final = 1e-9  # relative: by how much a programme may miss a speed
 def _allox(columns: ShareColumns) -> tuple[Floats, float]:
     """Assign waiting tasks to places in the queues of free nodes with the least sum of completion times.
 
-    A task with ``i`` followers in the queue of a node delays these too: its time counts ``i + 1`` times. A gang takes a
-    place for its time multiplied by its nodes. The first task of a queue runs until it is done.
+    A task also delays its ``i`` followers in a node's queue: its time counts ``i + 1`` times. A gang takes a position
+    for its time multiplied by its nodes. The first task of a queue runs until completion.
     """
     market, work = columns.market, work_left(columns)
     runs_on = np.array([columns.kinds.index(task.kind) if task.kind in columns.kinds else -1 for task in columns.tasks])
@@ -52,8 +52,8 @@ def _allox(columns: ShareColumns) -> tuple[Floats, float]:
 def _places(times_s: Floats, kind_of: Integers) -> tuple[Any, Any, Any]:
     """Return task, node and number of followers of each place in the best assignment of ``times_s[task, kind]``.
 
-    Nodes of a kind are alike, so the lengths of their queues differ by one at most, as a task in a longer queue would
-    cost less in a shorter one: no longer queues are looked at.
+    Nodes of a kind are equal, so the lengths of their queues differ by 0 or 1: a task in a longer queue would cost less
+    in a shorter queue. Longer queues are not considered.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
 
@@ -64,7 +64,7 @@ def _places(times_s: Floats, kind_of: Integers) -> tuple[Any, Any, Any]:
 
 
 def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
-    """Reduce each task's proportional share by the loss that its presence causes the others (partial allocation)."""
+    """Reduce each task's proportional share by the loss that its presence causes for others (partial allocation)."""
     market, weights = columns.market, checked_weights(columns)
     counted = np.flatnonzero(weights > 0.0)
     shares = largest_sum_of_logs(market, weights)
@@ -114,9 +114,9 @@ class ShareEntries(NamedTuple):
 
 
 def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: list[str]) -> Floats:
-    """Return the times of ``entries`` that miss the fewest deadlines; of these the ones with the largest worth.
+    """Return the times of ``entries`` with the fewest missed deadlines; ties are broken by the largest worth.
 
-    A task meets its deadline if its speed is at least its work over the time that is left, ``needed``.
+    A task meets its deadline if its speed is at least ``needed``: its work divided by the remaining time.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - slow to import
     from scipy.sparse import coo_array  # noqa: PLC0415 - slow to import

@@ -1,10 +1,10 @@
 """Rising: how far the speeds of all tasks can rise together, each at its own rate, on shares of several kinds.
 
 The programme: largest ``z`` with ``sum_k speed[j,k] x[j,k] >= level[j] + rate[j] z``, ``sum_k x[j,k] <= 1`` and ``sum_j
-nodes[j] x[j,k] <= count[k]``. It has two rows a task and only one a kind. Once a node-second of each kind has a price,
-every task knows by itself where it runs: on its cheapest kind, or in turn on two of them. So a linear programme is
-solved only for those few tasks for which two ways cost nearly the same; the others follow from their choice. Its prices
-also give a bound, and the search ends when bound and answer meet, which is a proof.
+nodes[j] x[j,k] <= count[k]``. It has two rows per task and only one per kind. Once a node-second of each kind has a
+price, the choice of every task is known: its cheapest kind, or a mix of two kinds. A linear programme is therefore
+solved only for the few tasks with two choices of nearly equal cost; the remaining choices are fixed. Its prices also
+give a bound, and the search stops when bound and answer meet, which is a proof.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _CUTS: Final = 24  # cuts before the next programme
 _INSIDE: Final = 0.5  # of the way to where the next cut might be
 _CENTRING: Final = 20
 _CENTRED: Final = 0.1
-_NARROW: Final = 1e-7  # between a cut and the centre: closer than that, rounding says where the next cut is
+_NARROW: Final = 1e-7  # distance of a cut from the centre; below it, rounding determines the next cut
 _TOLERANCE: Final = 1e-9  # relative, between answer and bound
 _MISSING: Final = 1e-8  # relative, of a task's speed
 _MOST_ROUNDS: Final = 60
 _TRIES: Final = 8
 _HASTE: Final = 0.6  # of prices that follow demand
-_CHEAP: Final = 1e-3  # a price for free kinds; others are about 1
+_CHEAP: Final = 1e-3  # a price for free kinds; other prices are about 1
 _NOTHING: Final = -1  # where a task is that does not run
 _TIED: Final = 1e-12  # relative: what costs the same
 
@@ -46,7 +46,7 @@ class ShareDemands:
 
     @cached_property
     def pairs(self) -> KindPairs:
-        """All pairs of kinds that a task may be on in turn; each slower one with each faster one, or with nothing."""
+        """All pairs of kinds that a task can alternate between: each slower kind (or idling) with each faster kind."""
         order = self.speeds.argsort(axis=1, kind="stable").T
         speeds = np.take_along_axis(self.speeds.T, order, axis=0)
         kinds, idle, still = range(len(order)), np.full_like(order[0], _NOTHING), np.zeros(len(self.nodes))
@@ -66,7 +66,7 @@ class ShareDemands:
 class KindPairs:
     """A row for each pair, a column for each task: ``slow`` and ``fast`` kind, and their speeds ``low`` and ``high``.
 
-    ``per_speed`` is how many nodes move for a little more speed. Above ``begins`` the pair is useful.
+    ``per_speed`` is the number of nodes that move for a little more speed. Above ``begins`` the pair is useful.
     """
 
     slow: Places
@@ -101,8 +101,8 @@ def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
     """Return the cheapest way of each task."""
     demand, pairs = np.minimum(demand, 1.0), market.pairs
     costs, slopes = pairs.costs(market.nodes, demand, prices)
-    # At the largest speed a task is on one kind alone, and all pairs with it cost the same. A little below, the pair
-    # is best that saves most, and no other one as long as prices leave it so
+    # At the largest speed a task uses a single kind, and all pairs with it have equal cost. Slightly below, the best
+    # pair is the one with the largest saving; prices may still change this
     tied = costs <= costs.min(axis=0) * (1.0 + _TIED)
     savings = np.where(tied, slopes, -np.inf)
     best, tasks = savings.argmax(axis=0), np.arange(len(demand))
@@ -114,7 +114,7 @@ def ways(market: ShareDemands, demand: Floats, prices: Floats) -> CheapestKinds:
     dearer = np.minimum(dearer, np.where(saving > 0.0, less, 0.0))
     slow, fast, high = pairs.slow[best, tasks], pairs.fast[best, tasks], pairs.high[best, tasks]
     alone = slow == _NOTHING
-    room = np.where(high >= 1.0 - _TIED, np.inf, high - demand)  # no task goes beyond its largest speed
+    room = np.where(high >= 1.0 - _TIED, np.inf, high - demand)  # no task exceeds its largest speed
     room = np.where(alone, room, np.minimum(room, demand - pairs.low[best, tasks]))
     return CheapestKinds(slow=np.where(alone, fast, slow), fast=fast, doubt=np.minimum(dearer, room))
 
@@ -136,7 +136,7 @@ class ProgramNotSolved(Exception):
 class RaisedLevels(NamedTuple):
     """The result of a rise: height, shares of time, and prices of a node by kind.
 
-    ``marginal`` is the cost of a little more speed for each task: 0 if it is free, infinite if there is no more.
+    ``marginal`` is the cost of a little more speed for each task: 0 if it is free, infinite at the maximum.
     """
 
     height: float
@@ -158,7 +158,7 @@ def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None 
     table = np.column_stack(
         (market.speeds / largest[:, None], market.nodes, np.minimum(level / largest, 1.0), np.ldexp(steep, -bits))
     )
-    # Tasks that are alike may have the same shares, and so are as one that needs the nodes of all
+    # Equal tasks may have equal shares, and are therefore treated as a single task with all their nodes
     alike, place, many = np.unique(table, axis=0, return_inverse=True, return_counts=True)
     place, kinds = place.reshape(-1), len(market.counts)
     even = ShareDemands(alike[:, :kinds], alike[:, kinds] * many, market.counts)
@@ -168,17 +168,17 @@ def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None 
     risen = Rise(those, low[wants], steep[wants]).solved(hint)
     shares = np.zeros(even.speeds.shape)
     shares[wants] = risen.shares
-    further = low + steep * risen.height + 1e-7  # where there is no more speed, it costs infinitely much
+    further = low + steep * risen.height + 1e-7  # at maximum speed, more costs infinitely much
     more = np.where(further > 1.0, np.inf, paid(even, further, risen.prices)[1]) / many
     height = float(np.ldexp(risen.height, -bits))
     return risen._replace(height=height, shares=shares[place], marginal=more[place] / largest)
 
 
 class PriceSearch:
-    """Possible prices of all nodes of each kind, of sum 1; ``centre`` is in the middle of them.
+    """Possible prices of all nodes of each kind, with sum 1; ``centre`` is their centre.
 
-    That is the analytic centre: it is furthest from all cuts, by the product of the distances. Each cut through it
-    removes a good part of the prices.
+    That is the analytic centre: it maximises the product of the distances to all cuts. Each cut through it removes a
+    large part of the prices.
     """
 
     def __init__(self, kinds: int) -> None:
@@ -246,7 +246,7 @@ class Rise:
         """Solve for the tasks most in doubt, at prices that are narrowed down until these are few."""
         many, counts, search = _FEWEST, self.market.counts, PriceSearch(len(self.market.counts))
         bound, full = self.top, 1.0 - _TIED
-        # Those that stay at all the speed there is, on the one kind that gives it
+        # Tasks that stay at maximum speed, on the only kind with that speed
         settled = (self.rate == 0.0) & (self.level >= full) & ((self.market.speeds >= full).sum(axis=1) == 1)
         while many < len(self.level) - int(settled.sum()):
             if prices is None:
@@ -255,9 +255,9 @@ class Rise:
             chosen = ways(self.market, self.level + self.rate * bound, prices)
             doubt = np.where(settled, np.inf, chosen.doubt)
             solved = self._programme(chosen, doubt <= float(np.partition(doubt, many)[many]))
-            if solved is not None:  # else what some were taken to have chosen cannot be
+            if solved is not None:  # otherwise some assumed choices are impossible
                 if not solved.prices.any():
-                    return solved  # nothing is scarce: a task has all the speed there is
+                    return solved  # no scarce nodes: a task has its maximum speed
                 bound, _ = self._bound(solved.prices, bound)
                 if bound <= solved.height * (1.0 + _TOLERANCE) and self._reached(solved):
                     return solved._replace(prices=solved.prices / (solved.prices @ counts))
@@ -305,7 +305,7 @@ class Rise:
                 shares = fixed.shares(height, self.market.speeds.shape)
                 return RaisedLevels(height, shares, np.zeros(len(counts)), hint=prices)
             if load @ counts > counts.sum():
-                return None  # though each uses little of what is cheap
+                return None  # although each uses few cheap nodes
             prices = prices * np.clip(load, 0.2, 5.0) ** _HASTE
         return None
 
@@ -314,7 +314,7 @@ class Rise:
         budget = float(prices @ self.market.counts)
         costs, slopes = self._costs(height, prices)
         for _ in range(_MOST_ROUNDS):
-            # Newton, from above: the sum is convex and made of straight pieces
+            # Newton's method from above: the sum is convex and piecewise linear
             cost, slope = _cheapest(costs, slopes)
             excess, steep = float(cost.sum()) - budget, float(slope @ self.rate)
             if excess <= 1e-11 * budget or steep <= 0.0:
@@ -324,7 +324,7 @@ class Rise:
         return height, costs
 
     def _programme(self, chosen: CheapestKinds | None, doubtful: Mask) -> RaisedLevels | None:
-        """Solve for the doubtful tasks, with the others on their ways; ``None`` if that is infeasible."""
+        """Solve for the doubtful tasks, with fixed choices of all other tasks; ``None`` if infeasible."""
         market, kinds, top = self.market, len(self.market.counts), self.top
         fixed = _Fixed.of(self, chosen, ~doubtful)
         used, grows = fixed.usage(market)
@@ -338,7 +338,7 @@ class Rise:
             limits=np.concatenate([-self.level[doubtful], np.ones(several), market.counts - used]),
         )
         worth = np.zeros(count + 1)
-        worth[-1] = market.counts.sum() / top if top > 0.0 else 1.0  # so that prices are about 1
+        worth[-1] = market.counts.sum() / top if top > 0.0 else 1.0  # scales prices to about 1
         highest = max(fixed.lowest, min(top, fixed.highest))
         found = maximise(worth, rows, last=(fixed.lowest, highest))
         if found.columns is None:
@@ -346,7 +346,7 @@ class Rise:
         height = float(found.columns[-1])
         ends = fixed.highest if fixed.highest < top * (1.0 - _TIED) else np.inf
         if fixed.lowest < top and not doubtful.all() and not fixed.lowest < height < ends:
-            return None  # it ended at a limit of a way, not of the programme
+            return None  # limited by a fixed choice, not by the programme
         shares = fixed.shares(height, market.speeds.shape)
         shares[task, kind] = found.columns[:-1]
         return RaisedLevels(height, shares, found.prices[2 * several :])
@@ -393,7 +393,7 @@ class _Fixed:
         return used, grows
 
     def shares(self, height: float, shape: tuple[int, ...]) -> Floats:
-        """Return their shares at a height, and 0 for the others."""
+        """Return their shares at a height, and 0 for all other tasks."""
         shares = np.zeros(shape)
         for kind, at_zero, grows in zip((self.slow, self.fast), self.at_zero, self.grows, strict=True):
             shares[self.task, kind] += at_zero + grows * height

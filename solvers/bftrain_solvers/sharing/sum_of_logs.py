@@ -11,18 +11,18 @@ import numpy as np
 from bftrain_solvers.arrays import Floats
 from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands, rise
 
-_CLOSE_SUM: Final = 1e-6  # how near the sum of logarithms has to come to its bound, for weights that add up to 1
+_CLOSE_SUM: Final = 1e-6  # maximum distance of the sum of logarithms from its bound, for weights of sum 1
 _MOST_CUTS: Final = 20_000
 _SEARCHED: Final = 1e-14  # the same while prices are looked for
-_NEVER: Final = -1e300  # worth of what a task cannot do
+_NEVER: Final = -1e300  # worth of an impossible choice
 
 
 def largest_sum_of_logs(market: ShareDemands, weights: Floats) -> Floats:
     """Maximise the sum of ``weights`` times the logarithms of speeds.
 
-    At the right prices of the kinds, each task by itself wants exactly the speed that it gets: a logarithm leaves no
-    choice of speed, only of ways to it. So the prices are searched first, and then shares that give all these speeds.
-    The tasks' demand at any prices is a bound too, which proves that both were found.
+    At the right prices of the kinds, each task alone chooses exactly the speed that it gets: with a logarithm, the
+    speed is unique, and only the mix of kinds is not. The prices are searched first, and then shares that give all
+    these speeds. The tasks' demand at any prices is also a bound, which proves both.
     """
     counted = np.flatnonzero(weights > 0.0)
     budgets = weights[counted] / weights[counted].sum()
@@ -41,7 +41,7 @@ def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floa
     """Return the demanded speeds at the prices that minimise the bound, and the bound.
 
     The ellipsoid method: the bound is convex in the few prices, but has kinks where tasks change their choice. Prices
-    are those of all nodes of a kind together; no task spends more than its budget, so they are between 0 and 1.
+    are per kind, for all its nodes together; no task exceeds its budget, so they are between 0 and 1.
     """
     kinds = market.counts.size
     if kinds == 1:  # the method below needs two
@@ -73,7 +73,7 @@ def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floa
 def _best_ways(market: ShareDemands, budgets: Floats, prices: Floats) -> Floats:
     """Return each task's best shares of time: budget times the logarithm of its speed, less the cost.
 
-    It runs on one kind for some of its time, or on two in turn for all of it.
+    It runs on one kind for a part of its time, or alternates between two for all of it.
     """
     speeds, cost = market.speeds, market.nodes[:, None] * prices
     ways = []
@@ -84,7 +84,7 @@ def _best_ways(market: ShareDemands, budgets: Floats, prices: Floats) -> Floats:
         ways.append(shares)
     for one, other in combinations(range(prices.size), 2):
         faster, dearer = speeds[:, other] - speeds[:, one], cost[:, other] - cost[:, one]
-        trade = faster * dearer > 0.0  # else one of the two is better in both
+        trade = faster * dearer > 0.0  # otherwise one of the two is better in both
         part = budgets / np.where(trade, dearer, 1.0) - speeds[:, one] / np.where(trade, faster, 1.0)
         part = np.where(trade, np.clip(part, 0.0, 1.0), 0.0)
         shares = np.zeros(speeds.shape)
