@@ -1,7 +1,7 @@
 """Fill the idle nodes of a supercomputer's batch queue with elastic training tasks.
 
-``import bftrain`` costs next to nothing: the public names are listed in ``__init__.pyi``, for type checkers
-and this module alike, and each is imported from its own module at its first use.
+``import bftrain`` costs little: the public names are listed in ``__init__.pyi``, for type checkers and this module, and
+each is imported from its own module at its first use.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution, Termination
 from bftrain.values.table import ValueTable
 
-# Grace beyond the deadline for a table, absolute plus a fraction of the deadline: so that there is at least one plan
+# Grace beyond the deadline for a table, absolute plus a fraction of the deadline: ensures at least one plan
 _GRACE_S: Final = 0.02
 _MORE_GRACE: Final = 0.08
 _PLACED: Final = "consolidated"  # the same if racks are known
@@ -42,7 +42,7 @@ def build_harvester(
     fallback: Solver | None = None,
     objective: Objective | None = None,
 ) -> Harvester:
-    """Return the Harvester that ``settings`` describe; a part that is passed replaces the named one.
+    """Return the Harvester described by ``settings``; an object argument replaces the part named there.
 
     >>> from bftrain import NodesJoined, Settings, SpeedCurve, TaskSpec, TaskSubmitted, build_harvester
     >>> harvester = build_harvester(Settings(max_tasks=10))
@@ -108,9 +108,9 @@ def solve(
     """Divide the pool of ``problem`` among its tasks.
 
     ``problem`` may also be the mapping of its JSON form. ``solver`` is a registered name or a solver
-    object; ``objective`` replaces the one that the problem names: a registered name,
+    object; ``objective`` replaces the problem's objective: a registered name,
     ``path/to/file.py:name``, or an objective object. A solver that fails or runs out of time returns a
-    solution with that status; one that cannot run here raises :class:`bftrain.errors.NotAvailable`.
+    solution with that status; a solver that cannot run here raises :class:`bftrain.errors.NotAvailable`.
 
     >>> from bftrain import AllocationProblem, CompetingTask, SpeedCurve, solve
     >>> curve = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
@@ -135,7 +135,7 @@ def solve_with_all(
     objective: str | Objective | None = None,
     limits: Limits | None = None,
 ) -> Iterator[Solution]:
-    """Solve with every registered solver; one that cannot run here yields a failed solution with the reason."""
+    """Solve with every registered solver; an unavailable solver yields a failed solution with the reason."""
     table = table_of(problem, objective)
     for name, part in registry.parts("solver").items():
         if part.problem:
@@ -178,7 +178,7 @@ def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingP
 def shares_of(policy: SharingPolicy, problem: SharingProblem, when: str = "") -> Shares:
     """Call a policy; report exceptions and impossible shares of a third-party policy as that policy's error.
 
-    ``when`` tells in the message at which time it was asked.
+    ``when`` states the time of the request in the message.
     """
     ours = type(policy).__module__.startswith(("bftrain_solvers.", "bftrain_replay."))
     where = f"policy '{policy.name}'{when}"

@@ -26,8 +26,8 @@ class Settings(Mapped, frozen=True, kw_only=True):
     """Settings of decisions. The same settings and events always lead to the same decisions.
 
     ``entities`` are the users with a weight or a quota; other users have weight 1 and no quota.
-    ``prices`` are node prices by kind, 1 by default. A shares file holds both (docs/reference/objectives.md). ``racks``
-    are the node sets of racks; ``*`` has the number of last numbers in node names that do not belong to the rack.
+    ``prices`` are node prices by kind (default: 1). A shares file sets both (docs/reference/objectives.md). ``racks``
+    are the node sets of racks; ``*`` is the number of trailing numbers in node names that do not belong to the rack.
     """
 
     solver: Annotated[str, Option("Solver that decides the sizes")] = "exact"
@@ -68,7 +68,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
 
 
 def recorded_settings(text: bytes | str, where: str) -> Settings:
-    """Decode the settings of a journal. Those of versions without ``turn_s`` decided as if it were 0."""
+    """Decode the settings of a journal. Versions without ``turn_s`` decided with a value of 0."""
     settings = wire.decode(text, Settings, where=where)
     earlier = "turn_s" not in wire.decode(text, dict[str, object], where=where)
     return msgspec.structs.replace(settings, turn_s=0.0) if earlier else settings
@@ -113,7 +113,7 @@ def from_mapping(
 ) -> S:
     """Convert parsed TOML to ``kind``; ``text`` is the source, for line numbers.
 
-    ``beside`` are keys that the author may set in the same table and that were taken out of ``data``.
+    ``beside`` contains further keys of the same table that were removed from ``data``.
     """
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for key in data:
@@ -146,7 +146,7 @@ def _line(where: str, text: str, key: str) -> str:
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int:
-    """Return the line that sets ``path``, or the longest prefix of it that a line sets; 0 if there is none."""
+    """Return the line that sets ``path``, or its longest prefix with a line; 0 if not found."""
     best, most = 0, 0
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), start=1):

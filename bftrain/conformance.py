@@ -111,7 +111,7 @@ def _harvester(admission: Admission | ChoosingAdmission, placement: Placement) -
 
 
 class _InOrderSolver:
-    """Solver that assigns each task, in order, as many of the remaining nodes as it can use."""
+    """Solver that assigns each task, in sequence, all remaining nodes that it can use."""
 
     name = "evenly"
     capabilities = SolverCapabilities(node_kinds=True)
@@ -133,7 +133,7 @@ class _InOrderSolver:
 
 
 def _random_events(seed: int) -> list[tuple[Event, ...]]:
-    """Return events at moments in which nodes and tasks come and go; the same for the same seed."""
+    """Return random arrivals and departures of nodes and tasks; deterministic for each seed."""
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     names = tuple(f"n{number:02}" for number in range(24))
     found: list[tuple[Event, ...]] = [(NodesJoined(time_s=0.0, nodes=names[:12]),)]

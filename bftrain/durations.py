@@ -19,7 +19,7 @@ _CLOCK: Final = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):([0-5]\d):([0-5]\d(?:\.\d{
 
 
 def parse_duration(text: str) -> float:
-    """Return a duration in seconds; a number without a unit is seconds.
+    """Return a duration in seconds; seconds are also the default unit.
 
     >>> parse_duration("120"), parse_duration("2min"), parse_duration("1h30min"), parse_duration("1.5 d")
     (120.0, 120.0, 5400.0, 129600.0)

@@ -1,4 +1,4 @@
-"""The class hierarchy of errors: each error says what is wrong, where, and how to fix it.
+"""The class hierarchy of errors: each error has a problem, a location and a fix.
 
 Every class has the exit code of the command line, so no command maps errors by hand.
 """
@@ -52,7 +52,7 @@ class BadInput(BftrainError):
 class BadValue(BadInput, ValueError):
     """A field of a value is invalid; ``where`` names the field.
 
-    Also a ``ValueError``, so that a decoder reports it with the path inside the document.
+    Also a ``ValueError``, which lets a decoder report it with the path inside the document.
     """
 
 
@@ -69,7 +69,7 @@ class UnknownName(BadInput):
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> UnknownName:
-        """Return the error for a ``name`` that is not in ``known``."""
+        """Return the error for a ``name`` that is missing in ``known``."""
         return cls(f"no {kind.replace('_', ' ')} is called '{name}'", where=where, fix=suggestion(name, known))
 
 
@@ -82,7 +82,7 @@ class NotAvailable(BftrainError):
 class BrokenPlugin(NotAvailable):
     """A plug-in or a user's own code cannot be loaded or does not behave as its port requires."""
 
-    exit_code = BadInput.exit_code  # as for a user's own objectives: the code has to be repaired
+    exit_code = BadInput.exit_code  # like for user-written objectives: the code needs a fix
 
 
 class ResultWarning(UserWarning):
@@ -106,7 +106,7 @@ class Fault(BftrainError):
 
 
 def fold(name: str) -> str:
-    """Return ``name`` in lower case with ``-`` for ``_``, the form in which names of parts are compared."""
+    """Return ``name`` in lower case with ``-`` for ``_``, the form used to compare part names."""
     return name.lower().replace("_", "-")
 
 
@@ -120,7 +120,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the most similar known name, else with all known names."""
+    """Return a hint with the most similar known name, or with all known names."""
     names = sorted(known)
     return near(name, names) or f"known: {', '.join(names) or 'none'}"
 
@@ -141,13 +141,13 @@ def described(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """Return ``, at FILE:LINE: SOURCE``, or nothing if the exception passed through code of bftrain only."""
+    """Return ``, at FILE:LINE: SOURCE``; empty if the exception passed only through bftrain code."""
     found = source_line(error)
     return "" if found is None else f", at {found}"
 
 
 def source_line(error: BaseException) -> str | None:
-    """Return the innermost line that is in neither bftrain nor a library; else that of an installed package."""
+    """Return the innermost line outside bftrain and libraries; fall back to a line of an installed package."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line = error.filename, error.lineno
     else:
@@ -157,7 +157,7 @@ def source_line(error: BaseException) -> str | None:
         if not foreign:
             return None
         file, line = (own or foreign)[-1]
-    linecache.checkcache(file)  # the file may have changed since it was first read
+    linecache.checkcache(file)  # the file may have changed since the first read
     text = linecache.getline(file, line).strip()
     text = text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 3]}..."
     return f"{file}:{line}: {text}" if text else f"{file}:{line}"

@@ -60,7 +60,7 @@ def synced_later() -> Iterator[None]:
 def sync_files(paths: Iterable[Path]) -> None:
     """Wait until files are on the disk.
 
-    All at once, each in a thread of its own: a file system writes them in one go, in a tenth of the time.
+    They are written in parallel threads: a file system then takes a tenth of the time.
     """
     errors: list[OSError] = []
 
@@ -116,7 +116,7 @@ def head_of(path: Path, count: int = HEAD_BYTES) -> bytes:
 
 @contextmanager
 def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
-    """Add ``path`` to an ``OSError`` without a file name (such as a full disk) or with the ``hidden`` path."""
+    """Add ``path`` to an ``OSError`` that has no file name (such as a full disk) or the ``hidden`` path."""
     try:
         yield
     except OSError as error:
@@ -133,7 +133,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create ``folder`` if missing, so that an unwritable place is found before any work."""
+    """Create ``folder`` if missing, to detect an unwritable path before any work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -159,7 +159,7 @@ def user_cache() -> Path | None:
 
 
 def whole_text(path: Path, kind: str) -> str:
-    """Return the content of a text file; ``kind`` names its sort in the error for a file that is too large."""
+    """Return the content of a text file; ``kind`` describes it in the error for a file above the size limit."""
     size = path.stat().st_size
     if size > LARGEST_TEXT_BYTES:
         what = f"{size:,} bytes are too many for a {kind}"
@@ -168,7 +168,7 @@ def whole_text(path: Path, kind: str) -> str:
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, without line ends; raise an error with the line if it is not text."""
+    """Yield numbered lines, stripped of line ends; raise an error with the line if it is not text."""
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE_BYTES), b""), start=1):
             where = f"{path}:{number}"

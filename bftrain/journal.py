@@ -1,8 +1,8 @@
 """Journal: the append-only record of events and decisions, in one SQLite file.
 
-A completed transaction survives ``kill -9``. Driving a Harvester with the journal leads to the same
-decisions, so a live run can be replayed, and a restart continues where the last run stopped. Snapshots are stored
-now and then, so that a restart need not read all from the beginning.
+A completed transaction survives ``kill -9``. Driving a Harvester with the journal leads to equal
+decisions, so a live run can be replayed, and a restart continues at the last step. Snapshots are stored
+occasionally, so a restart need not read the full journal.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MAY_PASS: Final = frozenset(
 
 
 class JournalStalled(NotAvailable):
-    """The journal cannot be written now (disk full, ...); nothing of the step is stored, and a retry may succeed."""
+    """The journal is not writable now (disk full, ...); no part of the step is stored, and a retry may succeed."""
 
 
 Statement = tuple[str, Sequence[object]]  # SQL, and its parameters
@@ -70,7 +70,7 @@ class Journal:
         self._connection = connection
         self.path = path
         self._safe, self._next = True, 0
-        self.writes = 0  # since it was opened
+        self.writes = 0  # count since it was opened
         self.first = self._read_first()  # the step after which steps are readable: earlier ones were removed
         self._number, self._step, self._kind = self._last_entry()
         select = "SELECT coalesce(max(step), -1) FROM standing WHERE changed"
@@ -108,8 +108,9 @@ class Journal:
         """Open an existing journal, to read it or to append."""
         if not path.is_file():
             raise BadInput("no such journal", where=str(path))
-        # To read a file with WAL, SQLite creates others beside it. If that fails, such as in an archive or for another
-        # user, SQLite reads only files opened as immutable; a journal being written has a -wal file beside it.
+        # To read a file with WAL, SQLite creates files next to it. If that fails, for example in an archive or for
+        # another user, SQLite reads only files opened as immutable; a journal that is being written has a -wal file
+        # next to it.
         rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
         place = f"{path.absolute().as_uri()}?immutable=1" if rests else path
         connection = sqlite3.connect(place, uri=rests)
@@ -139,10 +140,10 @@ class Journal:
         self._connection.close()
 
     def prepare_writes(self) -> None:
-        """Prepare the file for the writes of a live run; a restored backup may be public and without a write-ahead log.
+        """Prepare the file for the writes of a live run; a restored backup may be public and lack a write-ahead log.
 
-        Without that log, readers block writes. :func:`bftrain.journal_file.complete_file` moves the log into the file:
-        SQLite would do so within a write, which would then take up to 40 ms instead of one.
+        If that log is missing, readers block writes. :func:`bftrain.journal_file.complete_file` moves the log into the
+        file: SQLite would do so within a write, which would then take up to 40 ms instead of one.
         """
         try:
             make_private(self.path)
@@ -160,14 +161,14 @@ class Journal:
         self._insert(self._step + 1, [*events, *([] if decision is None else [decision])])
 
     def append_events(self, events: Sequence[Event], also: Sequence[Statement] = (), *, sync: bool = True) -> None:
-        """Begin a step with its events, before the decision.
+        """Start a step with its events, before the decision.
 
         ``also`` runs in the same transaction. Without ``sync`` the step survives a kill, but perhaps not a power cut.
         """
         self._insert(self._step + 1, events, also, sync=sync)
 
     def append_decision(self, decision: Decision, also: Sequence[Statement] = (), *, sync: bool = True) -> None:
-        """Complete the step begun last.
+        """Complete the step started last.
 
         If that step has a decision already, or the settings changed since, add a step without events.
         """
@@ -175,7 +176,7 @@ class Journal:
         self._insert(self._step + complete, [decision], also, sync=sync)
 
     def change(self, *statements: Statement, sync: bool = True) -> None:
-        """Change tables of other modules beside the record, in one transaction."""
+        """Change tables of other modules in this database, in one transaction."""
         self._insert(self._step, (), statements, sync=sync)
 
     def keep(self, settings: Settings, snapshot: HarvesterSnapshot) -> None:
@@ -203,7 +204,7 @@ class Journal:
         return self._next
 
     def cut(self, last: int) -> None:
-        """Begin after step ``last``, which :meth:`cut_point` returned; :meth:`remove_cut` removes the earlier steps."""
+        """Let the journal start after step ``last`` (a :meth:`cut_point`); :meth:`remove_cut` removes earlier steps."""
         clear = "DELETE FROM standing WHERE NOT changed AND step < ?"
         self.change(("INSERT OR REPLACE INTO about VALUES (?, ?)", (_FIRST, str(last))), (clear, (last,)))
         self.first = last
@@ -280,7 +281,7 @@ class Journal:
         return self.settings if last is None else last.settings
 
     def require_settings(self, settings: Settings) -> None:
-        """Raise an error unless ``settings`` equal those of the last decisions."""
+        """Raise an error unless ``settings`` equal the settings of the last decisions."""
         recorded, asked = wire.plain(self.settings_now), wire.plain(settings)
         for name, value in asked.items():
             if recorded[name] != value:
@@ -292,7 +293,7 @@ class Journal:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last step has events but no decision: its writer died in between."""
+        """Whether the last step has events but no decision because its writer died."""
         return self._kind == "event"
 
     def latest_snapshot(self) -> StoredSnapshot | None:
@@ -305,7 +306,7 @@ class Journal:
         return int(self.rows("SELECT coalesce(max(step), 0) FROM standing")[0][0]) if self.has_table("standing") else 0
 
     def restart_snapshots(self) -> Iterator[StoredSnapshot]:
-        """Yield the snapshots taken at changes of the settings."""
+        """Yield the snapshots stored at changes of the settings."""
         return self._snapshots("WHERE changed ORDER BY step")
 
     def _snapshots(self, which: str) -> Iterator[StoredSnapshot]:
@@ -337,7 +338,7 @@ class Journal:
             raise BadInput(f"is damaged: {error}", where=str(self.path), fix=damage_remedy(self.path)) from error
 
     def snapshot_at_first(self) -> StoredSnapshot:
-        """Return the snapshot with which a journal begins whose first steps were removed."""
+        """Return the first snapshot of a journal whose first steps were removed."""
         found = next(self._snapshots(f"WHERE step = {self.first:d}"), None)
         if found is None:
             what = f"has no snapshot after step {self.first}"

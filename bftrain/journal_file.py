@@ -1,4 +1,4 @@
-"""The SQLite file of a journal: its format, how durable its writes are, and copies of it."""
+"""The SQLite file of a journal: its format, durability and copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMAT: Final = "1"
 
 
 def has_journal_header(path: Path) -> bool:
-    """Return whether a file begins as SQLite's do."""
+    """Return whether a file has SQLite's header."""
     with path.open("rb") as file:
         return file.read(16) == b"SQLite format 3\0"
 
@@ -29,14 +29,14 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def set_durability(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
-    """Let writes survive power cuts, or only the end of the process."""
+    """Let writes survive power cuts, or only the exit of the process."""
     # A step recorded before its actions are sent must survive even a power cut, unless its writer
     # can reconstruct the events
     connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")
 
 
 def make_private(path: Path) -> None:
-    """Let only the owner read a journal and the files that SQLite keeps beside it."""
+    """Restrict a journal and SQLite's files next to it to the owner."""
     for suffix in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             path.with_name(f"{path.name}{suffix}").chmod(0o600)
@@ -70,7 +70,7 @@ def copy_journal(path: Path, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names of a folder's files are on the disk."""
+    """Wait until a folder's file names are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -79,10 +79,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def complete_file(path: Path, *, restart_log: bool = False) -> None:
-    """Move SQLite's write-ahead log into the main file as far as possible, so that a copy of that is complete.
+    """Move SQLite's write-ahead log into the main file as far as possible, to make a copy of that file complete.
 
-    SQLite does so by itself after 4 MB, which may take days. With ``restart_log`` an empty write follows: it restarts
-    the log, and waits for the disk in place of the next real write.
+    SQLite does so automatically after 4 MB, which may take days. With ``restart_log`` an empty write follows: it
+    restarts the log, and waits for the disk in place of the next real write.
     """
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

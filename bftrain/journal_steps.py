@@ -28,7 +28,7 @@ class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalStep(msgspec.Struct, frozen=True, kw_only=True):
-    """Events of one moment and the decision they led to (``None`` if none was recorded: the run was cut off)."""
+    """Simultaneous events and the resulting decision (``None`` if the run was cut off before)."""
 
     number: int
     events: tuple[Event, ...]
@@ -55,6 +55,6 @@ def read_steps(rows: Iterable[tuple[Any, ...]], path: Path, after: int = 0) -> I
 
 
 def damage_remedy(path: Path) -> str:
-    """Return how to go on with a damaged journal."""
+    """Return how to recover from a damaged journal."""
     recover = f"umask 077; sqlite3 {shlex.quote(str(path))} .recover | sqlite3 NEW"
     return f"stop the live run, then put back a backup, or: {recover}"

@@ -1,4 +1,4 @@
-"""Units of idle time: whole nodes, or the GPUs or cores of nodes, each of which is a slot such as ``n1/gpu3``."""
+"""Units of idle time: whole nodes, or GPUs or cores of nodes as slots such as ``n1/gpu3``."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-MOST_NODES: Final = 1_000_000  # in one machine; more than that is a typing error, such as n[1-1000000000]
+MOST_NODES: Final = 1_000_000  # limit per machine; more is a typing error, such as n[1-1000000000]
 LONGEST_NAME: Final = 255
 LONGEST_PIECE: Final = 4096  # of a set, where it has several brackets
 REMEDY: Final = "write it as the scheduler does, such as nid[0001-0064,70] or a1,a2"
@@ -82,7 +82,7 @@ def _check_count(piece: str, count: int) -> None:
 
 
 def _expand_by_library(piece: str) -> list[str]:
-    """Expand rarer forms (several brackets, steps) by the library, after checks, because it expands all at once."""
+    """Expand rarer forms (several brackets, steps) by the library, after size checks, as it expands them fully."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # noqa: PLC0415 - rarely needed
 
     brackets = _BRACKETS.findall(piece)

@@ -1,11 +1,11 @@
 """Parts by name: objectives, admissions and metrics, registered or from a Python file as ``path/to/file.py:name``.
 
 The name of an admission may carry settings: ``load`` is the plain name, ``load=1.5`` sets its first
-parameter, and ``load,factor=1.5,demand=max`` sets parameters by name. All of it is one text, so that it fits
+parameter, and ``load,factor=1.5,demand=max`` sets parameters by name. The whole is one text, which fits
 into any setting.
 
-A metric is a function of a run that returns one number, named like the metric, or an object with ``name``, ``figures``
-(the names of its numbers) and ``measure(run)``. Its numbers are listed with the built-in ones.
+A metric is a function of a run that returns one number under the function's name, or an object with ``name``,
+``figures`` (the labels of its numbers) and ``measure(run)``. Its numbers are listed with the built-in metrics.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN4
 
 
 def _missing_neighbour(error: BaseException, path: Path) -> str | None:
-    """Return how a module beside the file is found, if that is what the file could not import."""
+    """Return how a module next to the file is found, if its import failed."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     beside = name is not None and any((path.parent / each).exists() for each in (f"{name}.py", name))
     return f"{name} is in the same folder: set PYTHONPATH={path.parent.resolve()}" if beside else None
@@ -111,7 +111,7 @@ def absolute_name(name: str, folder: Path | None = None) -> str:
     return name if file is None else f"{((folder or Path()) / file).resolve()}:{attribute}"
 
 
-def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> Any:  # noqa: ANN401 - one that is wanted
+def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> Any:  # noqa: ANN401 - an object of type ``wanted``
     """Return a policy: ``found`` itself, or its result if it is a class or a function."""
     if isinstance(found, type) or not isinstance(found, wanted):
         try:
@@ -165,7 +165,7 @@ def as_objective(name: str, found: object) -> Objective:
 def resolve_admission(
     said: str, max_tasks: int, entities: Mapping[str, Entity] | None = None
 ) -> Admission | ChoosingAdmission:
-    """Return the admission that ``said`` describes, for at most ``max_tasks`` tasks.
+    """Return the admission described by ``said``, for up to ``max_tasks`` tasks.
 
     Its factory is called with ``max_tasks``, the settings, and the users' ``entities`` if it has such a parameter.
     """
@@ -189,7 +189,7 @@ def name_of(said: str) -> str:
 
 
 def with_settings(factory: object, said: str, where: str) -> object:
-    """Return ``factory`` with the settings in ``said`` applied, or unchanged without settings."""
+    """Return ``factory`` with the settings in ``said`` applied, or unchanged if there are no settings."""
     if said == name_of(said):
         return factory
     if not callable(factory):
@@ -333,12 +333,12 @@ def measured_if_possible(metrics: Iterable[Metric], run: object) -> MeasuredFigu
 
 
 def figures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
-    """Return the names of all numbers of these metrics."""
+    """Return the labels of all numbers of these metrics."""
     return tuple(figure for metric in metrics for figure in metric.figures)
 
 
 def absolute_metrics(said: str, folder: Path | None = None) -> str:
-    """Return the names of the same metrics, valid in every folder; file paths are relative to ``folder``."""
+    """Return equivalent metric names that are valid in every folder; file paths are relative to ``folder``."""
     return ",".join(absolute_name(name.strip(), folder) for name in filter(None, said.split(",")))
 
 

@@ -1,7 +1,7 @@
 """Ports: the protocols of exchangeable parts.
 
 A part is found by name through :mod:`bftrain.registry`: built in, or from an installed package with an
-entry point of the group ``bftrain.<port>``. Nothing has to be inherited; having the methods is enough.
+entry point of the group ``bftrain.<port>``. Inheritance is not required; having the methods is enough.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def solver_capabilities(solver: object) -> SolverCapabilities:
 
 
 def objective_capabilities(objective: object) -> ObjectiveCapabilities:
-    """Return those of ``objective``, from ``capabilities`` or single attributes such as ``coupled = True``."""
+    """Return the capabilities of ``objective``, from ``capabilities`` or attributes such as ``coupled = True``."""
     declared = getattr(objective, "capabilities", None)
     if isinstance(declared, ObjectiveCapabilities):
         return declared
@@ -91,7 +91,7 @@ class NamedPart(Protocol):
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a part can be used here; if not, ``reason`` is the cause and ``fix`` the command that repairs it.
 
-    A part that can be used may have a ``reason`` too: what it lacks.
+    A usable part may also have a ``reason``: its limitation.
     """
 
     ok: bool
@@ -104,10 +104,10 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
 class Objective(NamedPart, Protocol):
     """The quantity that a decision maximises: a number per second for each task at each size.
 
-    An objective on all tasks at once also has ``recast(table)``: it receives the table of these numbers over the
-    horizon, less rescaling costs, and returns the one to solve, with other entries, a coupling, or both.
+    An objective on all tasks together also has ``recast(table)``: it receives the table of these numbers over the
+    horizon, less rescaling costs, and returns the table to solve, with other entries, a coupling, or both.
     With methods ``couple(model)`` and ``total(...)`` it is a coupling itself. ``capabilities``, an
-    :class:`bftrain.ports.ObjectiveCapabilities`, declares this, and the task fields it uses.
+    :class:`bftrain.ports.ObjectiveCapabilities`, declares this, and the required task fields.
     """
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -118,12 +118,12 @@ class Objective(NamedPart, Protocol):
 class Solver(NamedPart, Protocol):
     """Finds the sizes with the largest total value.
 
-    ``capabilities``, a :class:`bftrain.ports.SolverCapabilities`, declares the tables it supports besides
-    those of one node kind without a coupling, and the task fields it uses. Default: neither.
+    ``capabilities``, a :class:`bftrain.ports.SolverCapabilities`, declares the supported tables (by default only
+    uncoupled tables of one node kind), and the required task fields (default: none).
     """
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
-        """Choose one size per task with a sum of at most ``table.problem.pool``, also for each node kind.
+        """Choose one size per task with a total within ``table.problem.pool``, also for each node kind.
 
         Reaching a limit or failing is a result, not an exception.
         """
@@ -137,7 +137,7 @@ class Admission(NamedPart, Protocol):
     """Chooses the competing tasks from their names alone. Created by a factory with the argument ``max_tasks``."""
 
     def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
-        """Return the names of the competing tasks, from all unfinished tasks in order of submission."""
+        """Return the names of the competing tasks, from all unfinished tasks by submission."""
 
 
 class Queue(Protocol):
@@ -149,14 +149,14 @@ class Queue(Protocol):
 
     @property
     def pools(self) -> Mapping[str, int]:
-        """Number of idle nodes, held by tasks or not, by kind; the empty name if nodes have no kinds."""
+        """Number of idle nodes by kind, including allocated nodes; the empty name if nodes have no kinds."""
 
     @property
     def pool(self) -> int:
         """Number of idle nodes of all kinds."""
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the tasks, in order of submission."""
+        """Iterate over the task names, by submission."""
 
     def __contains__(self, task: str) -> bool:
         """Return whether ``task`` is in the queue."""
@@ -165,13 +165,13 @@ class Queue(Protocol):
         """Return the latest description of a task: user, campaign, sizes, curves and so on, measurements included."""
 
     def size(self, task: str) -> int:
-        """Return the number of nodes that a task holds."""
+        """Return the number of nodes allocated to a task."""
 
     def work_left(self, task: str) -> float | None:
         """Return the remaining samples of a task; ``None`` if unknown or without end."""
 
     def most_nodes(self, task: str) -> int:
-        """Return the size that a task could have if it held all idle nodes; 0 if they are too few."""
+        """Return the size of a task if it had all idle nodes; 0 if they are too few."""
 
 
 @runtime_checkable
@@ -184,7 +184,7 @@ class ChoosingAdmission(NamedPart, Protocol):
     """
 
     def choose(self, queue: Queue) -> Sequence[str] | Mapping[str, int]:
-        """Return the names of the competing tasks, optionally with their size limits; change nothing."""
+        """Return the names of the competing tasks, optionally with size limits; must not change any state."""
 
 
 @runtime_checkable
@@ -207,7 +207,7 @@ class Metric(NamedPart, Protocol):
 
     @property
     def figures(self) -> Sequence[str]:
-        """The names of its numbers, the same for every run."""
+        """The labels of its numbers, equal for every run."""
 
     def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.ReplayResult
         """Return a number for each of the names, ``None`` for unknown ones."""
@@ -220,21 +220,21 @@ class Placement(Protocol):
     name: str
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Return ``count`` of the nodes that a shrinking task holds (node -> group)."""
+        """Return ``count`` nodes for a shrinking task to release, from ``held`` (node -> group)."""
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Return ``count`` of the free nodes (group -> nodes) for a task that holds ``held`` (node -> group)."""
+        """Return ``count`` of the free nodes (group -> nodes) for a task with the nodes ``held`` (node -> group)."""
 
 
 @runtime_checkable
 class OrderedPlacement(Placement, Protocol):
-    """Chooses nodes by position. Free nodes are kept sorted, so that the choice is fast in any pool."""
+    """Chooses nodes by position. Free nodes are kept sorted, which makes the choice fast in any pool."""
 
     def position(self, node: str) -> int:
-        """Return the position of a node, a constant number of at most 63 bits."""
+        """Return the position of a node, a constant number of up to 63 bits."""
 
     def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
-        """Return ``count`` of the free nodes for a task that holds ``held`` (node -> group)."""
+        """Return ``count`` of the free nodes for a task with the nodes ``held`` (node -> group)."""
 
 
 @runtime_checkable
@@ -245,9 +245,9 @@ class Launcher(Protocol):
     standard library, it exchanges JSON forms, which ``bftrain.launcher_orders`` converts.
     docs/how-to/backends.md describes them.
 
-    Each step leads to a ``report``, if possible with the running sum ``total`` of samples since step ``since``, so
-    that lost reports do no harm. ``in_memory`` is the step whose state at least two nodes hold,
-    ``on_disk`` the step whose state survives the loss of all nodes.
+    Each step leads to a ``report``, if possible with the running sum ``total`` of samples since step ``since``, which
+    makes lost reports harmless. ``in_memory`` is the last step whose state is on two or more nodes,
+    ``on_disk`` the last step whose state survives the loss of all nodes.
     """
 
     name: str
@@ -260,22 +260,22 @@ class Launcher(Protocol):
         """
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Execute actions in JSON form; return at once, results arrive as messages."""
+        """Execute actions in JSON form without blocking; results arrive as messages."""
 
     def drop(self, task: str) -> None:
         """Forget a finished task and kill its remaining processes."""
 
     def close(self) -> None:
-        """End everything that was started; return when it has ended."""
+        """Stop all processes; return after they have exited."""
 
 
 @runtime_checkable
 class SharingPolicy(NamedPart, Protocol):
-    """Divides the time of nodes of several kinds among tasks that need a fixed number of them.
+    """Divides the time of several node kinds among tasks with a fixed number of nodes.
 
     A policy that requires the remaining work has an attribute ``needs_work = True``: rounds then reject a task
     without an end at the start.
     """
 
     def share(self, problem: SharingProblem) -> Shares:
-        """Return the shares of time of each task; together they need no more nodes of a kind than exist."""
+        """Return each task's shares of time; together they must fit the nodes of each kind."""

@@ -85,7 +85,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "launcher": {
         name: f"bftrain_elastic.manager.launchers:{name}" for name in ("native", "horovod", "process", "torchrun")
     },
-    # In the order in which they try to recognise a file
+    # Readers try to recognise a file in this sequence
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",
         "swf": "bftrain_datasets.readers.swf",
@@ -219,7 +219,7 @@ def entry_points(group: str) -> EntryPoints:
 def parts(port: Port) -> dict[str, RegisteredPart]:
     """Return all registered parts of a port by name.
 
-    A plug-in cannot have the name of another part, nor one that differs from it only in ``-``, ``_`` and case.
+    A plug-in must not reuse another part's name; ``-``, ``_`` and case are ignored in the comparison.
     """
     found = {name: _built_in(port, name) for name in BUILT_IN[port]}
     taken_names = {fold(name): part for name, part in found.items()}
@@ -250,7 +250,7 @@ def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
 
 
 def current_name(port: Port, name: str) -> str:
-    """Return the current name of a part: ``name``, unless it was renamed."""
+    """Return the current name of a part; differs from ``name`` only if the part was renamed."""
     return RENAMED.get(port, {}).get(name, name)
 
 

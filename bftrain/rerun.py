@@ -24,7 +24,7 @@ from bftrain.values.table import ValueTable
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A step whose decision differs from the recorded one."""
+    """A step whose decision differs from the recorded decision."""
 
     step: int
     recorded: Decision
@@ -32,7 +32,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A repeated step: the actions that its events required at once, and the new decision ``decided``."""
+    """A repeated step: the actions that its events required immediately, and the new decision ``decided``."""
 
     step: JournalStep
     at_once: tuple[Action, ...]
@@ -48,7 +48,7 @@ class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RememberingSolver:
-    """A solver that solves again unless a limit or a failure ended the recorded solution, which it then repeats.
+    """A solver that repeats a recorded solution if a limit or failure stopped it, and otherwise solves again.
 
     Results under a deadline depend on the machine's speed, so only the recorded one is reproducible.
     """
@@ -144,7 +144,7 @@ def _deciding_harvester(settings: Settings) -> tuple[RememberingSolver | None, H
 def _following_harvester(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
     """Return a Harvester that only follows; an admission with state is kept up to date.
 
-    If that admission cannot be created any more, its state is skipped; a run that needs it reports the error itself.
+    If that admission is no longer available, its state is skipped; a run that needs it raises the error itself.
     """
     admission = None
     with suppress(BftrainError):
@@ -160,7 +160,7 @@ def _following_harvester(settings: Settings) -> tuple[RememberingSolver | None, 
 
 
 def restore(journal: Journal) -> Harvester:
-    """Return a Harvester in the state at the end of the journal, ready to continue."""
+    """Return a Harvester in the final state of the journal, ready to continue."""
     again = Rerun(journal)
     first = next(again.differences(), None)
     if first is not None:
@@ -171,7 +171,7 @@ def restore(journal: Journal) -> Harvester:
 
 
 def recover(journal: Journal, settings: Settings) -> Harvester:
-    """Return a Harvester in the state at the end of the journal, by following the recorded decisions.
+    """Return a Harvester in the final state of the journal, by following the recorded decisions.
 
     It continues with ``settings``; the journal records a change of settings. For live runs: a restart must
     not wait for solvers, and a later version may continue the journal of an earlier one.

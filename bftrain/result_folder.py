@@ -1,9 +1,9 @@
 """Folders of results: locked while in use, replaced atomically, never touching files of other origin.
 
 A result is written into a draft folder inside its own folder. Once all of it is on disk, the draft is renamed to
-``READY``: from then on the new result is valid, and its files are moved into place, by the next command if this one is
-killed. Until then the old result stays unchanged. ``SHA256SUMS`` lists the files, so that a file which was not
-written with the result, or changed since, is recognised and left alone.
+``READY``: now the new result is valid, and its files are moved into place, by the next command if this process is
+killed. Before that, the old result stays unchanged. ``SHA256SUMS`` lists the files; other files, and files changed
+since, are detected and left alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LONGEST_COMMAND: Final = 120
 
 
 class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that holds a lock."""
+    """The process that owns a lock."""
 
     process: int
     host: str
@@ -68,7 +68,7 @@ class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FolderLock:
-    """A lock on ``folder``, held in a ``with`` block; the kernel releases it when the process ends or is killed.
+    """A lock on ``folder`` in a ``with`` block; the kernel releases it when the process exits or is killed.
 
     The locked file names the holder and is removed at the end. A file system without locks leads to a
     warning instead of a lock.
@@ -97,7 +97,7 @@ class FolderLock:
         self._close()
 
     def _locked(self) -> bool:
-        """Lock the file; return ``False`` if its holder removed it meanwhile, so that a new file is needed."""
+        """Lock the file; return ``False`` if its owner removed it meanwhile, and a new file is needed."""
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
@@ -135,10 +135,10 @@ class FolderLock:
 SUMS: Final = "SHA256SUMS"
 REPORT_FILE: Final = "report.html"  # not in SUMS, since bftrain report may redraw it; PAGE_MARK marks it as ours
 PAGE_MARK: Final = '<meta name="generator" content="bftrain '
-INTERRUPTED: Final = "interrupted"  # the reason why a partial result ended
+INTERRUPTED: Final = "interrupted"  # the reason for a partial result
 DRAFT: Final = ".bftrain-draft"
 READY: Final = ".bftrain-ready"
-_OBSOLETE: Final = ".obsolete"  # in READY: names of old files that the new result does not have
+_OBSOLETE: Final = ".obsolete"  # in READY: old files that are missing in the new result
 ADVICE: Final = "--overwrite replaces it, or name another folder"
 IN_PYTHON: Final = "overwrite=True replaces it, or name another folder"
 _MOVE_AWAY: Final = "move it away, or name another folder"
@@ -162,8 +162,8 @@ class ResultFolder:
     """A folder with a result of some kind, or for one; use it in a ``with`` block.
 
     The folder is created if it is missing, and removed again if an error leaves it empty. A finished result in it is
-    refused with ``advice``, unless ``overwrite`` is set or the new result ``goes_on`` with it. ``holds_finished`` is
-    whether it holds a finished result, which an interrupted part must not replace.
+    rejected with ``advice``, unless ``overwrite`` is set or the new result ``goes_on`` with it. ``holds_finished``
+    states whether it contains a finished result, which an interrupted part must not replace.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class ResultFolder:
 
     def _check(self) -> None:
         summary = self._read_summary()
-        # Results other than interrupted parts are finished; so is a run that ended with an overload
+        # Results other than interrupted parts are finished, including runs stopped by an overload
         if summary is not None and (summary.get("complete", True) or summary.get("ended", INTERRUPTED) != INTERRUPTED):
             if not (self._overwrite or self._goes_on):
                 raise overwrite_error(self.path, f"contains a finished {self._kind.title}", fix=self._advice)
@@ -281,7 +281,7 @@ class ResultFolder:
 
 
 def complete_replacement(folder: Path) -> None:
-    """Complete the replacement of a result whose command was killed during it; call before reading the result."""
+    """Complete the replacement of a result after its command was killed; call before reading the result."""
     if not (folder / READY).is_dir():
         return
     try:
@@ -294,7 +294,7 @@ def complete_replacement(folder: Path) -> None:
 
 @contextmanager
 def locked_result(folder: Path) -> Iterator[None]:
-    """Lock a result while a page is drawn from it and written beside it, so that no command replaces it."""
+    """Lock a result against replacement while a page is drawn from it and written next to it."""
     prepare_folder(folder)
     with FolderLock(folder):
         finish_replacement(folder)
@@ -302,7 +302,7 @@ def locked_result(folder: Path) -> Iterator[None]:
 
 
 def finish_replacement(folder: Path) -> None:
-    """Move the files of a new, ready result into place, if there is one; the summary comes last."""
+    """Move the files of a new, ready result into place, if any; the summary is last."""
     ready = folder / READY
     if not ready.is_dir():
         return

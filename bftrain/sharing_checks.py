@@ -1,4 +1,4 @@
-"""Checks of divided time: can shares be carried out? Errors name the policy, the task and what to do."""
+"""Feasibility checks of time shares. Errors name the policy, the task and the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Fault(NamedTuple):
 
 
 def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
-    """Return shares that can be carried out; raise an error that names ``where`` for others."""
+    """Return feasible shares; raise an error that names ``where`` if they are not."""
     if not isinstance(found, Shares):
         raise BrokenPlugin(f"gave {type(found).__name__}", where=where, fix="return bftrain.values.sharing.Shares")
     tasks = {task.name: task for task in problem.tasks}

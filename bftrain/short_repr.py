@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-_LONGEST: Final = 240  # letters of one value
+_LONGEST: Final = 240  # characters per value
 _MOST_NAMED: Final = 4
 
 

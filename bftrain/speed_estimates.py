@@ -1,8 +1,8 @@
 """Estimate the speed of a task before and after measurements, and choose the size to measure next.
 
 ``bftrain_elastic.manager.speed_measurement`` measures speeds from the reports of launchers, one object per task;
-the functions here turn these measurements into the speed curve for decisions. All functions are pure, so that
-they return the same curve after a restart.
+the functions here turn these measurements into the speed curve for decisions. All functions are pure and therefore
+return equal curves after a restart.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _SIGNIFICANT = 0.05  # relative; smaller changes of a speed need no new decision
 def first_curve(largest: int, others: Iterable[SpeedCurve] = ()) -> SpeedCurve:
     """Return the assumed curve of an unmeasured task: one point, linear up to ``largest`` nodes.
 
-    Its speed per node is the median over the ``others`` at their smallest sizes; so the task competes
-    with them as an equal, gets nodes, and is measured. Without others, a node processes one sample a second.
+    Its speed per node is the median of ``others`` at their smallest sizes; the task therefore competes
+    as an equal, gets nodes, and is measured. The default speed is one sample per second and node.
     """
     from statistics import median  # noqa: PLC0415 - few tasks are not measured, and this takes 1 ms
 
@@ -33,9 +33,9 @@ def first_curve(largest: int, others: Iterable[SpeedCurve] = ()) -> SpeedCurve:
 def curve(measured: Mapping[int, float], stated: SpeedCurve | None, largest: int) -> SpeedCurve | None:
     """Return the curve up to ``largest`` nodes: measured speeds, and estimates at other sizes.
 
-    A ``stated`` curve keeps its shape, scaled to the measurement at the nearest size. Without one the curve is
-    extrapolated linearly beyond the largest measured size, so that the task gets the chance to be measured there.
-    Return ``stated`` itself, possibly ``None``, while there are no measurements.
+    A ``stated`` curve keeps its shape, scaled to the measurement at the nearest size. If it is missing, the curve is
+    extrapolated linearly beyond the largest measured size, which gives the task the chance to be measured there.
+    Return ``stated`` itself, possibly ``None``, until there are measurements.
     """
     known = {size: rate for size, rate in sorted(measured.items()) if size >= 1 and rate >= 0}
     if not known:
@@ -63,11 +63,11 @@ def is_significant_change(before: SpeedCurve | None, after: SpeedCurve, largest:
 
 
 def size_to_measure(held: int, smallest: int, known: Container[int]) -> int:
-    """Return the number of its ``held`` nodes on which a task should run now, to be measured.
+    """Return the number of the ``held`` nodes on which a task should run now for a measurement.
 
-    The result is the largest of ``held``, half of it, and so on down to ``smallest`` that is not ``known`` yet: a task
-    is first measured on all its nodes, and then shrinks, which is cheaper than growing. The task grows
-    back once, when all are known; a task without nodes measures nothing.
+    The result is the largest of ``held``, half of it, and so on down to ``smallest`` that is not in ``known`` yet: a
+    task is first measured on all its nodes, and then shrinks, which is cheaper than growing. The task grows
+    back once, when all are known; tasks need nodes to be measured.
     """
     size = held
     while size > smallest:

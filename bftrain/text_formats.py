@@ -31,7 +31,7 @@ def counted(number: float, thing: str) -> str:
 
 def large(number: float) -> str:
     """Return three digits and a word: ``130 billion``."""
-    rounded = float(f"{number:.3g}")  # rounded first, so that 999.9 million is a billion
+    rounded = float(f"{number:.3g}")  # rounded first: 999.9 million is a billion
     for size, word in _LARGE:
         if abs(rounded) >= size:
             amount = rounded / size
@@ -40,7 +40,7 @@ def large(number: float) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a value as text: a float that is whole without a decimal point."""
+    """Return a value as text; integral floats have no decimal point."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -57,7 +57,7 @@ def percent(share: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return a ratio: three digits at most, and never a power of ten."""
+    """Return a ratio with up to three digits, never as a power of ten."""
     return UNKNOWN if value is None else _short(float(f"{value:.3g}"))
 
 

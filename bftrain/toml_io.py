@@ -1,4 +1,4 @@
-"""TOML files: read within bounds, with line numbers in errors, and written so that they read back."""
+"""TOML files: read within bounds, with line numbers in errors, and written to read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Racks and switches of a cluster: topology files of Slurm, lists of racks, or names of nodes that say it."""
+"""Racks and switches of a cluster, from Slurm topology files, rack lists, or node names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bftrain.nodesets import expand
 BY_NAME: Final = "*"  # in place of a rack: how many of the last numbers in a node's name are not the rack's
 NAMES: Final = "names:"
 KIND: Final = "topology file"
-_MOST_NUMBERS: Final = 4  # in the names of nodes
+_MOST_NUMBERS: Final = 4  # limit in node names
 FORMS: Final = (
     "give Slurm's topology.conf or topology.yaml, what scontrol show topology prints, lines such as r1: n[1-32], "
     "a .csv with the columns node and rack, or names:1 where a rack is a node's name without its last number"
@@ -52,7 +52,7 @@ def load_topology(given: str) -> dict[str, str]:
 
 
 def rack_of(racks: Mapping[str, str], where: str = "racks") -> Callable[[str], str]:
-    """Return what says in which rack a node, or the node of a GPU, is; an empty text where that is not known."""
+    """Return a function from a node, or the node of a GPU, to its rack; empty if unknown."""
     if BY_NAME in racks:
         numbers = int(racks[BY_NAME])
         return lambda name: _shortened(node_of(name), numbers)
@@ -72,7 +72,7 @@ def rack_of(racks: Mapping[str, str], where: str = "racks") -> Callable[[str], s
 
 
 def place_of(racks: Mapping[str, str]) -> Callable[[str], str]:
-    """Return what says where a node lies: a GPU or core on its host, a whole node in its rack if racks are known."""
+    """Return a function from a node to its place: a GPU's or core's host, a node's rack if racks are known."""
     if not racks:
         return host_of
     rack = rack_of(racks)
@@ -80,7 +80,7 @@ def place_of(racks: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def _shortened(node: str, numbers: int) -> str:
-    """Return a name without its last numbers, and what stands between them; nothing if it has not so many."""
+    """Return a name without its last numbers and their separators; empty if it has fewer numbers."""
     parts = _NUMBERS.split(node)
     return "".join(parts[: -2 * numbers]).rstrip("-_.") if len(parts) > 2 * numbers else ""
 
@@ -111,7 +111,7 @@ def _racks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_yaml(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Read Slurm's topology.yaml: of several topologies the default one, else the first that has racks."""
+    """Read Slurm's topology.yaml: the default topology, or the first with racks."""
     found: dict[int, list[tuple[str, str]]] = {0: []}
     topology, default, rack = 0, -1, ""
     for line in lines:

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OWN: Final = "Options"  # the heading of options without one
-COMMON: Final = "Output and help"  # of all commands, so they come last
+COMMON: Final = "Output and help"  # options of all commands, shown last
 DURATION: Final = "DURATION"  # the metavar of durations
 
 _headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
@@ -33,7 +33,7 @@ def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 class DocumentedCommand(click.Command):
-    """A command whose help page begins with an ``example``, one command per line, and groups its options.
+    """A command whose help page starts with an ``example``, one command per line, and groups its options.
 
     The most important information is so on the first screen. The meaning of values follows the options.
     """
@@ -43,7 +43,7 @@ class DocumentedCommand(click.Command):
         self.example = example
 
     def options_by_heading(self, ctx: click.Context) -> dict[str, list[click.Option]]:
-        """Return the options of each heading, in order of declaration; the common ones are last."""
+        """Return the options of each heading, as declared; the common options are last."""
         groups: dict[str, list[click.Option]] = {}
         help_option = self.get_help_option(ctx)
         for parameter in self.get_params(ctx):
@@ -55,7 +55,7 @@ class DocumentedCommand(click.Command):
         return groups
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; refuse an option whose value is missing, so that another option would be its value."""
+        """Parse the arguments; reject an option without its value, instead of using the next option as its value."""
         options = {
             name: parameter
             for parameter in self.get_params(ctx)
@@ -77,7 +77,7 @@ class DocumentedCommand(click.Command):
         return any(DURATION in parameter.type.name for parameter in self.params)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example, unwrapped so that it can be copied, and the options under their headings."""
+        """Write the example, unwrapped for copying, and the options under their headings."""
         lines = self.example.splitlines()
         with formatter.section("Example" if len(lines) == 1 else "Examples"):
             for line in lines:
@@ -101,7 +101,7 @@ REMOVED: Final = {
     "live join": "each user runs a live run: bftrain live --config site.toml",
     "live members": "each user runs a live run, which bftrain status describes",
     "journal repair": "put back a backup, or run (umask 077; sqlite3 live.db .recover | sqlite3 new.db)",
-}  # former commands, and what replaces them
+}  # removed commands and their replacements
 
 
 class CommandGroup(click.Group):
@@ -118,7 +118,7 @@ class CommandGroup(click.Group):
 
 
 class DocumentedGroup(DocumentedCommand, CommandGroup):
-    """A command that does something by itself, and has commands of its own."""
+    """A command with an action of its own and subcommands."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - click's own types
         super().__init__(*args, invoke_without_command=True, **settings)

@@ -93,7 +93,7 @@ def command(out: Output) -> None:
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """Yield the result of every check, one after the other."""
+    """Yield the result of every check in sequence."""
     from importlib.metadata import PackageNotFoundError, version
 
     from bftrain import registry
@@ -145,7 +145,7 @@ def _check_part(part: RegisteredPart) -> tuple[PartState, str, str]:
 
 def _run_probe(program: str, arguments: tuple[str, ...], words: str) -> tuple[PartState, str]:
     try:
-        done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, without a shell
+        done = subprocess.run(  # noqa: S603 - a fixed command, found on PATH, not run by a shell
             [program, *arguments],
             capture_output=True,
             encoding="utf-8",

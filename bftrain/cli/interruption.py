@@ -35,8 +35,8 @@ def unterminated() -> AbstractContextManager[None]:
 def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C interrupts as usual.
 
-    The first one prints a ``message`` that says so, because a step in progress, such as code of the user's own, may
-    take long. SIGTERM has the effect of the first: batch systems send it at a job's time limit.
+    The first signal prints ``message``, because the current step, for example user code, may
+    take long. SIGTERM acts like the first signal: batch systems send it at a job's time limit.
     """
     pressed = False
 
@@ -46,7 +46,7 @@ def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             if message:
-                with suppress(OSError):  # not by a stream: the handler may have come while it was being written to
+                with suppress(OSError):  # not through a stream: the handler may have interrupted a write to it
                     os.write(_STDERR, _STOPPING)
 
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}

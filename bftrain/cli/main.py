@@ -1,8 +1,8 @@
 """The command ``bftrain``: finds and runs a subcommand, and turns errors into messages and exit codes.
 
-Exit codes: 0 success, 1 some of the work failed, 2 usage, 3 bad input, 4 a requirement is missing, 5 an internal error,
+Exit codes: 0 success, 1 partial failure, 2 usage, 3 bad input, 4 a requirement is missing, 5 an internal error,
 130 interrupted.
-Command modules are imported only when they run, so that ``bftrain --help`` answers at once.
+Command modules are imported only when they run, so ``bftrain --help`` responds immediately.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _LIVE: Final = "bftrain.live.commands"
 _DATASETS: Final = "bftrain_datasets.commands"
 _REPLAY: Final = "bftrain_replay.commands"
 
-# In the order in which a newcomer needs them
+# Sorted by a newcomer's needs
 _TABLE: Final = {
     "demo": (_REPLAY, "Replay the built-in sample log and write a report: a first look in seconds."),
     "doctor": (_CORE, "Check which parts and dependencies work here, and show fixes for the rest."),
@@ -125,7 +125,7 @@ class LazyGroup(click.Group):
     """Knows its commands by name and one-line help; imports one only to run it or to show its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands."""
+        """Return the command names."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
@@ -190,7 +190,7 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
-# It runs no code of others, which could hold files that are written when Python frees them
+# It runs no third-party code, which could keep files open that are written when Python frees them
 _WITHOUT_FOREIGN_CODE: Final = "demo"
 
 
@@ -225,9 +225,9 @@ def exit_code_of_command() -> int:
             ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
         code = ended if isinstance(ended, int) else 0  # click returns the argument of ctx.exit()
-    except SystemExit:  # shell completion ends the process by itself
+    except SystemExit:  # shell completion exits on its own
         raise
-    except BaseException as error:  # noqa: BLE001 - the one place where any end of a command becomes an exit code
+    except BaseException as error:  # noqa: BLE001 - the only place that converts exceptions to exit codes
         code = exit_code(error)
     return code
 
@@ -237,9 +237,9 @@ _BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 @contextmanager
 def _one_thread(command: list[str]) -> Iterator[None]:
-    """Have numpy's linear algebra use one thread in commands that run no programs of others.
+    """Limit numpy's linear algebra to one thread in commands without third-party code.
 
-    Its further threads, one a processor, spin for a tenth of a second before they sleep, and have nothing to do.
+    Its other threads, one per processor, spin for a tenth of a second before they sleep, without any work.
     """
     places = {_TABLE[name][0] for name in command if name in _TABLE}
     if not places & {_DATASETS, _REPLAY} or os.environ.keys() & {_BLAS_THREADS, "OMP_NUM_THREADS"}:

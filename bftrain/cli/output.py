@@ -1,4 +1,4 @@
-"""Output of commands: results on stdout (text or JSON), everything else on stderr, pipes without markup."""
+"""Output of commands: results on stdout (text or JSON), all other messages on stderr, pipes without markup."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Output:
 
 def show(what: RenderableType, *, err: bool = False) -> None:
     """Print to stdout or stderr: as wide as the terminal; in a pipe unwrapped, without colour and trailing space."""
-    if not isinstance(what, str):  # a terminal wraps lines by itself, and copies them whole
+    if not isinstance(what, str):  # terminals wrap lines themselves, and copy them unbroken
         from rich.console import Console
 
         if (sys.stderr if err else sys.stdout).isatty():
@@ -107,7 +107,7 @@ def table(
     left: Iterable[int] = (0,),
     compact: bool = False,
 ) -> RenderableType:
-    """Return rows as a table; the columns numbered in ``left`` hold text, the others figures.
+    """Return rows as a table; the columns numbered in ``left`` contain text, all other columns figures.
 
     A ``compact`` table has no blank line above and below, and little space between columns.
     """
@@ -148,7 +148,7 @@ def prints_results(function: Callable[P, R]) -> Callable[P, R]:
 
 _HEADING: Final = 12  # letters of a wrapped heading
 _BETWEEN: Final = 3  # columns between two columns of a table
-_EDGES: Final = 2  # and beside the outer ones
+_EDGES: Final = 2  # outside the outer columns
 _ANY_WIDTH: Final = 10_000
 
 
@@ -156,7 +156,7 @@ _ANY_WIDTH: Final = 10_000
 class NarrowTable:
     """A table whose ``naming`` first columns name the rows; columns that do not fit follow in further tables.
 
-    The columns numbered in ``left`` hold text, the others figures.
+    The columns numbered in ``left`` contain text, all other columns figures.
     """
 
     title: str
@@ -176,7 +176,7 @@ class NarrowTable:
 
 
 def fits(what: RenderableType, console: Console, options: ConsoleOptions) -> bool:
-    """Return whether no line has to be wrapped."""
+    """Return whether no line must be wrapped."""
     from rich.measure import Measurement
 
     return Measurement.get(console, options.update(width=_ANY_WIDTH), what).maximum <= options.max_width
@@ -185,10 +185,10 @@ def fits(what: RenderableType, console: Console, options: ConsoleOptions) -> boo
 def parts(
     first: str, names: Sequence[str], columns: Sequence[Column], width: int, *, title: str = "", compact: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield tables with the naming columns and as many others as fit; only the first has the title."""
+    """Yield tables with the naming columns and all further columns that fit; only the first has the title."""
     folded = [_wrapped(name, width // 3, width // 2) for name in names]
     room = width - max((len(line) for name in (first, *folded) for line in name.splitlines()), default=0) - _EDGES
-    # As few tables as possible; a column that is too wide has its own table
+    # The smallest number of tables; a column that exceeds the width has its own table
     chunks: list[list[Column]] = []
     taken = 0
     for name, cells in columns:
@@ -206,7 +206,7 @@ def parts(
 
 
 def _wrapped(text: str, width: int, most: int) -> str:
-    """Return a name wrapped into lines, wider if one of its words is, but at most ``most`` wide."""
+    """Return a name wrapped into lines, extended for long words up to the width ``most``."""
     longest = max(map(len, text.split()), default=0)
     width = max(width, _HEADING, min(longest, most))
     return "\n".join(textwrap.wrap(text, width, break_on_hyphens=longest > width)) or text

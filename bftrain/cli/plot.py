@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PIPE_WIDTH: Final = 80  # output of a pipe is often shown on a terminal in the end
-HEIGHT: Final = 8  # even: the middle is labelled too
-LOW: Final = 6  # for plots beside a table
+HEIGHT: Final = 8  # even: the middle is also labelled
+LOW: Final = 6  # for plots next to a table
 _AXIS_LINES: Final = 2  # below each picture
 _LEAST_WIDTH: Final = 12  # columns of the plot itself; narrower plots are useless
 _LARGEST_WIDTH: Final = 400
-_WIDE: Final = 44  # from this width on the axis shows times of day
+_WIDE: Final = 44  # minimum width for times of day on the axis
 _DAY_S: Final = 86_400.0
-_EPOCH_FROM_S: Final = 1e8  # logs that begin earlier have their own zero, not 1970
-_LATEST_S: Final = 1e12  # later ends of such logs are shown like any time beyond the calendar
+_EPOCH_FROM_S: Final = 1e8  # logs with an earlier start have their own zero, not 1970
+_LATEST_S: Final = 1e12  # later times are shown like times beyond the calendar
 _UNITS: Final = ((_DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _WHOLE_FROM: Final = 100  # of a unit: from here on without decimals
 _PART_STYLE: Final = "blue"
@@ -66,7 +66,7 @@ class StepPlot(msgspec.Struct, frozen=True, eq=False):
             yield Text(line, no_wrap=True, overflow="crop")
 
     def lines(self, width: int, *, plain: bool = False) -> list[str]:
-        """Return the plot, title first, with lines up to ``width``; nothing if there is nothing to draw."""
+        """Return the plot, title first, with lines up to ``width``; empty if there is no data."""
         signs = _ASCII if plain else _BLOCKS
         top = float(self.values.max()) if self.values.size else 0.0
         frame = _Frame.of(self.times, self.end_s, top, width, HEIGHT)
@@ -88,7 +88,7 @@ class StepPlot(msgspec.Struct, frozen=True, eq=False):
 
 
 class PartPlot(msgspec.Struct, frozen=True, eq=False):
-    """A number over time and a part of it, such as idle nodes and used ones; ``names`` are those of part and rest.
+    """A number over time and a part of it, such as idle and used nodes; ``names`` are the labels of part and rest.
 
     Each column shows means over its time interval: the part filled, and above it the rest, shaded.
     """
@@ -117,9 +117,9 @@ class PartPlot(msgspec.Struct, frozen=True, eq=False):
             yield text
 
     def lines(self, width: int, *, plain: bool = False) -> list[str]:
-        """Return the plot, with lines up to ``width``; nothing if there is nothing to draw.
+        """Return the plot, with lines up to ``width``; empty if there is no data.
 
-        The legend is below it in the middle, or above if there is too little space.
+        The legend is below it in the middle, or above if space is short.
         """
         signs = _ASCII if plain else _BLOCKS
         top = float(self.values.max()) if self.values.size else 0.0
@@ -150,7 +150,7 @@ class _Frame(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, times: NDArray[np.float64], end_s: float, top: float, width: int, height: int) -> _Frame | None:
-        """Return the axes of a plot with this ``top``; ``None`` if there is nothing to draw, or too little space."""
+        """Return the axes of a plot with this ``top``; ``None`` without data or enough space."""
         span_s = end_s - float(times[0]) if times.size else 0.0
         if not 0 < span_s < np.inf or not 0 < top < np.inf:
             return None
@@ -159,7 +159,7 @@ class _Frame(msgspec.Struct, frozen=True):
         return cls(float(times[0]), end_s, labels, columns, height) if columns >= _LEAST_WIDTH else None
 
     def with_axes(self, rows: Sequence[str], signs: _Signs, legend: str = "") -> list[str]:
-        """Return the rows with axes, and ``legend`` below; nothing if there is too little space."""
+        """Return the rows with axes, and ``legend`` below; empty if space is short."""
         axis = self._axis(legend)
         if legend not in axis:
             return []
@@ -173,7 +173,7 @@ class _Frame(msgspec.Struct, frozen=True):
         return [*picture, floor, f"{'':{margin}} {axis}"]
 
     def _axis(self, legend: str) -> str:
-        """Return the time axis: begin, end, and between them the ``legend`` or the middle, if there is space."""
+        """Return the time axis: start, end, and between them the ``legend`` or the middle, if there is space."""
         left, middle, right = self._moments()
         middle = legend or middle
         room = self.columns - len(left) - len(right)

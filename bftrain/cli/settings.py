@@ -164,7 +164,7 @@ def option_of(setting: str) -> str:
 
 
 def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
-    """Return the settings of the file and the options in ``given``; errors name an option as it was typed.
+    """Return the settings of the file and the options in ``given``; errors show options as they were typed.
 
     The file may be the ``config.toml`` of a replay: settings of replays only, such as its window, are ignored.
     """
@@ -182,7 +182,7 @@ def ignored_settings(config: Path | None) -> Iterator[str]:
 
 
 def with_shares(given: Mapping[str, object]) -> dict[str, object]:
-    """Replace the names of a shares file and a topology by their settings."""
+    """Replace paths of a shares file and a topology by their settings."""
     options = dict(given)
     path = options.pop("shares", None)
     if isinstance(path, Path):

@@ -117,7 +117,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 
 def _has_kinds(data: bytes) -> bool:
-    """Return whether a problem counts nodes by kind; false for an unreadable one, whose error is reported elsewhere."""
+    """Return whether a problem counts nodes by kind; false for unreadable problems, which are reported elsewhere."""
     from bftrain.errors import BadInput
     from bftrain.values import wire
 
@@ -186,7 +186,7 @@ def _side_by_side(
 def _by_plan(
     title: str, problem: AllocationProblem, solutions: Sequence[Solution], sizes: Sequence[Sequence[str]]
 ) -> Iterator[RenderableType]:
-    """Yield a table with a row per solver, the best first, and a column per different plan: so that many fit."""
+    """Yield a table with a row per solver, the best first, and a column per distinct plan to save space."""
     of_solver = zip(solutions, zip(*sizes, strict=True), strict=True)
     ordered = sorted(of_solver, key=lambda pair: -inf if pair[0].value is None else pair[0].value, reverse=True)
     plans: dict[tuple[str, ...], str] = {}

@@ -1,4 +1,4 @@
-"""Completion of option values: names of parts, and files with the suffix of the option."""
+"""Completion of option values: part names, and files with the option's suffix."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _files(suffixes: Sequence[str], incomplete: str) -> list[CompletionItem]:
         names = sorted(path.name for path in place.iterdir() if path.name.endswith(tuple(suffixes)) and path.is_file())
     except OSError:
         names = []
-    # bash restarts its list at a folder, so a folder comes first; folders are offered only if there is nothing else
+    # bash restarts its list at a folder, so a folder comes first; folders are offered only as a last resort
     items = [CompletionItem(f"{folder}{slash}{name}") for name in names if name.startswith(begin)]
     return [CompletionItem(incomplete, type="dir"), *items]
 

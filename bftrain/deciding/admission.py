@@ -94,12 +94,12 @@ class KindCapacity:
 
 @dataclass(frozen=True, slots=True)
 class FirstComeAdmission:
-    """The ``max_tasks`` oldest unfinished tasks compete; the others wait for one of them to end."""
+    """The ``max_tasks`` oldest unfinished tasks compete; later tasks wait for one of them to finish."""
 
     max_tasks: int = 35
     name: ClassVar[str] = "first-come"
 
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - others look at the pool
+    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - part of the interface
         """Return the first ``max_tasks`` names."""
         return tuple(islice(waiting_or_running, self.max_tasks))
 
@@ -120,9 +120,9 @@ class AdmitAll:
 class LoadAdmission:
     """The oldest tasks compete while their total demand is at most ``factor`` times the pool, kind by kind.
 
-    With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all competing tasks can run at once.
-    With ``"max"`` it demands as many as it can use. The first task in the queue always competes, and a task that
-    demands more than is left blocks later tasks from the node kinds that it could use, so that no task is
+    With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all competing tasks can run together.
+    With ``"max"`` it demands the most nodes it can use. The first task in the queue always competes, and a task that
+    demands more than the remainder blocks later tasks from the node kinds it could use, so no task is
     overtaken for ever. Tasks with a minimum above the present pool are skipped.
     """
 
@@ -165,8 +165,8 @@ def check_demand(factor: float, demand: str, name: str) -> None:
 class QuotaAdmission:
     """The oldest tasks compete, within the quotas of their users.
 
-    A user has at most ``tasks`` competing tasks at a time, which hold at most ``nodes`` nodes together;
-    a user without a quota of their own has the default quota. A user's nodes are divided over their tasks evenly
+    A user has up to ``tasks`` competing tasks, with up to ``nodes`` nodes in total;
+    a user without a quota has the default quota. A user's nodes are divided over their tasks evenly
     or to the oldest first, according to ``inside``.
     """
 
@@ -226,7 +226,7 @@ class QuotaAdmission:
 
 
 def _divide_nodes(least: Sequence[int], largest: Sequence[int], nodes: int, inside: Inside) -> list[int]:
-    """Divide a user's nodes over tasks whose minima fit together: evenly, or to the oldest first.
+    """Divide a user's nodes over tasks whose minima fit together: evenly, or oldest first.
 
     Evenly: raise the smallest sizes first until no node is left; ties go to the oldest task.
     """

@@ -30,9 +30,9 @@ from bftrain.values.task import TaskSpec
 
 @dataclass(frozen=True, slots=True)
 class AdmissionView:
-    """The unfinished tasks that are not paused, in order of submission, at one moment.
+    """The unfinished tasks that are not paused, by submission, at one moment.
 
-    ``pool`` counts the nodes that are idle, held by tasks or not; ``pools`` the same by kind.
+    ``pool`` counts the idle nodes, including allocated ones; ``pools`` the same by kind.
     """
 
     time_s: float
@@ -41,7 +41,7 @@ class AdmissionView:
 
     @property
     def pool(self) -> int:
-        """The number of idle nodes of all kinds, held by tasks or not."""
+        """The number of idle nodes of all kinds, including allocated nodes."""
         return sum(self.pools.values())
 
     def __iter__(self) -> Iterator[str]:
@@ -56,15 +56,15 @@ class AdmissionView:
         return self._task_table[task].spec
 
     def size(self, task: str) -> int:
-        """Return the number of nodes that a task holds."""
+        """Return the number of nodes allocated to a task."""
         return self._task_table[task].size
 
     def work_left(self, task: str) -> float | None:
-        """Return the samples that a task still has to process; ``None`` if unknown or without end."""
+        """Return the samples that a task still has to process; ``None`` if unknown or endless."""
         return self._task_table[task].work_left_samples
 
     def most_nodes(self, task: str) -> int:
-        """Return the size that a task could have if it held all idle nodes; 0 if they are too few."""
+        """Return the size of a task if it had all idle nodes; 0 if they are too few."""
         spec = self.spec(task)
         most = max((count for kind, count in self.pools.items() if spec.curve_on(kind) is not None), default=0)
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
@@ -121,7 +121,7 @@ class AdmissionControl:
         return tuple(tasks)
 
     def advance_time(self, time_s: float) -> None:
-        """Report the passing of time with the nodes held until now; call before these change."""
+        """Report the passing of time with the allocation until now; call before it changes."""
         if self._stateful is not None:
             self._send_update(AdmissionUpdate(time_s=time_s, used=self._task_table.used))
 

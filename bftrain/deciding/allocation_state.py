@@ -26,7 +26,7 @@ from bftrain.values.events import Event, NodesJoined, NodesLeft
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING, unchecked
 
-# Actions on nodes and tasks whose names were checked when they came are changed copies of these
+# Templates: actions with already validated names are modified copies of these
 _START: Final = Start(task="task", nodes=("node",))
 _GROW: Final = Grow(task="task", nodes=("node",))
 _SHRINK: Final = Shrink(task="task", nodes=("node",))
@@ -36,7 +36,7 @@ _RELEASE: Final = Release(nodes=("node",))
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Nodes of one group, in order, all of one kind."""
+    """Nodes of one group and kind, in sequence."""
 
     number: int
     nodes: tuple[str, ...]
@@ -44,9 +44,9 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An unfinished task; ``held`` are its nodes in the order of their assignment, each with its group.
+    """An unfinished task; ``held`` contains its nodes in the sequence of their assignment, each with its group.
 
-    All of them are of one ``kind``. The task's history (``past``) is missing in journals of earlier versions.
+    All of them have the same ``kind``. The task's history (``past``) is missing in journals of earlier versions.
     """
 
     spec: TaskSpec
@@ -61,8 +61,8 @@ class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The complete state of a Harvester, from which a new one continues identically.
 
-    Orders matter: they break ties in the choice of nodes and tasks. Free nodes come by group, those of a group by
-    position, or, for placements without positions, as they became free.
+    Sequences matter: they break ties in the choice of nodes and tasks. Free nodes are sorted by group, within a group
+    by position, or, for placements without positions, by the time at which they became free.
     """
 
     time_s: float | None  # of the last event or decision; None before the first
@@ -78,7 +78,7 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     only_measured: bool | None = None  # whether all events since the last decision were measurements; None: no events
 
     def same_as(self, other: HarvesterSnapshot) -> bool:
-        """Return whether both have the same JSON form, apart from the order of free nodes, which placements define."""
+        """Return whether both have equal JSON, except for the sequence of free nodes, which placements define."""
         return wire.encode(self._in_order) == wire.encode(other._in_order)
 
     @property
@@ -149,7 +149,7 @@ class AllocationState:
         self.notes.extend(snapshot.notes)
 
     def process_events(self, events: tuple[Event, ...]) -> tuple[Action, ...]:
-        """Process events of one moment, departures first, then in order; return the actions required immediately."""
+        """Process simultaneous events, departures first; return the actions required immediately."""
         left_last: dict[str, int] = {}  # node -> the last event with which it left
         for number, event in enumerate(events):
             if isinstance(event, NodesLeft):
@@ -157,7 +157,7 @@ class AllocationState:
         actions = self._depart(left_last) if left_last else []
         for number, event in enumerate(events):
             if isinstance(event, NodesJoined):
-                # A node that joined and then left is gone; one that left and then joined is usable again
+                # A node that joined and then left is gone; a node that left and then joined is usable again
                 fresh = event.nodes
                 if left_last:
                     fresh = tuple([node for node in fresh if left_last.get(node, -1) < number])
@@ -170,7 +170,7 @@ class AllocationState:
         return tuple(actions)
 
     def _depart(self, named: Collection[str]) -> list[Action]:
-        """Release every departed node, then shrink or stop the tasks that held them."""
+        """Release every departed node, then shrink or stop the affected tasks."""
         gone = self.pool.leave(named)
         if len(gone) < len(named):
             self._add_node_note([node for node in named if node not in gone], "left but was not in the pool")
@@ -254,7 +254,7 @@ class AllocationState:
     def carry_out(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> Iterator[Action]:
         """Change to the new sizes: a task either loses or gains nodes, and all losses precede all gains.
 
-        A task that is to have nodes of another kind than it holds releases all of them and starts again.
+        A task that moves to nodes of another kind releases all its nodes and starts again.
         """
         tasks, pool, placement = self.task_table, self.pool, self._placement
         if pool.counts:
@@ -273,7 +273,7 @@ class AllocationState:
                 pool.give_back(nodes)
                 yield unchecked(_SHRINK, task=name, nodes=nodes)
         growing = (name for name in change if change[name] > 0)
-        # The task that needs most chooses first, so that large groups are not split for small needs
+        # The task with the largest need chooses first, so small needs do not split large groups
         for name in sorted(growing, key=lambda name: -change[name]):
             yield self._grow(name, change[name], kinds.get(name, ANY_KIND))
 

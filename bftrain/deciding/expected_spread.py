@@ -1,7 +1,7 @@
-"""ExpectedSpread: the speeds of tasks by size if they gain and lose nodes so that the rest is as close as possible.
+"""ExpectedSpread: the speeds of tasks by size, assuming that nodes are added and removed as compactly as possible.
 
-A task keeps its nodes. So a size is expected on the places where the task holds most nodes, then on free nodes there,
-then on the places with most free nodes. Placement may do worse if several tasks grow at once; replays count the real
+A task keeps its nodes. A size is therefore expected on the places with most of its nodes, then on free nodes there,
+then on the places with most free nodes. Placement may do worse if several tasks grow together; replays use the actual
 speed.
 """
 
@@ -30,7 +30,7 @@ class ExpectedSpread:
         self._free: dict[str, dict[str, int]] = {}  # free nodes by kind and place, the most first, cached
 
     def seen(self, entry: TaskEntry, task: CompetingTask) -> CompetingTask:
-        """Return the task with its expected speeds; the same object as long as nothing changes."""
+        """Return the task with its expected speeds; the same object until something changes."""
         spread = entry.decided.spread
         if spread is None:
             return task
@@ -79,7 +79,7 @@ class ExpectedSpread:
 
 @lru_cache(maxsize=4096)
 def _curve(spread: SpreadSpeeds, together: SpeedCurve, kind: str, ends: tuple[int, ...], most: int) -> SpeedCurve:
-    """Return the speeds by size where ``ends`` are the largest sizes on 1, 2, 3, ... places."""
+    """Return the speeds by size; ``ends`` contains the largest sizes on 1, 2, 3, ... places."""
     points = sorted(_points(spread, together, ends, most))
     rates = (
         spread.speed(size, count, together.speed(size), kind)

@@ -1,4 +1,4 @@
-"""Fair objectives: each table entry is the benefit of one task, and the smallest benefit is raised first."""
+"""Fair objectives: each table entry is the benefit of a single task, and the smallest benefit is raised first."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
 def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...], late: Late = no_limit) -> int:
     """Return how many of the ``counted`` tasks must wait because the smallest sizes that raise scores do not all fit.
 
-    Kinds count separately. For several kinds too large to count exactly, the result may be too high, never too low.
+    Kinds count separately. With several kinds, large cases are not exact: the result may be too high, never too low.
     """
     rows = scores[list(counted)]
     raised = rows > rows[:, :1]
@@ -107,8 +107,8 @@ class FairObjective:
     """Raise the worst-off task first; of plans with equal worst-off tasks prefer the one with most samples.
 
     ``scores`` computes the benefit of every table entry for its task, and which tasks count.
-    With ``all_in_turn``, once the worst-off cannot be raised, the next one is, and so on. Otherwise only as many are
-    considered as must wait for lack of nodes, and one more: so that a task without nodes does not make all plans equal.
+    With ``all_in_turn``, once the worst-off task cannot be raised, the next task is, and so on. Otherwise the number of
+    considered tasks is one more than must wait for lack of nodes: a task without nodes must not make all plans equal.
     """
 
     name: str
@@ -235,7 +235,7 @@ def service(table: ValueTable, late: Late = no_limit) -> tuple[Entries, NDArray[
 
 
 def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
-    """Return ``(held + h N) / w``: past and future node-seconds over the horizon, by weight, at sizes that run."""
+    """Return ``(held + h N) / w``: past and future node-seconds over the horizon, by weight, at valid sizes."""
     weights = task_field(table, "weight")
     held = task_field(table, "held_node_s")
     entries = (held[:, None] + _less_turns(table)) / np.where(weights > 0.0, weights, 1.0)[:, None]
@@ -272,7 +272,7 @@ def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
 
 
 def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
-    """Return ``thr / work``, the inverse time to the end. Tasks without a known end, or of weight 0, do not count."""
+    """Return ``thr / work``, the inverse time to completion. Tasks of unknown length or weight 0 do not count."""
     work = task_field(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
     return _kept_in_turn(table, _allowed(table, entries)), (work > 0.0) & (task_field(table, "weight") > 0.0)

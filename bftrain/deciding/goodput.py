@@ -1,17 +1,17 @@
-"""Objective ``goodput``: progress instead of samples, as in Pollux (Qiao and others, OSDI 2021).
+"""Objective ``goodput``: progress instead of samples, similar to Pollux (Qiao and others, OSDI 2021).
 
 Progress at size ``n`` with a batch of ``M`` samples is the speed there times the statistical efficiency
 ``(phi + M0) / (phi + M)``, ``phi`` being the noise scale and ``M0`` the initial batch. A step takes ``M / (n * rate)``
-seconds to compute, and then a time that does not depend on ``M``, such as for the exchange of gradients. ``rate`` is
-samples/s of a node at the size with the highest speed per node, over the part of a step there that is not fixed. The
-curve, measured with ``B = n * per_node``, yields the fixed time: that of computing ``x = B * (n * rate / thr(n) - 1)``
-samples. So the speed is ``n * rate * M / (M + x)``, which is ``thr(n)`` for ``M = B``. Its product with the efficiency
-rises in ``M`` up to ``sqrt(phi * x)`` and falls from there on: the best whole ``M`` is next to that, or at an end of
-the range.
+seconds to compute, plus a time that does not depend on ``M``, such as the gradient exchange. ``rate`` is a node's
+samples/s at the size with the highest speed per node, over the variable part of a step there. The
+curve, measured with ``B = n * per_node``, yields the fixed time: the time to compute ``x = B * (n * rate / thr(n) -
+1)`` samples. The speed is therefore ``n * rate * M / (M + x)``, which equals ``thr(n)`` for ``M = B``. Its product with
+the efficiency rises in ``M`` up to ``sqrt(phi * x)`` and falls beyond: the best integer ``M`` is next to that value, or
+at a limit of the range.
 
-Samples of two models do not compare, so what counts is the part of a task's work left that it does. The root of it lets
-short tasks go first, without all nodes, and gives long ones some: so the mean time to the end is short. A sum of the
-parts themselves would give short tasks more nodes than they use well, and long ones none.
+Samples of two models are not comparable, so the objective is the fraction of a task's remaining work. Its square root
+favours short tasks, but not with all nodes, and gives long tasks some: the mean completion time becomes short. A sum of
+plain fractions would give short tasks more nodes than they use well, and long tasks no nodes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NEVER: Final = 1e300  # samples: stands for a fixed time so long that computing
 
 
 def progress(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> Entries:
-    """Return progress in equivalent samples per second of the initial batch; samples per second without a batch."""
+    """Return equivalent samples/s at the initial batch size; plain samples/s for tasks with fixed batches."""
     given = each(lambda task, _: task.batch is not None)
     if not np.any(given):
         return speeds
@@ -146,8 +146,8 @@ def _rate(task: CompetingTask, curve: SpeedCurve) -> float:
 def _parts_of_work(table: ValueTable, late: Late) -> Entries:
     """Return the square root of the fraction of each task's remaining work done over the horizon, less rescaling costs.
 
-    Remaining work is at least that of one node over the horizon. A task without a known end counts like the one that
-    takes longest on one node, and all tasks equally if no end is known.
+    Remaining work is at least one node's work over the horizon. A task without a known end counts like the task with
+    the longest time on one node, and all tasks count equally if no end is known.
     """
     horizon_s, tasks = table.problem.horizon_s, table.problem.tasks
     single = np.empty(len(tasks))

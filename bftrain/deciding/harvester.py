@@ -1,6 +1,6 @@
 """Harvester: the decision core: events in, actions out. Replay and live mode use the same class.
 
-It reads no clock, no file and no socket, and starts no thread: times come with the events, and the same events
+It reads no clock, file or socket, and starts no thread: times are part of the events, and equal events
 give the same actions. Only the solver may read a clock, to keep its deadline; an optional ``clock``
 measures the time to build the table, which counts as solving time.
 """
@@ -48,7 +48,7 @@ from bftrain.values.wire import NOTHING, unchecked
 class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The competing tasks and the nodes at ``time_s``; ``problem`` is ``None`` if no task competes.
 
-    ``named`` are the tasks that the admission returned, ``admitted`` the known ones of them. ``asked_after`` counts
+    ``named`` are the tasks that the admission returned, ``admitted`` the known tasks among them. ``asked_after`` counts
     the changes before the request, to detect an outdated answer. With ``keeps_running`` no task may start or stop.
     """
 
@@ -61,7 +61,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Harvester:
-    """Decides at every event how many nodes, and which, each task holds."""
+    """Decides the number and names of each task's nodes after every event."""
 
     def __init__(  # noqa: PLR0913 - one parameter a part
         self,
@@ -83,7 +83,7 @@ class Harvester:
         self._solver = solver
         self._fallback = fallback
         self._tabulator = ValueTableBuilder(objective)
-        self._fits_costs = isinstance(horizon_s, str)  # to how long nodes stay; otherwise costs are those of the tasks
+        self._fits_costs = isinstance(horizon_s, str)  # costs fitted to the stay of nodes; otherwise the tasks' costs
         self._horizon_s = fixed_horizon_s(horizon_s)
         # A start may cost so much and the task is still started; costs that are fitted are no limit
         self.longest_start_s = inf if self._fits_costs else self._horizon_s / 2.0
@@ -117,7 +117,7 @@ class Harvester:
 
     @property
     def plan(self) -> Plan:
-        """The nodes that each task holds now."""
+        """The present nodes of each task."""
         return Plan(holdings=self.held)
 
     @property
@@ -129,17 +129,17 @@ class Harvester:
 
     @property
     def pool(self) -> frozenset[str]:
-        """The idle nodes, held by tasks or not."""
+        """The idle nodes, including allocated nodes."""
         return self._pool.nodes
 
     @property
     def pool_size(self) -> int:
-        """The number of idle nodes, held by tasks or not."""
+        """The number of idle nodes, including allocated nodes."""
         return len(self._pool)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Names of the tasks that run, wait or are paused, in order of submission."""
+        """Task names that are running, waiting or paused, by submission."""
         return tuple(self._tasks)
 
     def spec(self, task: str) -> TaskSpec:
@@ -148,17 +148,17 @@ class Harvester:
 
     @property
     def paused(self) -> frozenset[str]:
-        """Names of the unfinished tasks that their owners paused."""
+        """Names of unfinished tasks paused by their owners."""
         return frozenset(name for name in self._tasks if self._tasks[name].paused)
 
     @property
     def competed(self) -> tuple[str, ...]:
-        """Names of the tasks that competed in the last decision."""
+        """The task names that competed in the last decision."""
         return self._competed
 
     @property
     def pools(self) -> Mapping[str, int]:
-        """The number of idle nodes of every kind, held by tasks or not; empty if nodes have no kinds."""
+        """The number of idle nodes of every kind, including allocated nodes; empty if nodes have no kinds."""
         return self._pool.counts
 
     def kind_of(self, node: str) -> str:
@@ -200,7 +200,7 @@ class Harvester:
         self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
-        """Process events of one moment and decide; return all actions that follow, departures first.
+        """Process simultaneous events and decide; return all resulting actions, departures first.
 
         If deciding fails, ``owed`` still has the actions required immediately.
         """
@@ -208,10 +208,10 @@ class Harvester:
         return at_once + self.decide(self.time_s).actions
 
     def absorb(self, *events: Event) -> tuple[Action, ...]:
-        """Process events of one moment, in order, without deciding; return the actions required immediately.
+        """Process simultaneous events, in sequence, without a decision; return the actions required immediately.
 
-        Nodes that left are always released first, and tasks below their minimum stop. Nothing
-        here waits for a solver. A finished task requires no action: its processes have ended by themselves.
+        Departed nodes are always released first, and tasks below their minimum stop. This method never
+        waits for a solver. A finished task requires no action: its processes have already exited.
         """
         now = self.time_s
         for event in events:
@@ -295,7 +295,7 @@ class Harvester:
         return unchecked(self._first, pool=len(self._pool), pools=frozen, tasks=tasks)
 
     def answer(self, question: DecisionRequest, *, hurry: str = "") -> ChosenSizes:
-        """Choose sizes. May take as long as the solver; another thread may call it, for one question at a time.
+        """Choose sizes. Blocks for the solver; another thread may call it, for one question at a time.
 
         ``hurry`` is a reason not to wait for the solver: then the fallback's sizes are used.
         """
@@ -328,7 +328,7 @@ class Harvester:
         return any(task.held_node_s > task.turn_s * task.size for task in seen)
 
     def outdated(self, question: DecisionRequest) -> bool:
-        """Return whether events were processed since ``question``, so that its answer must not be used."""
+        """Return whether events arrived after ``question``, which make its answer unusable."""
         return question.asked_after != self._changes
 
     def finish_decision(self, question: DecisionRequest, choice: ChosenSizes) -> Decision:
@@ -378,7 +378,7 @@ class Harvester:
         )
 
     def _batches(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the best batch of each task that runs and says its batches."""
+        """Return the best batch of each running task that reports its batches."""
         found = {}
         for name, size in sizes.items():
             if size and self._tasks[name].spec.batch is not None:

@@ -1,6 +1,6 @@
 """LevelCoupling: makes solvers raise the task with the smallest entry first, then the second smallest, and so on.
 
-Solvers with native support search for levels directly; the others get a linear programme.
+Solvers with native support search for levels directly; all other solvers get a linear programme.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Entries = NDArray[np.float64]
 class LevelCoupling:
     """Make the worst-off task as well off as possible, then the next, ... ; then maximise the sum of ``spare``.
 
-    ``counted`` are the indices of the tasks that count. All of them are raised in turn, or with ``first`` only
-    that many of the worst-off. ``spare`` has a value per second for every table entry, which decides between plans
+    ``counted`` contains the indices of the tasks that count. All of them are raised in turn, or with ``first`` only
+    that number of the worst-off. ``spare`` has a value per second for every table entry; it decides between plans
     with equal levels.
     """
 
@@ -47,7 +47,7 @@ class LevelCoupling:
 
 @dataclass(frozen=True, kw_only=True)
 class UserGroup:
-    """A user's tasks: their ``places`` (indices) in order of submission, without those that cannot be raised.
+    """A user's tasks: their ``places`` (indices) by submission, without tasks that cannot be raised.
 
     ``weight`` is the user's share. A ``fifo`` user spends all on the first task that can still be raised; other users
     raise their tasks together, by ``weights``.

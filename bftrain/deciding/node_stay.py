@@ -3,8 +3,8 @@
 A new size must repay its cost while it lasts. If rescaling costs ``c`` seconds and a size lasts ``T`` seconds, counting
 speed over a horizon of ``sqrt(c * T)`` seconds minimises the total loss from unprofitable and from missed changes
 (the rule of the economic order quantity). So each cost has its own best horizon; instead of the horizon the costs
-are fitted: over one fixed horizon a fitted cost counts as much as the true cost does over its own. The cost of a start
-is fitted to the time that the nodes stay after it. docs/reference/objectives.md has the formulas and their measured
+are fitted: over one fixed horizon a fitted cost counts like the true cost over its own. The cost of a start
+is fitted to the remaining stay of the nodes. docs/reference/objectives.md has the formulas and their measured
 effects.
 """
 
@@ -24,7 +24,7 @@ _FIRST_S: Final = 900.0  # expected stay before any node has left ...
 _FIRST_WEIGHT: Final = 4.0  # ... weighted as this many observed departures
 _HALVED_AFTER: Final = 2000.0  # departures after which earlier observations count half
 _LEAST_S: Final = 30.0
-_MOST_S: Final = 14400.0  # tasks also begin and end, so sizes change even if nodes stay for days
+_MOST_S: Final = 14400.0  # tasks also start and finish, so sizes change even if nodes stay for days
 _MOST_CHANGES: Final = 4.0  # of a size while one node stays: nodes close together leave together
 _STEPS: Final = 2  # per factor of two: tables are reused while the expected stay is unchanged
 
@@ -42,8 +42,8 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     departures: float = _FIRST_WEIGHT
 
     def after(self, time_s: float, pool: int, departures: int) -> NodeStay:
-        """Return the estimate at ``time_s``: ``pool`` nodes were idle until then, of which ``departures`` leave now."""
-        if not math.isfinite(time_s):  # nothing has happened yet
+        """Return the estimate at ``time_s``: ``pool`` nodes were idle until then; ``departures`` of these leave now."""
+        if not math.isfinite(time_s):  # no events yet
             return self
         idle_node_s = 0.0 if self.until_s is None else pool * (time_s - self.until_s)
         fading = 0.5 ** (departures / _HALVED_AFTER)
@@ -80,7 +80,7 @@ def costs_of(task: TaskSpec) -> RescalingCosts:
 class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``.
 
-    Equal parameters share one object, so that caches by fit need no comparison of numbers.
+    Equal parameters share one object, so caches by fit need no comparison of numbers.
     """
 
     stay_s: float

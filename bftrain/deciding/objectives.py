@@ -34,9 +34,9 @@ class FunctionObjective:
         return self.function(task, sizes)
 
 
-# Maps a function of a task to its value for every entry: a single number for one task, else an array
+# Maps a function of a task to its value for every entry: a single number for one task, otherwise an array
 ForEach = Callable[[Callable[[CompetingTask, SpeedCurve], float]], float | Entries]
-# Computes values per second from speeds and sizes. In this form, all tasks can be computed at once
+# Computes values per second from speeds and sizes. This form allows vectorisation over all tasks
 OfSpeeds = Callable[[Entries, NDArray[np.int64], ForEach], Entries]
 
 
@@ -50,7 +50,7 @@ def speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     return _speeds(task.curve, int(sizes[-1]))
 
 
-@lru_cache(maxsize=128)  # tasks of one model share a curve, and rows are rebuilt whenever a size changes
+@lru_cache(maxsize=128)  # tasks of one model share a curve, and rows are rebuilt after each change in size
 def _speeds(curve: SpeedCurve, largest: int) -> Entries:
     speeds = curve.speeds(largest)
     speeds.setflags(write=False)
@@ -63,7 +63,7 @@ def plain_speed(speeds: Entries, _sizes: NDArray[np.int64], _each: ForEach) -> E
 
 
 def relative_speed(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
-    """Return the speed as a multiple of the speed on one node, so that slow models count as much as fast ones."""
+    """Return the speed as a multiple of the speed on one node; slow models then count like fast ones."""
     return np.divide(speeds, each(speed_of_one))
 
 
@@ -102,8 +102,8 @@ class SpeedObjective:
 class SoftDeadline:
     """Speedup, where the part that a task needs to keep its deadline counts ``urgency`` times.
 
-    Speed beyond that counts normally, as does all speed of a task without a deadline, without a known
-    amount of work, or with a deadline that even its largest size cannot keep: no task is dropped for being late. All
+    Speed beyond that counts normally. So does all speed of a task without a deadline, without a known amount of work,
+    or with a deadline that even its largest size cannot keep: no task is dropped for being late. The result
     is multiplied by the task's weight.
     """
 
@@ -163,14 +163,14 @@ def isolated_speed(task: CompetingTask | TaskSpec, by_kind: Mapping[str, int], t
     return found
 
 
-_MANY: Final = 100  # tasks from which on they are computed together
-# A size slower than this part of the best speed counts as not running: next to its time to the end, those of
-# other tasks would vanish in rounding
+_MANY: Final = 100  # minimum number of tasks for vectorisation
+# A size below this fraction of the best speed counts as not running: its time to completion would
+# make all other terms vanish in rounding
 _TOO_SLOW: Final = 1e-6
 
 
 def isolated_speeds(table: ValueTable, late: Late = no_limit) -> Entries:
-    """Return the speed of each task on an equal share of the nodes, computed for many tasks at once by kind."""
+    """Return the speed of each task on an equal share of the nodes, vectorised by kind for many tasks."""
     by_kind, tasks = table.problem.by_kind, table.problem.tasks
     nodes, found = sum(by_kind.values()), np.zeros(len(tasks))
     alone_only = np.full(len(tasks), len(tasks) < _MANY or nodes == 0)  # these may need other sizes
@@ -224,10 +224,10 @@ class NormalisedObjective:
 
 
 def negative_times_to_end(table: ValueTable, late: Late) -> Entries:
-    """Return minus the weighted times to the end; a task without nodes ends after all others.
+    """Return minus the weighted times to completion; a task without nodes finishes after all other tasks.
 
-    The age of tasks is the same in every plan, and left out. A task without a known end does not count, nor does one
-    that runs at no size.
+    The age of tasks is equal in every plan, and left out. Tasks without a known end do not count, nor do tasks
+    without a valid size.
     """
     work, weights = task_field(table, "work_left_samples"), task_field(table, "weight")
     speeds, runs = _running(table)
@@ -266,7 +266,7 @@ def _running(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
 
 
 def _prefer_running_tasks(entries: Entries, runs: NDArray[np.bool_], counts: NDArray[np.bool_]) -> Entries:
-    """Value each waiting task below the sum of all others, so that running one more task outweighs everything."""
+    """Value each waiting task below the sum of all others: running one more task outweighs all other gains."""
     valid = runs & counts[:, None]
     most = float(np.abs(entries).max(axis=1, where=valid, initial=0.0).sum())
     return np.where(counts[:, None], np.where(valid, entries, -1.0 - 2.0 * most), 0.0)

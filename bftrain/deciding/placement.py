@@ -29,13 +29,13 @@ class GroupedPlacement:
     name = "grouped"
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Return nodes to release: from the groups with the fewest held nodes, the most recent first."""
+        """Return nodes to release: from the groups with the fewest nodes of the task, the most recent first."""
         share = Counter(held.values())
         by_worth = sorted(held, key=lambda node: (share[held[node]], -held[node]))
         return by_worth[:count]
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Return nodes to add: from held groups, then the smallest group that is large enough, else the largest."""
+        """Return nodes to add: from the task's groups, then the smallest sufficient group, or the largest."""
         chosen: list[str] = []
         mine = Counter(group for group in held.values() if group in free)
         for group, _ in sorted(mine.items(), key=lambda item: (-item[1], item[0])):
@@ -48,7 +48,7 @@ class GroupedPlacement:
 
 
 def fitting(sizes: Mapping[K, int], wanted: int) -> Iterator[K]:
-    """Yield the largest groups while all are too small, then the smallest group that is large enough."""
+    """Yield the largest groups while all are too small, then the smallest sufficient group."""
     by_size = sorted((-size, group) for group, size in sizes.items())
     for place, (negative, group) in enumerate(by_size):
         if -negative >= wanted:
@@ -63,7 +63,7 @@ grouped = GroupedPlacement()
 
 _NUMBER: Final = re.compile(r"(\d+)")
 _NUMBERS: Final = 3  # the last numbers of a name that count; earlier ones are part of its letters
-_BASE: Final = 1000  # distance of two nodes whose second-last numbers differ by one
+_BASE: Final = 1000  # distance of two nodes whose second-last numbers differ by 1
 _SPAN: Final = _BASE**_NUMBERS  # of the nodes with the same letters
 
 
@@ -94,7 +94,7 @@ class NeighbourPlacement:
     position = staticmethod(position)
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Return the nodes to release: those farthest from the middle of the held ones."""
+        """Return the nodes to release: the farthest from the middle of the task's nodes."""
         middle = _middle(held)
         return sorted(held, key=lambda node: (-abs(position(node) - middle), node))[:count]
 
@@ -105,16 +105,16 @@ class NeighbourPlacement:
         )
 
     def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
-        """Return the nodes nearest to the middle of the held ones; for a start, those closest together.
+        """Return the nodes nearest to the middle of the task's nodes; for a start, the most compact set.
 
-        GPUs or cores of one node are closer than those of two. A start uses the node with the fewest free slots
-        that suffice, so that tasks which need a whole node find one.
+        GPUs or cores of one node are closer than those of different nodes. A start uses the node with the smallest
+        sufficient number of free slots, which leaves whole nodes for larger tasks.
         """
         if count == len(free):
             return free.between(0, count)
         places = free.places
         if held:
-            # The window of consecutive nodes nearest to a point is the one whose farthest node is nearest
+            # The window of consecutive nodes nearest to a point is the window with the nearest farthest node
             middle = _middle(held)
             ends = np.maximum(middle - places[: len(places) - count + 1], places[count - 1 :] - middle)
             first = int(ends.argmin())

@@ -1,4 +1,4 @@
-"""Placements by place: a task on as few racks and hosts as possible, or on as many."""
+"""Placements by place: use the fewest possible racks and hosts for a task, or the most."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Place = tuple[str, ...]  # a rack, and a host in it
 
 
 class ConsolidatedPlacement:
-    """Keeps a task on the fewest racks, and there on the fewest hosts, beside the nodes that it holds.
+    """Keeps a task on the fewest racks, and within these on the fewest hosts, given its present nodes.
 
-    Of places it takes that with the fewest free nodes that suffices, so that tasks which need all of a place find one.
+    Among sufficient places it picks the smallest number of free nodes, which leaves whole places for larger tasks.
     """
 
     name = "consolidated"
@@ -28,16 +28,16 @@ class ConsolidatedPlacement:
         return ConsolidatedPlacement(levels)
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Return nodes to release, from the places with the fewest held nodes."""
+        """Return nodes to release, from the places with the fewest nodes of the task."""
         return _few(list(held), count, self._levels)
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Take from the places on which most is held, then from others."""
+        """Take nodes from the places with most nodes of the task, then from other places."""
         return _near(list(held), [node for group in free.values() for node in group], count, self._levels)
 
 
 class ScatteredPlacement(ConsolidatedPlacement):
-    """Spreads a task over as many places as there are: to compare, or where a place has too little of something."""
+    """Spreads a task over the most places: for comparison, or if a resource of each place is scarce."""
 
     name = "scattered"
 
@@ -46,7 +46,7 @@ class ScatteredPlacement(ConsolidatedPlacement):
         return ScatteredPlacement(levels)
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
-        """Return nodes to release, from the places with the most held nodes."""
+        """Return nodes to release, from the places with the most nodes of the task."""
         at, mine = self._by_all(held), self._held(held)
         chosen: list[str] = []
         for _ in range(count):
@@ -56,7 +56,7 @@ class ScatteredPlacement(ConsolidatedPlacement):
         return chosen
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Take from the places on which least is held; of equals from that with most free nodes."""
+        """Take nodes from the places with fewest nodes of the task; ties: the most free nodes."""
         at, mine = self._by_all(node for group in free.values() for node in group), self._held(held)
         chosen: list[str] = []
         for _ in range(count):
@@ -78,7 +78,7 @@ class ScatteredPlacement(ConsolidatedPlacement):
 
     @staticmethod
     def _at(mine: Counter[Place], place: Place) -> tuple[int, ...]:
-        """Return how much is held in its rack, and there on its host."""
+        """Return the task's nodes in the rack, and on the host."""
         return tuple(mine[within] for within in _within(place))
 
 
@@ -94,7 +94,7 @@ def _by_place(nodes: Iterable[str], place_of: PlaceOf) -> dict[str, list[str]]:
 
 
 def _few(held: list[str], count: int, levels: Sequence[PlaceOf]) -> list[str]:
-    """Choose ``count`` of what is held so that what stays lies on the fewest places."""
+    """Choose ``count`` of the task's nodes whose removal leaves the fewest places."""
     if not levels:
         return sorted(held, key=position)[len(held) - count :]
     chosen: list[str] = []
@@ -106,7 +106,7 @@ def _few(held: list[str], count: int, levels: Sequence[PlaceOf]) -> list[str]:
 
 
 def _near(held: list[str], free: list[str], count: int, levels: Sequence[PlaceOf]) -> list[str]:
-    """Choose ``count`` free nodes so that they and what is held lie on the fewest places."""
+    """Choose ``count`` free nodes that, together with the task's nodes, use the fewest places."""
     if not levels:
         return sorted(free, key=position)[:count]
     chosen: list[str] = []

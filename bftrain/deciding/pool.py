@@ -1,4 +1,4 @@
-"""NodePool: the idle nodes, their kinds, whether a task holds them, and which became idle together."""
+"""NodePool: the idle nodes with their kinds, allocations, and groups of simultaneous arrival."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NodePool:
     will probably leave together, and a small number means long idle. All nodes of a group have one kind. All
     containers keep insertion order, so the same events always lead to the same choices.
 
-    Free nodes are kept by group; if nodes have a ``position``, in the order of their positions instead.
+    Free nodes are kept by group; if nodes have a ``position``, sorted by position instead.
     """
 
     __slots__ = ("_by_group", "_count", "_free", "_group", "_kind", "_ordered", "_position", "next_group")
@@ -55,19 +55,19 @@ class NodePool:
         return dict(sorted(found.items()))
 
     def ordered_of(self, kind: str) -> OrderedNodes:
-        """Return the free nodes of ``kind`` in the order of their positions; only for a pool with positions."""
+        """Return the free nodes of ``kind`` by position; only for a pool with positions."""
         if kind not in self._ordered and self._position is not None:
             self._ordered[kind] = OrderedNodes(self._position)
         return self._ordered[kind]
 
     @property
     def nodes(self) -> frozenset[str]:
-        """All idle nodes, held by tasks or not."""
+        """All idle nodes, including allocated nodes."""
         return frozenset(self._group)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of idle nodes of every kind, held or not; empty if none has a kind."""
+        """The number of idle nodes of every kind, including allocated nodes; empty if no node has a kind."""
         if not self._kind:
             return {}
         found = {kind: count for kind, count in self._count.items() if count}
@@ -86,7 +86,7 @@ class NodePool:
         next_group: int,
         kinds: Mapping[str, str] | None = None,
     ) -> None:
-        """Fill an empty pool with free nodes by group, held ones with their group, and known kinds."""
+        """Fill an empty pool with free nodes by group, allocated nodes with their group, and known kinds."""
         self._kind = dict(kinds or {})
         self._count = Counter(self._kind.values())
         self._group = dict(held)
@@ -97,7 +97,7 @@ class NodePool:
         self.next_group = next_group
 
     def is_free(self, node: str, kind: str | None = None) -> bool:
-        """Return whether ``node`` is idle, free, and of ``kind`` if given."""
+        """Return whether ``node`` is idle, not allocated, and of ``kind`` if given."""
         return node in self._free and (kind is None or kind == self.kind_of(node))
 
     def join(self, nodes: Collection[str], kind: str = ANY_KIND) -> list[str]:
@@ -116,7 +116,7 @@ class NodePool:
         return known
 
     def leave(self, nodes: Iterable[str]) -> dict[str, int]:
-        """Remove nodes that the main scheduler reclaimed; return those that were in the pool, with their group."""
+        """Remove nodes that the main scheduler reclaimed; return the removed nodes of the pool, with their group."""
         gone = {node: group for node in nodes if (group := self._group.pop(node, None)) is not None}
         self._drop_free(self._free.intersection(gone), gone)
         if self._kind:
@@ -124,13 +124,13 @@ class NodePool:
         return gone
 
     def take(self, nodes: Iterable[str]) -> dict[str, int]:
-        """Mark free nodes as held by a task; return node -> group."""
+        """Allocate free nodes to a task; return node -> group."""
         taken = {node: self._group[node] for node in nodes}
         self._drop_free(taken, taken)
         return taken
 
     def give_back(self, nodes: Iterable[str]) -> None:
-        """Mark held nodes as free again; ignore nodes that have left the pool."""
+        """Free allocated nodes; ignore nodes that have left the pool."""
         self._add_free([node for node in nodes if node in self._group])
 
     def _add_free(self, nodes: Collection[str]) -> None:

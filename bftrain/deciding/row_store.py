@@ -1,4 +1,4 @@
-"""RowStore: rows of value tables, kept from one decision to the next, in which few tasks change."""
+"""RowStore: caches rows of value tables between decisions, since few tasks change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrain.values.problem import CompetingTask
 
 _FIRST_ROWS: Final = 64
-_NUMBERED: Final = 256  # columns: the contents of wider rows take too much memory to keep for comparison
+_NUMBERED: Final = 256  # maximum columns: the contents of wider rows take too much memory to keep for comparison
 
 
 class RowStore:
@@ -26,7 +26,7 @@ class RowStore:
         self.numbered = width <= _NUMBERED  # whether equal rows have equal numbers
         self._rows = np.empty((min(most, _FIRST_ROWS), width))
         self._count = 0
-        self._by_task: dict[int, int] = {}  # by the identity of the tasks, which are kept, so that none has it again
+        self._by_task: dict[int, int] = {}  # by identity; kept alive, so ids stay unique
         self._tasks: list[CompetingTask] = []
         self._by_key: dict[object, int] = {}
         self._by_content: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""Solve a table: use the solver's sizes if it has any, else those of the fallback solver, else the present sizes."""
+"""Solve a table: use the solver's sizes, or the fallback solver's, or the present sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.H
 
 
 class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes, their value, the solution they came from, and the reason for any fallback."""
+    """Sizes, their value, the underlying solution, and the reason for any fallback."""
 
     sizes: Mapping[str, int]
     value: float
@@ -49,7 +49,7 @@ def choose(
     staying, kinds = _staying(table)
     candidates: list[_Candidate] = []
     reason = f"{solution.solver}: {solution.solver_words or solution.termination}"
-    # A result without a change or a bound means that the solver had no time to begin
+    # A result without a change or a bound means that the solver had no time to start
     if value is not None and (solution.bound is not None or solution.sizes != staying):
         candidates.append((value, "", solution.sizes, solution.kinds))
     if fallback is not None:
@@ -79,7 +79,7 @@ def keep_running(table: ValueTable, choice: ChosenSizes) -> ChosenSizes:
 
 
 def _staying(table: ValueTable) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    """Return the present sizes, 0 where a size is not allowed any more, and the kinds of the nodes."""
+    """Return the present sizes (0 if no longer allowed), and the kinds of the nodes."""
     tasks, width = table.problem.tasks, table.values.shape[1]
     sizes = {
         task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0
@@ -116,7 +116,7 @@ def _valid_solution(solver: Solver, table: ValueTable, limits: Limits) -> tuple[
     if solution.quality is Quality.NONE:
         return solution, None
     value = table.value_if_allowed(solution.sizes, solution.kinds)
-    if not value > float("-inf"):  # refuses NaN too
+    if not value > float("-inf"):  # also rejects NaN
         return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool"), None
     return solution, value
 

@@ -21,7 +21,7 @@ _TOGETHER: Final = 2**17  # numbers: intermediate arrays of this size fit into t
 
 @dataclass(frozen=True, slots=True)
 class RowsOfKind:
-    """Rows of one node kind, from size 0 on, and the cost for each task to release the nodes that it holds."""
+    """Rows of one node kind, from size 0 on, and the cost for each task to release its nodes."""
 
     values: Entries
     leaving: Entries
@@ -38,9 +38,9 @@ class RowBuilder:
     def rows(
         self, tasks: Sequence[CompetingTask], curves: Sequence[SpeedCurve], held: Integers, largest: Integers
     ) -> RowsOfKind | None:
-        """Compute rows of tasks with ``held`` nodes of a kind and sizes up to ``largest``; -inf beyond.
+        """Compute rows of tasks with ``held`` nodes of a kind and sizes up to ``largest``; larger sizes are -inf.
 
-        ``None`` if a number is too large.
+        Return ``None`` on overflow.
         """
         if not tasks:
             return RowsOfKind(np.zeros((0, 1)), np.zeros(0))
@@ -75,14 +75,14 @@ class RowBuilder:
     def fill(self, values: Entries, tasks: Sequence[CompetingTask], layout: Layout, *, named: bool) -> bool:
         """Write the rows of ``tasks`` into ``values``; return whether all numbers were small enough.
 
-        ``named`` means that nodes have kinds. If not, a task without speeds by kind runs on all of them.
+        ``named`` means that nodes have kinds. Otherwise, a task without speeds by kind runs on all of them.
         """
         sizes, largest = (np.array([getattr(task, field) for task in tasks]) for field in ("size", "max_nodes"))
         holds = [task.kind if named or task.curves else kind for task in tasks for kind, _ in layout[:1]]
         none, leaving, own = np.zeros(len(tasks)), np.zeros(len(tasks)), np.full(len(tasks), -1)
         runs = np.zeros(len(tasks), dtype=np.bool_)
         end = values.shape[1]
-        for number, (kind, width) in reversed(list(enumerate(layout))):  # so that the first of several kinds wins
+        for number, (kind, width) in reversed(list(enumerate(layout))):  # reversed: the first of several kinds wins
             end -= width
             on_kind = (curve_on(task.curve, task.curves, kind) for task in tasks) if width else ()
             seen = {place: curve for place, curve in enumerate(on_kind) if curve is not None}
@@ -112,7 +112,7 @@ class RowBuilder:
 def table_rows(
     tasks: Sequence[CompetingTask], builder: RowBuilder, layout: Layout, late: Late, *, named: bool
 ) -> Entries | None:
-    """Return the rows of a table of ``layout``; ``None`` if a number is too large or a curve too long."""
+    """Return the rows of a table of ``layout``; ``None`` on overflow or if a curve is too long."""
     values = np.full((len(tasks), 1 + sum(largest for _, largest in layout)), -np.inf)
     widest = max(largest for _, largest in layout)
     reach = np.array([1 + max(min(task.max_nodes, widest), task.size) for task in tasks])

@@ -66,7 +66,7 @@ def speed_at(curve: SpeedCurve, size: int) -> float:
 
 @dataclass(slots=True)
 class TaskEntry:
-    """An unfinished task with its nodes (node -> group), all of one ``kind``, and its history."""
+    """An unfinished task with its nodes (node -> group), all of the same ``kind``, and its history."""
 
     spec: TaskSpec
     past: TaskHistory
@@ -81,7 +81,7 @@ class TaskEntry:
     changes: int = 0  # number of changes of its size, kind or spec
     # Descriptions by cost fit, size and kind, which recur; the same object each time, by which rows of tables are found
     _descriptions: dict[tuple[CostFit | None, int, str], CompetingTask] = field(default_factory=dict)
-    _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are changed copies of it
+    _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are modified copies
     _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # by cost fit, with other nodes
     _speed: float | None = None
     _nodes: tuple[str, ...] | None = None
@@ -98,19 +98,19 @@ class TaskEntry:
 
     @property
     def size(self) -> int:
-        """The number of nodes that the task holds."""
+        """The number of allocated nodes."""
         return len(self.held)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes that the task holds: the same object until they change."""
+        """The allocated nodes: the same object until they change."""
         if self._nodes is None:
             self._nodes = tuple(self.held)
         return self._nodes
 
     @property
     def speed(self) -> float:
-        """Samples/s on the nodes that the task holds now."""
+        """Samples/s on the present nodes."""
         if self._speed is None:
             curve = self.decided.curve_on(self.kind) if self.held else None
             self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
@@ -127,7 +127,7 @@ class TaskEntry:
         self.changes += 1
 
     def edited(self, spec: TaskSpec, now_s: float) -> None:
-        """Apply its owner's changes; work that is done stays done."""
+        """Apply its owner's changes; finished work stays finished."""
         self.advance_to(now_s)
         self._forget_spec()
         self.spec = spec
@@ -167,8 +167,8 @@ class TaskEntry:
     ) -> CompetingTask:
         """Return the task's description for a decision at ``time_s``; cached until something changes.
 
-        With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to how long nodes stay. A turn
-        is ``turn_s`` of work, as much work as a start takes, and the start.
+        With ``history`` it includes the totals so far; with ``fit`` its costs are fitted to the stay of nodes. A turn
+        is ``turn_s`` of work, plus work for the duration of a start, plus the start.
         """
         seen = None if history else self._descriptions.get((fit, len(self.held), self.kind))
         if seen is not None:

@@ -1,4 +1,4 @@
-"""TaskTable: the unfinished tasks and the nodes that each of them holds."""
+"""TaskTable: the unfinished tasks and their nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CompetingTasks(msgspec.Struct, frozen=True, eq=False):
     changes: list[int]  # of the entries, when they were described
 
     def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
-        """Return the present descriptions: this object if nothing changed, else a copy with the changed ones."""
+        """Return the present descriptions: this object if unchanged, otherwise a modified copy."""
         changes = [entry.changes for entry in self.entries]
         if changes == self.changes:
             return self
@@ -37,7 +37,7 @@ class CompetingTasks(msgspec.Struct, frozen=True, eq=False):
 
 
 class TaskTable:
-    """Unfinished tasks in order of submission, and the owner of every held node.
+    """Unfinished tasks by submission, and the owner of every allocated node.
 
     ``now_s`` is the present time, set by the caller.
     """
@@ -58,7 +58,7 @@ class TaskTable:
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
         self._place_of = place_of
         self._described: dict[CostFit | None, CompetingTasks] = {}  # by how costs are fitted
-        self._spread: set[str] = set()  # tasks whose speed depends on where their nodes lie
+        self._spread: set[str] = set()  # tasks whose speed depends on the places of their nodes
         self._timed: set[str] = set()  # tasks with a deadline
         self.now_s = 0.0
         self.queue_changes = 0  # how often the tasks that want nodes changed
@@ -87,7 +87,7 @@ class TaskTable:
 
     @property
     def names(self) -> KeysView[str]:
-        """The names of all tasks."""
+        """All task names."""
         return self._members.keys()
 
     def competing(
@@ -113,7 +113,7 @@ class TaskTable:
         return found
 
     def holdings(self) -> dict[str, tuple[str, ...]]:
-        """Return the nodes of each task that holds any."""
+        """Return the nodes of each task that has any."""
         return {name: member.nodes for name, member in self._members.items() if member.held}
 
     def unpaused(self) -> Iterator[str]:
@@ -121,7 +121,7 @@ class TaskTable:
         return (name for name, member in self._members.items() if not member.paused)
 
     def add_entry(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
-        """Add a task that already holds nodes (node -> group) of one kind, keeping its history."""
+        """Add a task with its present nodes (node -> group) of a single kind, keeping its history."""
         name = member.spec.name
         self._enter(member)
         member.chooses_batch = self.chooses_batches
@@ -144,7 +144,7 @@ class TaskTable:
         )
 
     def set_paused(self, task: str, *, paused: bool) -> None:
-        """Let a task want nodes or not, as its owner says."""
+        """Set whether the owner has paused a task."""
         self._members[task].paused = paused
         self.queue_changes += 1
 
@@ -173,7 +173,7 @@ class TaskTable:
                 names.add(name)
 
     def remove(self, task: str) -> tuple[str, ...]:
-        """Remove a task; return the nodes it held."""
+        """Remove a task; return its nodes."""
         nodes = self.release_all(task)
         self.queue_changes += 1
         del self._members[task]
@@ -197,7 +197,7 @@ class TaskTable:
         ]
 
     def assign(self, task: str, nodes: Mapping[str, int], kind: str = ANY_KIND) -> None:
-        """Assign nodes (node -> group) to a task that holds no nodes of another kind."""
+        """Assign nodes (node -> group) to a task without nodes of another kind."""
         member = self._members[task]
         member.advance_to(self.now_s)
         if self.turn_s and not member.held:

@@ -21,7 +21,7 @@ _CACHED_ROWS = 20_000  # in a store
 _ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
 _CACHED_NUMBERS = 2**24  # in all stores
 _STORES = 8  # that fit at least: a pool that changes has many sizes
-_TABLES = 2  # that fit into a store, however large, so that few changes do not fill it
+_TABLES = 2  # tables per store, of any size, so small changes do not fill it
 _ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
@@ -33,8 +33,8 @@ class ValueTableBuilder:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        # Fields without effect on a row are left out, so that tasks alike in all others share it
-        left_out = {"curves"}  # no part of a key as they are: mappings
+        # Fields without effect on a row are left out, which lets more tasks share it
+        left_out = {"curves"}  # mappings are not hashable
         if getattr(objective, "of_speeds", None) is not None:
             left_out.add("name")
             if not objective_capabilities(objective).uses_work_left:
@@ -43,7 +43,7 @@ class ValueTableBuilder:
         self._stores: dict[tuple[Layout, float], RowStore] = {}  # by layout and horizon, which alternate
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
-        """Return the table of ``problem``, whose ``objective`` must be this builder's.
+        """Return the table of ``problem``; its ``objective`` must be this builder's.
 
         Raise :class:`TableOverdue` once ``late`` returns true. Rows computed by then are cached.
         """
@@ -59,7 +59,7 @@ class ValueTableBuilder:
             what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table"
             fix = "lower max_nodes, or let fewer tasks compete"
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
-        # Sizes beyond the pool are computed too, so that cached rows survive changes of the pool
+        # Sizes beyond the pool are also computed, so cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
         store, numbers = self._all_rows(problem, layout, late)
         if len(layout) == 1:
@@ -119,9 +119,9 @@ class ValueTableBuilder:
     def _rows_at_once(
         self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late
     ) -> NDArray[np.float64] | None:
-        """Compute many rows at once, if the objective is a function of speeds; ``None`` if they are few.
+        """Compute many rows in one call, if the objective is a function of speeds; ``None`` if they are few.
 
-        ``None`` too if a number is too large: computing row by row then finds the task at fault.
+        Also return ``None`` on overflow: computing row by row then finds the responsible task.
         """
         of_speeds = getattr(self.objective, "of_speeds", None)
         if of_speeds is None or len(tasks) < _MANY:
@@ -170,7 +170,7 @@ def value_row(
         largest = task.max_nodes
     worth = _objective_values(objective, task, np.arange(max(largest, task.size) + 1))
     most = max(float(worth.max()), -float(worth.min()))
-    # No entry exceeds this bound, so usually one comparison clears all; an infinity or NaN fails it too
+    # No entry exceeds this bound, so usually one comparison is enough; infinity or NaN also fail it
     costs_s = max(task.start_cost_s, task.shrink_cost_s, task.grow_cost_s)
     if most * (horizon_s + costs_s) <= _LARGEST_VALUE / 2.0:
         row = _less_costs(worth, task, horizon_s)[: largest + 1]
@@ -199,10 +199,10 @@ def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: floa
 
 
 def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, layout: Layout) -> NDArray[np.float64]:
-    """Return the values of no node, and of 1, 2, ... nodes of each kind.
+    """Return the values of 0 nodes, and of 1, 2, ... nodes of each kind.
 
-    On each kind the values are those of a pool with only this kind; a task that holds nodes of another kind has to stop
-    there first, for ``shrink_cost_s`` seconds at its objective there, and starts again.
+    On each kind the values equal those in a pool of this kind alone. A task with nodes of another kind must first stop
+    there, at a cost of ``shrink_cost_s`` seconds at its objective there, and then starts.
     """
     own = task.on(task.kind) if task.size else None
     leaving = (

@@ -1,1 +1,1 @@
-"""Live: the decision core beside a running batch scheduler, with real nodes and real training."""
+"""Live: the decision core alongside a running batch scheduler, with real nodes and real training."""

@@ -56,7 +56,7 @@ def page_address(page: schemas.PageView) -> str:
 class Client:
     """A client of the live run at ``address``: the path of a socket, or ``http://HOST:PORT`` with the token in a file.
 
-    Without an address it uses the one that :func:`find` returns.
+    The default address is the result of :func:`find`.
     """
 
     def __init__(self, address: str = "", token_file: Path | None = None) -> None:
@@ -94,7 +94,7 @@ class Client:
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
     def edit(self, name: str, changes: TaskEdit) -> schemas.TaskView:
-        """Change a task that holds no nodes."""
+        """Change a task that has no nodes."""
         return self._ask("POST", _of_task(name, "edit"), schemas.TaskView, body=changes)
 
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
@@ -102,7 +102,7 @@ class Client:
         return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])
 
     def log(self, name: str, file: str, offset: int) -> bytes:
-        """Return a piece of a log file; empty if there is no more yet."""
+        """Return a chunk of a log file; empty at its current end."""
         return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
     def usage(self, by: str, since: str = "") -> tuple[schemas.UsageRow, ...]:
@@ -124,7 +124,7 @@ class Client:
         return self._ask("GET", "/v1/harvesting", HarvestingView)
 
     def pause_harvesting(self, for_s: float | None = None) -> HarvestingView:
-        """Use no node for so long, or until that is resumed."""
+        """Stop using nodes for ``for_s`` seconds, or until :meth:`resume_harvesting`."""
         return self._ask("POST", "/v1/harvesting/pause", HarvestingView, body=Pause(for_s=for_s))
 
     def resume_harvesting(self) -> HarvestingView:
@@ -136,7 +136,7 @@ class Client:
         return self._ask("GET", "/v1/page", schemas.PageView)
 
     def updates(self, span_s: float = 600.0, most: int = 0) -> Iterator[schemas.Update]:
-        """Yield changes as they happen, the full state first, until the live run ends or after ``most`` updates."""
+        """Yield changes, the full state first, until the live run stops or after ``most`` updates."""
         connection = self._connected()
         try:
             connection.request("GET", f"/v1/watch?span={span_s:g}&updates={most}", headers=self._headers)
@@ -183,7 +183,7 @@ class Client:
         if body is not None:
             headers["content-type"] = "application/json"
         if method != "GET":
-            self.close()  # an idle connection may end in between, and then it is unknown whether it was done
+            self.close()  # an idle connection may close during a request, whose outcome is then unknown
         reused = self._connection is not None
         try:
             if self._connection is None:
@@ -195,7 +195,7 @@ class Client:
             self.close()
             if not reused:
                 raise self._unreachable(error) from error
-            return self._exchange(method, path, body, query)  # a connection that rested for too long
+            return self._exchange(method, path, body, query)  # the connection was idle for too long
         except OSError as error:
             self.close()
             raise self._unreachable(error) from error
@@ -250,7 +250,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # A time-out of Python's own would have it refused while many others wait to be let in, instead of waiting too
+        # Python's own timeout would fail under load instead of waiting for the server to accept
         self.sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeouts.TIMEOUTS.answer_s), 0)
         )

@@ -1,15 +1,15 @@
-"""DecisionLoop: applies events, hands nodes back at once, and decides in a solver thread while the loop goes on.
+"""DecisionLoop: applies events, returns nodes immediately, and decides in a solver thread.
 
-Urgent events (departures, tasks that end, requests of owners to stop) are applied at any time. Others (nodes that join,
-new tasks, measurements) wait while a solver runs, so that its answer stays valid. An answer to an outdated problem is
-dropped and solved again; if that happens too often, the fallback answers instead. So each decision follows from all
-events before it in the journal, and a re-run of the journal reproduces it.
+Urgent events (departures, finished tasks, owners' requests to stop) are applied at any time. All other events (joining
+nodes, new tasks, measurements) wait while a solver runs, which keeps its answer valid. An answer to an outdated problem
+is dropped and solved again; after several attempts, the fallback answers. Each decision therefore follows from all
+earlier events in the journal, and a re-run of the journal reproduces it.
 
-Orders for departures are sent before anything is written: after a crash in between, scheduler and agents report them
-again. A decision is written before it is ordered, so that no task runs of which the journal knows nothing.
+Departure orders are sent before they are written: after a crash, scheduler and agents report the departures again. A
+decision is written before it is ordered, so the journal knows every running task.
 
-While the journal cannot be written, such as on a full disk, nothing is decided. Events are still applied and their
-orders sent; writing them is retried in their order.
+No decisions are made while the journal cannot be written, for example on a full disk. Events are still applied and
+their orders sent; writing them is retried in sequence.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HANGS: Final = "it did not come back"
 class DecisionLoop:
     """Drives one Harvester with its journal, in an event loop; orders go to ``launchers``.
 
-    ``observe`` receives ("events", the applied ones) and ("decision", one whose orders were sent).
+    ``observe`` receives ("events", applied events) and ("decision", a decision whose orders were sent).
     """
 
     _harvester: Harvester
@@ -66,11 +66,11 @@ class DecisionLoop:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.broken: asyncio.Future[BaseException] = self._loop.create_future()  # why the loop cannot go on
+        self.broken: asyncio.Future[BaseException] = self._loop.create_future()  # the fatal error
         self.last_decision: LastDecision | None = None
         self._waiting: list[Event] = []  # while a solver works
         self._request: DecisionRequest | None = None
-        # Jobs of the solver thread, until None comes. The thread stays: to start one takes longer than most solutions
+        # Jobs of the solver thread, until None arrives. Starting a thread would take longer than most solutions
         self._solver_queue: SimpleQueue[Callable[[], None] | None] | None = None
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
@@ -78,10 +78,12 @@ class DecisionLoop:
         self._hurry_reason = ""
         self._held_back = True
         self._ended = False
-        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # and what to do once it is
+        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = (
+            deque()
+        )  # write steps, and their callbacks
         self.stalled: JournalStalled | None = None  # why the journal cannot be written now
         self._again: asyncio.TimerHandle | None = None
-        self._kept_at = self._journal.stood_at  # not where this run began: many short runs would never keep it
+        self._kept_at = self._journal.stood_at  # not the start of this run: many short runs would never keep it
 
     @property
     def now(self) -> float:
@@ -95,13 +97,13 @@ class DecisionLoop:
 
     @property
     def pool(self) -> frozenset[str]:
-        """The nodes in use, including those whose events are not applied yet."""
+        """The nodes in use, including nodes of events that are not applied yet."""
         joining = {node for event in self._waiting if isinstance(event, NodesJoined) for node in event.nodes}
         return self._harvester.pool | joining if joining else self._harvester.pool
 
     @property
     def unused(self) -> frozenset[str]:
-        """The nodes in use that no task holds."""
+        """The nodes in use without tasks."""
         return self.pool.difference(*self._harvester.held.values())
 
     @property
@@ -110,7 +112,7 @@ class DecisionLoop:
         return self._request is None and self._next is None and not self._waiting
 
     def on_events(self, *events: Event, sync: bool = False) -> None:
-        """Apply events: at once, or after the solver's answer if they can wait.
+        """Apply events: immediately if urgent, otherwise after the solver's answer.
 
         With ``sync`` the due statements are synced to disk when this returns.
         """
@@ -129,7 +131,7 @@ class DecisionLoop:
         return not statements or self._write(lambda: self._journal.change(*statements, sync=sync))
 
     def perform(self, step: Callable[[], None]) -> bool:
-        """Run a step on the journal in its turn, now or when it can be written; return whether it was run."""
+        """Run a step on the journal in its turn, now or when it is writable; return whether it ran."""
         return self._write(step)
 
     def decide(self) -> None:
@@ -170,7 +172,7 @@ class DecisionLoop:
             self._soon()
 
     def _absorbed(self, events: Sequence[Event]) -> None:
-        """Update tasks and nodes after events whose orders are sent."""
+        """Update tasks and nodes after the orders of events are sent."""
         gone = {node for event in events if isinstance(event, NodesLeft) for node in event.nodes}
         self._tasks.hold(events[-1].time_s, gone=self._nodes.preempted(gone))
         for event in events:
@@ -201,7 +203,7 @@ class DecisionLoop:
         return True
 
     def _write(self, step: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
-        """Write a step after those that wait, now or when the journal can be written, and then call ``then``."""
+        """Write a step after earlier pending steps, now or when the journal is writable, and then call ``then``."""
         self._unwritten.append((step, then))
         return self.stalled is None and self._write_all()
 
@@ -267,16 +269,16 @@ class DecisionLoop:
             answer: ChosenSizes | Exception
             try:
                 answer = self._harvester.answer(request, hurry=hurry)
-            except Exception as error:  # noqa: BLE001 - a metric or a solver of others may do anything; the loop says it
+            except Exception as error:  # noqa: BLE001 - a third-party metric or solver may raise anything; the loop reports it
                 answer = error
-            with suppress(RuntimeError):  # the loop is closed: no one waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._answered, request, answer)
 
         self._solver_queue.put(solve)
 
     def _answered(self, request: DecisionRequest, answer: ChosenSizes | Exception) -> None:
         if request is not self._request or self._ended:
-            return  # it was given up
+            return  # abandoned
         self._request = None
         if self._overtime is not None:
             self._overtime.cancel()
@@ -297,7 +299,7 @@ class DecisionLoop:
     def _settle(self, request: DecisionRequest, choice: ChosenSizes) -> None:
         try:
             decision = self._harvester.finish_decision(request, choice)
-        except BftrainError as error:  # a placement of others that breaks may leave anything behind
+        except BftrainError as error:  # a failing third-party placement may leave any state
             self.break_off(error)
             return
         due = self._store.due()
@@ -307,7 +309,7 @@ class DecisionLoop:
         self._absorb()
 
     def _carry_out(self, decision: Decision) -> None:
-        """Send the orders of a decision that is written."""
+        """Send the orders of a written decision."""
         actions = decision.actions if self.stalled is None else tuple(self._valid_actions(decision.actions))
         if decision.batches and not self._guarded(lambda: self._tasks.hand_batches(decision.batches), Exception):
             return

@@ -19,7 +19,7 @@ from bftrain.live.model.schemas import Remarked
 LogFormat = Literal["text", "json", "demo"]
 LOGGER: Final = logging.getLogger("bftrain.live")
 _WARNINGS: Final = 50
-_PRIORITIES: Final = {"warning": 4}  # of syslog; others are 6, info
+_PRIORITIES: Final = {"warning": 4}  # syslog priorities; default: 6, info
 
 
 class RecentWarnings(logging.Handler):
@@ -54,7 +54,7 @@ class RecentWarnings(logging.Handler):
 
 
 class LineFormatter(logging.Formatter):
-    """Formats records as ``form`` says; ``for_journald``: with a priority instead of the time."""
+    """Formats records as set by ``form``; ``for_journald`` prints a priority instead of the time."""
 
     def __init__(self, form: LogFormat = "text", *, for_journald: bool = False) -> None:
         super().__init__()

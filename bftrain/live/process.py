@@ -1,4 +1,4 @@
-"""A live run as a process: signals, the API, and how it ends."""
+"""A live run as a process: signals, the API, and shutdown."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 _MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
-# What is done once it runs, such as to hand in a demo's tasks
+# Runs alongside the daemon, for example to submit a demo's tasks
 Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None]]
 
 
 def run(site: SiteSettings, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, which drain; a second signal ends at once.
+    """Run until SIGTERM or SIGINT, which drain; a second signal exits immediately.
 
-    With ``ends_with_it`` the run also ends in order when ``beside`` has ended.
+    With ``ends_with_it``, the run also shuts down when ``beside`` has finished.
     """
     allow_many_connections()
     asyncio.run(LiveProcess(site, beside, ends_with_it=ends_with_it).run())
@@ -65,8 +65,8 @@ class LiveProcess:
         loop = asyncio.get_running_loop()
         for number in _ENDING:
             loop.add_signal_handler(number, self._signalled, number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # they were held back until now
-        tell = lambda message: self._daemon.tell(message)  # noqa: E731, PLW0108 - there is none yet
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # blocked until now
+        tell = lambda message: self._daemon.tell(message)  # noqa: E731, PLW0108 - not created yet
         opened = open_site(self._site, tell)
         try:
             self._daemon = LiveDaemon(opened)
@@ -140,7 +140,7 @@ class LiveProcess:
     async def _wait_for_end(
         self, message: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
     ) -> None:
-        """Wait for a signal, the end or failure of ``beside``, or an internal error."""
+        """Wait for a signal, the exit or failure of ``beside``, or an internal error."""
         if beside is not None:
             await _first({*message, beside}, broken)
             if not beside.done() or self._ends_with_it or beside.cancelled() or beside.exception() is not None:

@@ -4,9 +4,9 @@ Units are seconds. Each line names the two sides of a wait, or what happens at t
 commands have timeouts of their own. The site's file sets ``[times]``, ``patience_s`` and ``grace_s`` of ``[agents]``,
 and ``poll_s`` of ``[scheduler]``. Modules read ``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace them.
 
-How they nest: an agent waits ``patience_s`` for a daemon, which therefore is back in time if it restarts within that.
-A client waits ``answer_s`` for an answer. The daemon waits ``file_system_s`` for a file system, and for a scheduler's
-command ``command_timeout_s`` of ``[scheduler]``. Both are shorter, so that the client receives the reason.
+Nesting: an agent waits ``patience_s`` for a daemon, so a daemon that restarts within that time keeps its agents. A
+client waits ``answer_s`` for a response. The daemon waits ``file_system_s`` for a file system, and
+``command_timeout_s`` of ``[scheduler]`` for a scheduler's command. Both are shorter, so clients receive the reason.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ class Timeouts:
     """Seconds."""
 
     # The daemon's loop
-    tick_s: float = 1.0  # the daemon does what is due, such as to measure tasks and to apply pauses
+    tick_s: float = 1.0  # period of the daemon's timer, for measurements and pauses
     write_s: float = 10.0  # the daemon writes the progress of tasks to the journal
-    task_retry_s: float = 30.0  # the daemon tries again to run tasks whose file system or launcher failed
+    task_retry_s: float = 30.0  # the daemon retries tasks after failures of a file system or launcher
     restore_s: float = 30.0  # at a start, the daemon waits for the file systems of all tasks together
     restore_task_s: float = 1.0  # it waits at least so long for each
     first_look_s: float = 20.0  # at a start, the daemon waits for the scheduler to list our nodes
     slow_look_s: float = 5.0  # then it prints that it waits
-    sweep_s: float = 10.0  # the daemon gives back nodes again that it still has though it should not
+    sweep_s: float = 10.0  # the daemon retries the release of surplus nodes
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
     solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline
     file_system_s: float = 20.0  # a request waits for the folder of a task
-    close_s: float = 2.0  # at the end, the daemon waits for connections to close, and for agents to hear of it
-    linger_s: float = 1.0  # the server waits for a client to close a connection that has ended
+    close_s: float = 2.0  # on shutdown, the daemon waits for connections to close and agents to be informed
+    linger_s: float = 1.0  # the server waits for a client to close a finished connection
     agent_exit_s: float = 5.0  # the daemon, or the local scheduler, waits for an agent to exit
-    housekeeping_s: float = 3600.0  # the daemon removes what is kept for long enough
+    housekeeping_s: float = 3600.0  # the daemon removes expired data
     housekeeping_first_s: float = 60.0  # the first time after a start
-    repeated_notice_s: float = 600.0  # a notice that is repeated is printed again
+    repeated_notice_s: float = 600.0  # a repeated notice is printed again
 
     # The API
     request_s: float = 20.0  # the server waits for a request to arrive as a whole
@@ -61,7 +61,7 @@ class Timeouts:
     scheduler_retry_s: float = 1.0  # a scheduler that raised an error is run again; twice as long each time
     scheduler_retry_most_s: float = 60.0  # the longest such time
     pilots_gone_s: float = 30.0  # at the end, the daemon waits for the scheduler to cancel all pilots
-    node_tidying_s: float = 60.0  # the daemon waits for the epilog of a job that ended on a node
+    node_tidying_s: float = 60.0  # the daemon waits for the epilog of a finished job
 
     # Hooks
     hook_look_s: float = 0.02  # the time of the spool folder is read
@@ -70,17 +70,17 @@ class Timeouts:
     hook_silence_s: float = 5.0  # the daemon waits for a hook to report a change that a look has found
 
     # The local scheduler
-    agent_restart_s: float = 2.0  # an agent that exited by itself is started again
+    agent_restart_s: float = 2.0  # an agent that exited unexpectedly is restarted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Numbers."""
 
-    connections: int = 512  # at a time, besides those of operators
+    connections: int = 512  # limit of concurrent connections, without operators
     connections_of_user: int = 128  # one user, or all over TCP, must not lock out the rest
     unfinished_tasks: int = 10_000  # each is looked at in every decision
-    unfinished_tasks_of_user: int = 2_000  # of a user who is no operator
+    unfinished_tasks_of_user: int = 2_000  # limit per user; operators have none
     shown_tasks: int = 1000  # in an update of a stream
     rows_at_once: int = 1000  # of the journal, removed in one step of the loop
     snapshot_steps: int = 1000  # steps between two snapshots in the journal

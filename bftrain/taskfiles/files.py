@@ -33,7 +33,7 @@ _PARTS: Final = frozenset("=;")  # separators of kinds and points in a cell
 
 
 def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
-    """Load the tasks in a file, in order; its name ends in ``.toml`` or ``.csv``.
+    """Load the tasks in a file, in sequence; its suffix is ``.toml`` or ``.csv``.
 
     >>> from bftrain import load_tasks
     >>> [task.name for task in load_tasks("tasks.toml")]
@@ -45,7 +45,7 @@ def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
 
 
 def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -> None:
-    """Save tasks in a file whose name ends in ``.toml`` or ``.csv``; ``note`` becomes a comment at the top.
+    """Save tasks in a file with the suffix ``.toml`` or ``.csv``; ``note`` becomes a comment at the top.
 
     >>> from bftrain import load_tasks, save_tasks
     >>> save_tasks(load_tasks("tasks.toml"), "copy.csv")
@@ -102,7 +102,7 @@ def _save_toml(records: list[Record], text: IO[str]) -> None:
 
 
 def _number(value: object) -> str:
-    """Return a number in its short form, 1.3e8 and not 130000000.0, if that is exactly the same."""
+    """Return a number in its short form, 1.3e8 instead of 130000000.0, if both are exactly equal."""
     brief = f"{value:.6g}".replace("e+0", "e").replace("e+", "e") if isinstance(value, float) else ""
     return brief if "e" in brief and float(brief) == value else repr(value)
 

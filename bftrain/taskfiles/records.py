@@ -21,7 +21,7 @@ from bftrain.values.task import TaskSpec
 
 V = TypeVar("V", TaskSpec, SpeedCurve)
 
-# Measured speeds of seven image models on 1 to 64 nodes of Summit, images per second, and what rescaling them cost: the
+# Measured speeds of seven image models on 1 to 64 nodes of Summit, images per second, and their rescaling costs: the
 # figures published with BFTrainer (Liu, Kettimuthu, Papka, Foster: "BFTrainer: Low-Cost Training of Neural Networks on
 # Unfillable Supercomputer Nodes", arXiv:2106.12091)
 SOURCE: Final = "BFTrainer, arXiv:2106.12091"
@@ -102,13 +102,13 @@ SPREAD_REMEDY: Final = "write spread = 0.8, the part of its speed on two hosts o
 
 
 def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
-    """Return the task that ``record`` describes; error messages begin with ``where``.
+    """Return the task described by ``record``; error messages start with ``where``.
 
     Keys of live runs (``script``, ``launcher``...) are ignored here.
 
-    ``profile`` sets the curve and the rescaling costs; keys of the record override it. With
-    ``curves`` by node kind it needs neither ``profile`` nor ``curve``, which is then the first of them.
-    ``max_nodes`` is by default the largest measured size, on any kind.
+    ``profile`` sets the curve and the rescaling costs; keys of the record override it. ``curves`` by node
+    kind replace both ``profile`` and ``curve``; ``curve`` is then the first of the curves.
+    ``max_nodes`` defaults to the largest measured size, on any kind.
     """
     check_keys(record, where)
     if ON_THE_CALENDAR in record:
@@ -144,7 +144,7 @@ def batch_of(given: object, where: str) -> BatchScaling:
 
 
 def spread_of(given: object, where: str) -> SpreadSpeeds:
-    """Make what a record says of its speed on more places than it needs: a share, one speed, or a list of them."""
+    """Parse the speed on additional places: a share, one speed, or a list of speeds."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         given = {"share": float(given)}
     if not isinstance(given, dict):
@@ -157,7 +157,7 @@ def spread_of(given: object, where: str) -> SpreadSpeeds:
 
 
 def resources_of(given: object, where: str) -> ResourceSpeeds:
-    """Make what a record says of its speed by CPU cores and memory; of one of these ``speed`` is a list of numbers."""
+    """Parse the speed by CPU cores and memory; with only one resource, ``speed`` is a list of numbers."""
     if not isinstance(given, dict):
         raise BadInput("resources: must be a table", where=where, fix=RESOURCES_REMEDY)
     speed = given.get("speed")
@@ -175,7 +175,7 @@ def resources_record(resources: ResourceSpeeds) -> dict[str, Any]:
 
 
 def batch_record(batch: BatchScaling) -> dict[str, Any]:
-    """Describe batches by their keys; what is default is left out."""
+    """Describe batches by their keys; defaults are omitted."""
     return {key: value for key, value in asdict(batch).items() if value != _OF_A_BATCH[key]}
 
 
@@ -281,7 +281,7 @@ def _points(curve: SpeedCurve) -> dict[str, list[Any]]:
 
 
 def tasks_of(records: Iterable[tuple[str, Mapping[str, Any]]], where: str) -> tuple[TaskSpec, ...]:
-    """Return the tasks of ``(where, record)``; raise an error if there are none or names repeat."""
+    """Return the tasks of ``(where, record)``; raise an error for an empty list or repeated names."""
     tasks: list[TaskSpec] = []
     places: dict[str, str] = {}
     for place, record in records:

@@ -13,7 +13,7 @@ from bftrain.values.wire import Mapped
 
 
 class Plan(Mapped, frozen=True, kw_only=True):
-    """The nodes that each task holds. Waiting tasks are not listed."""
+    """The nodes of each task. Waiting tasks are not listed."""
 
     holdings: Mapping[str, tuple[str, ...]]
 
@@ -30,16 +30,16 @@ class Plan(Mapped, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of nodes of each task that holds any."""
+        """The number of nodes of each task with nodes."""
         return {task: len(nodes) for task, nodes in self.holdings.items()}
 
 
 class Cause(StrEnum):
-    """The reason for which a task loses nodes."""
+    """The reason why a task loses nodes."""
 
     DECIDED = "decided"  # the solver assigned them elsewhere
     PREEMPTED = "preempted"  # the main scheduler reclaimed them
-    BELOW_MINIMUM = "below_minimum"  # too few were left after a preemption
+    BELOW_MINIMUM = "below_minimum"  # the remaining nodes after a preemption were too few
     FAILED = "failed"
     CANCELLED = "cancelled"
     PAUSED = "paused"  # its owner paused it
@@ -61,7 +61,7 @@ class _TaskAction(_Action, frozen=True, kw_only=True):
         checks.text(self, "task")
 
 
-@final  # so that `type(action) is Release` is a check for types too; isinstance takes three times as long
+@final  # lets type checkers accept `type(action) is Release`; isinstance takes three times as long
 class Release(_Action, frozen=True, kw_only=True, tag="release"):
     """Stop all processes on these nodes and return the nodes now; they have left the pool."""
 
@@ -91,14 +91,14 @@ class Shrink(_CausedAction, frozen=True, kw_only=True, tag="shrink"):
 
 @final
 class Stop(_CausedAction, frozen=True, kw_only=True, tag="stop"):
-    """Remove all nodes of a task; the task then waits, or is over if it was cancelled or failed too often."""
+    """Remove all nodes of a task; the task then waits, or is finished if it was cancelled or failed too often."""
 
 
 Action = Release | Start | Grow | Shrink | Stop
 
 
 def apply_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
-    """Return the plan that results from ``actions``, which a launcher has to carry out.
+    """Return the plan after ``actions``, for a launcher to carry out.
 
     >>> from bftrain import Grow, Plan, apply_actions
     >>> dict(apply_actions(Plan(holdings={"a": ("n1",)}), [Grow(task="a", nodes=("n2",))]).holdings)

@@ -136,7 +136,7 @@ def _tuple(given: object, convert: Callable[[object], T]) -> tuple[T, ...]:
 
 
 def integer(value: Struct, *fields: str, at_least: int) -> int:
-    """Check that each of ``fields`` is a whole number of ``at_least`` or more; return the last one."""
+    """Check that each of ``fields`` is an integer of ``at_least`` or more; return the last value."""
     number = at_least
     for field in fields:
         number = _normalise(value, field, _integer, "a whole number")
@@ -154,7 +154,7 @@ def bounds(value: Struct) -> None:
 
 
 def number(value: Struct, *fields: str, at_least: float | None = None, above: float | None = None) -> float:
-    """Check that each of ``fields`` is a finite number within the bounds; return the last one."""
+    """Check that each of ``fields`` is a finite number within the bounds; return the last value."""
     checked = 0.0
     for field in fields:
         checked = getattr(value, field)
@@ -175,7 +175,7 @@ def optional_number(value: Struct, *fields: str, at_least: float | None = None, 
 
 
 def text(value: Struct, *fields: str) -> str:
-    """Check that each of ``fields`` is text that is not blank and has no surrounding space; return the last one."""
+    """Check that each of ``fields`` is text, not blank and without surrounding space; return the last value."""
     given = ""
     for field in fields:
         given = _normalise(value, field, _plain_text, "text")
@@ -201,7 +201,7 @@ def words(value: Struct, *fields: str) -> None:
 
 
 def sequence(value: Struct, field: str, convert: Callable[[object], T], wanted: str) -> tuple[T, ...]:
-    """Check that ``field`` is a sequence whose items ``convert`` accepts; store it as a tuple."""
+    """Check that ``field`` is a sequence of items accepted by ``convert``; store it as a tuple."""
     return _normalise(value, field, lambda given: _tuple(given, convert), wanted)
 
 
@@ -265,7 +265,7 @@ def counts(value: Struct, field: str) -> Mapping[str, int]:
 
 
 def pools(value: Struct, field: str) -> Mapping[str, int]:
-    """Check that ``field`` maps kinds to numbers of nodes; the empty name stands for nodes without a kind."""
+    """Check that ``field`` maps kinds to numbers of nodes; the empty name is for nodes without a kind."""
     wanted = "a mapping from kinds to whole numbers of at least 0"
     return frozen_mapping(value, field, _count, wanted, or_empty=True)
 
@@ -283,7 +283,7 @@ def frozen_mapping(
     *,
     or_empty: bool = False,
 ) -> Mapping[str, Any]:
-    """Replace the mapping in ``field`` by a read-only copy, so that a frozen value cannot change inside.
+    """Replace the mapping in ``field`` by a read-only copy, which keeps a frozen value immutable.
 
     ``or_empty`` allows an empty name.
     """

@@ -82,7 +82,7 @@ class CouplingModel(Protocol):
     """The optimisation model under construction. Sizes, minima, maxima and the pool are already constrained.
 
     Tasks are identified by their index in ``problem.tasks``; sizes are the columns 0, 1, ... of the value table. If
-    nodes have several kinds, a column is a number of nodes of one kind: see ``table.nodes`` and
+    nodes have several kinds, a column is a number of nodes of a single kind: see ``table.nodes`` and
     ``table.kind_of``.
     """
 
@@ -115,7 +115,7 @@ class CouplingModel(Protocol):
         """Add the constraint ``expression <= bound``."""
 
     def maximise(self, expression: LinearExpression) -> None:
-        """Set the goal. A second call breaks ties of the first, a third those of the second, and so on."""
+        """Set the goal. A second call breaks ties of the first, a third breaks ties of the second, and so on."""
 
 
 class Coupling(Protocol):
@@ -125,7 +125,7 @@ class Coupling(Protocol):
         """Add variables and constraints to ``model``, and set its goal."""
 
     def total(self, chosen: NDArray[np.float64], sizes: Sequence[int], problem: AllocationProblem) -> float:
-        """Return the value of the first goal for ``sizes``, whose table entries are ``chosen``.
+        """Return the value of the first goal for ``sizes``, with their table entries ``chosen``.
 
         If nodes have several kinds, the tasks of ``problem`` are described for the kind chosen for each:
         ``task.curve`` is the speed on that kind, and ``task.kind`` its name.

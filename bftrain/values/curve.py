@@ -1,6 +1,6 @@
 """SpeedCurve: the speed of a task by number of nodes; and node kinds.
 
-All nodes of one kind are equally fast for a task; nodes of another kind may be faster, slower or unusable.
+All nodes of a kind are equally fast for a task; nodes of another kind may be faster, slower or unusable.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return np.interp(np.arange(largest + 1), (0, *self.nodes), (0.0, *self.rate))
 
     def note(self, largest: int) -> str:
-        """Return a note if sizes up to ``largest`` exceed the measured ones, else an empty text."""
+        """Return a note if sizes up to ``largest`` exceed the measured sizes, otherwise an empty text."""
         last = self.last_measured
         return f"no measurement beyond {last} nodes: the curve is flat there" if last < largest else ""
 
 
 ANY_KIND: Final = ""  # nodes without a kind
 OTHER_KIND: Final = "other"  # their name in logs and live runs where other nodes have a kind
-MOST_NODES: Final = 1 << 20  # more than any machine has; limits the names generated at once
-_MOST_AMOUNT: Final = 1e6  # cores, or GB, beside one node
+MOST_NODES: Final = 1 << 20  # exceeds any machine; limits the number of generated names
+_MOST_AMOUNT: Final = 1e6  # cores, or GB, per node
 CLUSTER_FORM: Final = "write v100=36,p100=36,k80=36, or 128 where all nodes are alike"
 
 
@@ -76,7 +76,7 @@ def curve_on(curve: SpeedCurve, curves: Mapping[str, SpeedCurve], kind: str) -> 
 
 
 def cluster_of(text: str) -> Mapping[str, int]:
-    """Parse the number of nodes by kind, in the order of the text; raise ``ValueError`` with the problem."""
+    """Parse the number of nodes by kind, in the sequence of the text; raise ``ValueError`` for invalid texts."""
     if "=" not in text:
         return MappingProxyType({ANY_KIND: _count(text, "")})
     found: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""CurveAxis: many speed curves concatenated on a single axis, so that one call of numpy evaluates all of them."""
+"""CurveAxis: many speed curves concatenated on a single axis, evaluated by a single numpy call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bftrain.values.curve import SpeedCurve
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_MOST: Final = 2**26  # nodes: even with as many curves, positions stay exact integers below 2**53
+_MOST: Final = 2**26  # nodes: even with equally many curves, positions stay exact integers below 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CurveAxis:
 
     @classmethod
     def of(cls, curves: Sequence[SpeedCurve], last: Integers) -> CurveAxis | None:
-        """Concatenate ``curves``; the sizes asked of each are at most its number in ``last``.
+        """Concatenate ``curves``; ``last`` contains the largest size that will be requested of each.
 
         ``None`` if a curve has so large a size that positions on the axis would be rounded.
         """
@@ -49,7 +49,7 @@ class CurveAxis:
         return cls(offsets, nodes + np.repeat(offsets, points + 2), rates)
 
     def speeds(self, row: Integers, sizes: Integers) -> Floats:
-        """Return the speed of curve ``row`` at each of ``sizes``; bit-identical to that of the curve itself."""
+        """Return the speed of curve ``row`` at each of ``sizes``; bit-identical to the curve's own result."""
         found: Floats = np.interp(sizes + self.offsets[row], self.nodes, self.rates)
         return found
 

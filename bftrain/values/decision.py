@@ -1,4 +1,4 @@
-"""Decision: the record of one decision: the chosen sizes, how they were found, and their quality."""
+"""Decision: the record of one decision: the chosen sizes, their origin and quality."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _TAKEN: Final = ("sizes of ", " taken")
 
 
 def taken_from(solver: str) -> str:
-    """Return the end of a decision's ``fallback`` text, which names the solver whose sizes were used."""
+    """Return the suffix of a decision's ``fallback`` text, with the solver of the actual sizes."""
     return solver.join(_TAKEN)
 
 
 class Decision(Mapped, frozen=True, kw_only=True):
     """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
 
-    ``at_once`` are the actions that events since the last decision required immediately, before this decision
-    (nodes returned, tasks paused); ``actions`` are those that the decision adds.
+    ``at_once`` contains the actions that events since the last decision required immediately, before this decision
+    (nodes returned, tasks paused); ``actions`` contains the actions added by the decision.
 
-    ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` are those of the solver asked first;
-    ``quality`` and ``value`` are those of the ``sizes`` used. ``fallback`` is empty if these are the
-    solver's own; else it names the sizes used instead, and the reason.
+    ``solver``, ``bound``, ``termination``, ``solver_words`` and ``solve_s`` belong to the solver asked first;
+    ``quality`` and ``value`` belong to the actual ``sizes``. ``fallback`` is empty if these are the
+    solver's own; otherwise it names the origin of the sizes, and the reason.
     ``kinds`` are the node kinds of the tasks, if nodes have kinds. ``batches`` are the samples per step over all
     nodes of a task, for tasks with batches, under objectives that choose them.
     ``notes`` are remarks on events since the last decision (a node that joined twice, ...).
@@ -79,7 +79,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
 
     @property
     def decided_by(self) -> str:
-        """The solver whose sizes were used, or ``unchanged`` if no solver returned any."""
+        """The solver of the actual sizes, or ``unchanged`` if no solver returned any."""
         if not self.fallback:
             return self.solver
         before, after = _TAKEN
@@ -114,10 +114,10 @@ _USUAL: Final = Decision(
 )
 
 
-def decision_of(*, time_s: float, sizes: Mapping[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - those of a decision
+def decision_of(*, time_s: float, sizes: Mapping[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - fields of a decision
     """Return a decision that the core made, with ``sizes`` that do not change later.
 
-    It is checked only where it may hold what a plug-in gave, and where the time is the caller's.
+    Only values from plug-ins, and times from the caller, are checked.
     """
     given = fields["notes"] or fields["kinds"] or fields["batches"] or fields["fallback"]
     if given or type(time_s) is not float or not isfinite(time_s):

@@ -20,10 +20,10 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes up to ``time_s``: ``used`` nodes were held since the previous update, then tasks ended and arrived.
+    """Changes up to ``time_s``: ``used`` nodes since the previous update, then finished and new tasks.
 
-    The tasks ``finished`` completed their work, those ``dropped`` were cancelled or failed too often; after that
-    others ``entered``. Of those ``changed``, new measurements are available.
+    The tasks ``finished`` completed their work, the tasks ``dropped`` were cancelled or failed too often; then
+    the tasks ``entered`` arrived. The tasks ``changed`` have new measurements.
     """
 
     time_s: float
@@ -58,7 +58,7 @@ class _TaskEvent(_Event, frozen=True, kw_only=True):
 
 
 class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omit_defaults=True):
-    """Nodes became idle and stay usable until they leave. Nodes of one event all have the same ``kind``."""
+    """Nodes became idle and stay usable until they leave. All nodes of an event have equal ``kind``."""
 
     kind: str = ""
 
@@ -68,7 +68,7 @@ class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omi
 
 
 class NodesLeft(_NodeEvent, frozen=True, kw_only=True, tag="nodes_left"):
-    """The main scheduler reclaimed nodes, or they went down: a preemption, never refused and never delayed."""
+    """The main scheduler reclaimed nodes, or they went down: a preemption, never rejected and never delayed."""
 
 
 class TaskSubmitted(_Event, frozen=True, kw_only=True, tag="task_submitted"):
@@ -118,7 +118,7 @@ class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited", omit_defa
 
 
 class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
-    """The processes of a task died by themselves; the task waits for a retry unless it failed too often."""
+    """The processes of a task died unexpectedly; the task waits for a retry unless it failed too often."""
 
     reason: str = ""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from bftrain.values import checks, wire
 
-END: Final = r"$(?!\n)"  # of a pattern; $ alone matches before a newline too
+END: Final = r"$(?!\n)"  # end of a pattern; $ alone also matches before a newline
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _ABSOLUTE: Final = wire.pattern_of("an absolute path", f"^(/|{END})")
 _VARIABLE: Final = wire.pattern_of("a name without '='", "^[^=]+$")

@@ -14,7 +14,7 @@ import msgspec
 
 from bftrain.values import checks
 
-AUTO: Final = "auto"  # the value of a setting that depends on others
+AUTO: Final = "auto"  # value of a setting with a default computed from other settings
 HORIZON_S: Final = 120.0  # horizon for fitted costs
 _A_DAY_S: Final = 86_400.0
 
@@ -29,15 +29,15 @@ class Option(NamedTuple):
     default: str = ""
     choices: Sequence[str] = ()
     word: str = ""
-    may_be_empty: bool = False  # a text that is not empty by default
-    free: bool = False  # the struct checks it by itself
+    may_be_empty: bool = False  # allows empty text although the default is not empty
+    free: bool = False  # checked by the struct itself
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
 
 
 class Setting(NamedTuple):
-    """A field with an option: ``types`` are those of its values, without ``None``."""
+    """A field with an option: ``types`` are the types of its values, excluding ``None``."""
 
     name: str
     types: frozenset[type]
@@ -60,7 +60,7 @@ def _in_words(name: str, default: object) -> str:
 
 @cache
 def settings_of(kind: type[msgspec.Struct]) -> Mapping[str, Setting]:
-    """Return the fields of ``kind`` that have an option, by name, those of its bases first."""
+    """Return the fields of ``kind`` with options, by name, inherited fields first."""
     hints = get_type_hints(kind, include_extras=True)
     settings = {}
     for field in msgspec.structs.fields(kind):

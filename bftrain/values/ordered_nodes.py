@@ -1,4 +1,4 @@
-"""OrderedNodes: nodes sorted by position. Neighbours come and go together, so changes are done run by run."""
+"""OrderedNodes: nodes sorted by position. Neighbours often change together, so changes are applied run by run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FEW = 32  # up to this number, runs are inserted one by one; more are merged
 
 
 class OrderedNodes:
-    """Nodes ordered by position, those of the same position by name."""
+    """Nodes sorted by position, then by name."""
 
     __slots__ = ("_nodes", "_places", "_position")
 
@@ -39,7 +39,7 @@ class OrderedNodes:
             return
         names, places = self._in_order(nodes)
         index = self._index(places[0], names[0])
-        if index == self._index(places[-1], names[-1]):  # as the nodes of one job mostly are
+        if index == self._index(places[-1], names[-1]):  # typical for the nodes of a job
             self._nodes[index:index] = names
             self._places[index:index] = places
             return
@@ -47,7 +47,7 @@ class OrderedNodes:
         if len(runs) > _FEW:
             self._merge(names, places, runs)
             return
-        for index, first, end in reversed(runs):  # the last run first, so that inserting one does not shift another
+        for index, first, end in reversed(runs):  # reversed: an insertion must not shift earlier runs
             self._nodes[index:index] = names[first:end]
             self._places[index:index] = places[first:end]
 
@@ -55,13 +55,13 @@ class OrderedNodes:
         """Remove nodes that are contained."""
         names = list(nodes)
         index = self._index(self._position(names[0]), names[0]) if names else 0
-        if self._nodes[index : index + len(names)] == names:  # in the order in which `between` returned them
+        if self._nodes[index : index + len(names)] == names:  # as returned by `between`
             del self._nodes[index : index + len(names)]
             del self._places[index : index + len(names)]
             return
         names, places = self._in_order(names)
         last = len(names)
-        while last:  # the last run first, so that removing one does not shift another
+        while last:  # reversed: a removal must not shift earlier runs
             end = index = self._index(places[last - 1], names[last - 1]) + 1
             while last and index and self._nodes[index - 1] == names[last - 1]:
                 index, last = index - 1, last - 1

@@ -17,15 +17,15 @@ from bftrain.values.wire import NOTHING, Mapped
 class CompetingTask(Mapped, frozen=True, kw_only=True):
     """A task in a decision: its present ``size`` and the sizes it may get.
 
-    ``size`` counts the nodes it holds, all of one ``kind``. ``size`` may be outside the allowed range (after a loss
+    ``size`` counts its nodes, all of a single ``kind``. ``size`` may be outside the allowed range (after a loss
     of nodes); then keeping it is not an option. ``deadline_in_s`` counts from now and may be negative.
 
-    ``curves`` are its speeds by kind; without them ``curve`` holds on nodes of every kind (see ``TaskSpec``). If only
-    ``curves`` are set, ``curve`` is the first of them. ``batch`` holds the allowed batch sizes.
-    Its history: ``age_s`` since its submission, ``held_node_s`` node-seconds and ``done_samples``. A task that
-    holds nodes has started ``tenure_s`` ago. A plan that takes all its nodes counts it as worse off by ``turn_s``
+    ``curves`` are its speeds by kind; without them ``curve`` applies to every kind (see ``TaskSpec``). If only
+    ``curves`` are set, ``curve`` is the first of them. ``batch`` contains the allowed batch sizes.
+    Its history: ``age_s`` since its submission, ``held_node_s`` node-seconds and ``done_samples``. A task with
+    nodes has started ``tenure_s`` ago. A plan that stops it counts it as worse off by ``turn_s``
     seconds of its present speed. A Harvester sets these five only for fair objectives, and for objectives and solvers
-    with the capability ``uses_history``; for others all are 0.
+    with the capability ``uses_history``; otherwise all are 0.
     """
 
     name: str
@@ -67,7 +67,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
         check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:
-        # Enough to distinguish most tasks, also of one model and size; costs are fitted to how long nodes stay
+        # Enough to distinguish most tasks, even of equal model and size; costs are fitted to the stay of nodes
         costs = (self.grow_cost_s, self.start_cost_s)
         return hash((self.name, self.size, self.kind, self.curve, costs, self.weight, self.work_left_samples))
 
@@ -78,7 +78,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     def on(self, kind: str) -> CompetingTask | None:
         """Return the task as if all nodes were of ``kind``, or ``None`` if the task does not run there.
 
-        ``curve`` is then its speed on these, and ``size`` the number it holds of them. ``curves`` is unchanged.
+        ``curve`` is then its speed on these, and ``size`` the number of its nodes among these. ``curves`` is unchanged.
         """
         curve = self.curve_on(kind)
         if curve is None:
@@ -90,7 +90,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
 
 
 class AllocationProblem(Mapped, frozen=True, kw_only=True):
-    """Divide ``pool`` nodes among the competing tasks so that the objective over ``horizon_s`` is largest.
+    """Divide ``pool`` nodes among the competing tasks to maximise the objective over ``horizon_s``.
 
     If nodes have kinds, ``pools`` counts the nodes of each; they add up to ``pool``. ``entities`` are the users
     (``CompetingTask.user``) with their weights, 1 by default; ``prices`` are the node prices by kind,

@@ -1,4 +1,4 @@
-"""ResourceSpeeds: the speed of a task by the CPU cores and the memory that it has beside each of its nodes."""
+"""ResourceSpeeds: the speed of a task by CPU cores and memory per node."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bftrain.values import checks
 
 
 class ResourceSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
-    """Parts of the speed in a task's curve that it reaches with so much of a host beside each node, such as a GPU.
+    """Fractions of the speed in a task's curve, by the host resources per node or GPU.
 
-    ``speed`` has a row for each number of ``cpus``, with a value for each ``memory_gb``. Without one of these two the
-    speed does not depend on it, and ``speed`` has one row, or rows of one value. Between the points it is
-    linear in both, below the first proportional, beyond the last constant.
+    ``speed`` has a row for each number of ``cpus``, with a value for each ``memory_gb``. If either list is missing,
+    the speed does not depend on that resource, and ``speed`` has one row, or rows of one value. Between the points it
+    is linear in both, below the first proportional, beyond the last constant.
     """
 
     cpus: tuple[float, ...] = ()
@@ -42,7 +42,7 @@ class ResourceSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             checks.reject(self, "speed", f"must be above 0, not {min(map(min, speed)):g}")
 
     def part(self, cpus: float, memory_gb: float) -> float:
-        """Return the part of the speed with so many CPU cores and so much memory beside each node."""
+        """Return the fraction of the speed with these CPU cores and this memory per node."""
         rows = [_between(memory_gb, self.memory_gb, row) for row in self.speed]
         return _between(cpus, self.cpus, rows)
 

@@ -1,7 +1,7 @@
 """Time sharing of node kinds: the input and output of policies that assign tasks shares of time on each kind.
 
 This models fixed clusters with several node kinds, where a task needs a fixed number of nodes of one kind at a
-time. Rounds then schedule the shares one after the other.
+time. Rounds then schedule the shares sequentially.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bftrain.values.wire import Mapped
 class Inside(StrEnum):
     """Rule by which an entity divides its share among its own tasks."""
 
-    FAIR = "fair"  # all tasks at once, by their weights
+    FAIR = "fair"  # all tasks together, by weight
     FIFO = "fifo"  # all to the first task that can still use more
 
 
@@ -43,11 +43,11 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SharingTask(Mapped, frozen=True, kw_only=True):
-    """A task that runs on ``nodes`` nodes of one kind at a time, at ``speeds`` in samples/s by kind.
+    """A task that runs on ``nodes`` nodes of a single kind, at ``speeds`` in samples/s by kind.
 
-    A kind that is missing, or has speed 0, cannot run it. ``alone_s`` is the time that the completed work would have
-    taken on an n-th part of all nodes, ``age_s`` the time since its submission. ``deadline_in_s`` counts
-    from now. ``kind`` is the only kind it runs on, for policies under which tasks never change kinds. ``model`` is
+    A kind that is missing, or has speed 0, cannot run it. ``alone_s`` is the hypothetical duration of the completed
+    work on an n-th part of all nodes, ``age_s`` the time since its submission. ``deadline_in_s`` counts
+    from now. ``kind`` is the only kind it runs on, for policies with fixed kinds. ``model`` is
     the key to the speeds of pairs.
     """
 
@@ -86,7 +86,7 @@ class PairSpeeds(Mapped, frozen=True, kw_only=True):
 
 
 class PairShare(Mapped, frozen=True, kw_only=True):
-    """The shares of time, by kind, in which two tasks run together on the same nodes."""
+    """The shares of time, by kind, during which two tasks run together on shared nodes."""
 
     tasks: tuple[str, str]
     shares: Mapping[str, float]

@@ -16,12 +16,12 @@ class Termination(StrEnum):
     """The reason why the solver stopped."""
 
     OPTIMAL = "optimal"  # proven to be the best
-    HEURISTIC = "heuristic"  # a rule completed; nothing is proven
+    HEURISTIC = "heuristic"  # a rule completed, without a proof
     GAP = "gap"  # within the requested relative gap, or as close as the solver could prove
     TIME_LIMIT = "time_limit"
     INFEASIBLE = "infeasible"  # only an objective that couples tasks can cause it
     INTERRUPTED = "interrupted"
-    FAILED = "failed"  # crashed, refused or returned an invalid result
+    FAILED = "failed"  # crashed, was rejected or returned an invalid result
 
 
 class Quality(StrEnum):
@@ -48,7 +48,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Solution(Mapped, frozen=True, kw_only=True):
     """New sizes for all competing tasks. ``value`` is their total; no sizes exceed ``bound`` (``None``: unknown).
 
-    ``kinds`` are the node kinds of tasks; a task not listed there gets nodes without a kind.
+    ``kinds`` are the node kinds of tasks; unlisted tasks get nodes without a kind.
     """
 
     sizes: Mapping[str, int]

@@ -11,7 +11,7 @@ import numpy as np
 from bftrain.values import checks
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 
-_FEWEST: Final = 2  # places on which anything is spread
+_FEWEST: Final = 2  # minimum places of a spread task
 
 
 class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
@@ -42,7 +42,7 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
-    """The speeds of a task whose nodes lie on more places than necessary.
+    """The speeds of a task with nodes on more places than necessary.
 
     A place is a host if GPUs or cores are counted, and a rack if the racks of whole nodes are known.
     ``per_place`` is the number of nodes on one place in the task's curve: larger sizes are not spread on the fewest
@@ -66,7 +66,7 @@ class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 checks.reject(self, "speeds", f"must rise in places{whose}", "sort them and drop repeated ones")
 
     def fewest(self, size: int) -> int:
-        """Return the fewest places on which ``size`` nodes lie."""
+        """Return the fewest places for ``size`` nodes."""
         return 1 if self.per_place is None else -(-size // self.per_place)
 
     def speed(self, size: int, places: int, together: float, kind: str = ANY_KIND) -> float:

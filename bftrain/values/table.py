@@ -24,7 +24,7 @@ _KEPT = 64  # a pool changes by a few nodes, and its widths recur
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Column 0 stands for no nodes; then follows a block per kind, for 1, 2, ... nodes of it."""
+    """Column 0 means no nodes, followed by a block per kind, for 1, 2, ... nodes of the kind."""
 
     kinds: tuple[str, ...]
     widths: tuple[int, ...]  # of the blocks: the largest size of any task on each kind
@@ -58,7 +58,7 @@ class Columns:
         return None
 
     def present(self, tasks: Sequence[CompetingTask]) -> NDArray[np.int64]:
-        """Return the column of each task's present nodes; out of range if a task holds more than the columns cover."""
+        """Return the column of each task's present nodes; out of range if there is no such column."""
         if not self.several:
             return np.array([task.size for task in tasks], dtype=np.int64)
         found = (self.at(task.size, task.kind) for task in tasks)
@@ -97,9 +97,9 @@ class ValueTable:
     ``-inf``. Size 0 is always allowed. With a ``coupling`` the objective also ties tasks together: the value of
     a choice is then the coupling's total of the entries, not their sum.
 
-    If the problem has several node kinds, columns are grouped by kind: after column 0, no node, those
-    for 1, 2, ... nodes of the first kind, then those of the second. ``nodes`` and ``kind_of`` (index in ``kinds``, -1
-    for column 0) describe each column. ``row_numbers``, if known, are equal where rows are.
+    If the problem has several node kinds, columns are grouped by kind: after column 0, no node, follow the columns
+    for 1, 2, ... nodes of the first kind, then the second kind's. ``nodes`` and ``kind_of`` (index in ``kinds``, -1
+    for column 0) describe each column. ``row_numbers``, if known, are equal for equal rows.
     """
 
     problem: AllocationProblem
@@ -151,7 +151,7 @@ class ValueTable:
         return self.columns.kinds
 
     def speeds(self, place: int) -> NDArray[np.float64]:
-        """Return the speed in samples/s of a task at every column; 0 on kinds on which it does not run."""
+        """Return the speed in samples/s of a task at every column; 0 on unusable kinds."""
         task = self.problem.tasks[place]
         found = np.zeros(len(self.columns))
         for kind, block in self.columns.blocks():
@@ -193,7 +193,7 @@ class ValueTable:
         return float("-inf") if chosen is None else self.value_at(chosen)
 
     def value_at(self, chosen: Sequence[int]) -> float:
-        """Return the value of one column per task, in task order; ``-inf`` if one is not allowed."""
+        """Return the value of one column per task, in task sequence; ``-inf`` if a column is not allowed."""
         if self.coupling is None:
             columns = list(chosen)
             if not self._valued or self._valued[0] != columns:  # solvers and the core request the same
@@ -215,7 +215,7 @@ class ValueTable:
         return self.coupling.total(entries, self.nodes[columns].tolist(), problem)
 
     def fits(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
-        """Return whether the pool has enough nodes, in total and of each kind."""
+        """Return whether the pool is large enough, in total and for each kind."""
         if not self.columns.several:
             return sum(sizes.values()) <= self.problem.pool
         left = dict(self.problem.by_kind)

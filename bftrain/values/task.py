@@ -18,15 +18,15 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
     """One elastic training job.
 
     It runs on any number of nodes from ``min_nodes`` to ``max_nodes`` and is finished after ``work_samples``
-    (``None``: it never finishes by itself). Growing and shrinking cost ``grow_cost_s`` and ``shrink_cost_s``
-    seconds at the old speed, starting from zero ``start_cost_s`` seconds at the new one. ``submit_s`` and
+    (``None``: never). Growing and shrinking cost ``grow_cost_s`` and ``shrink_cost_s``
+    seconds at the old speed, starting from zero ``start_cost_s`` seconds at the new speed. ``submit_s`` and
     ``deadline_s`` are times on the clock of the events.
 
     ``curve`` is its speed on nodes of any kind. With ``curves`` it runs only on nodes of the listed kinds,
-    at the given speeds, and on nodes of one kind at a time; ``curve`` then stands for it where no kind is meant.
-    ``batch`` holds the allowed batch sizes, for the objective ``goodput``. ``spread`` describes the speed if the nodes
-    lie on more places than necessary, such as GPUs on two hosts. ``resources`` holds its speed by CPU cores and memory
-    beside each node, for rounds.
+    at the given speeds, and on a single kind at a time; ``curve`` then represents it where no kind is specified.
+    ``batch`` contains the allowed batch sizes, for the objective ``goodput``. ``spread`` describes the speed if the
+    nodes lie on more places than necessary, such as GPUs on two hosts. ``resources`` contains its speed by CPU cores
+    and memory per node, for rounds.
     """
 
     name: str
@@ -70,7 +70,7 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
 
 
 def with_places(tasks: Iterable[TaskSpec], largest: Callable[[], int | None]) -> tuple[TaskSpec, ...]:
-    """Return the tasks with the size of the largest place where they have speeds by places and do not say it."""
+    """Return the tasks with the size of the largest place, where they have speeds by places but omit that size."""
     tasks = tuple(tasks)
     if not any(spec.spread is not None and spec.spread.per_place is None for spec in tasks):
         return tasks

@@ -15,7 +15,7 @@ from bftrain.errors import BadInput
 
 T = TypeVar("T")
 
-# The default mapping; a shared object, so that an identity test can skip the checks
+# The default mapping; a shared object, which lets an identity test skip the checks
 NOTHING: Final[MappingProxyType[str, Any]] = MappingProxyType({})
 MOST_DEPTH: Final = 64
 
@@ -40,7 +40,7 @@ def unchecked(template: S, **fields: object) -> S:
 
     To check a decision on a hundred tasks once more takes longer than to make it.
     """
-    made: S = _copy(template)  # of which msgspec checks nothing
+    made: S = _copy(template)  # unchecked by msgspec
     for name, value in fields.items():
         force_setattr(made, name, value)
     return made
@@ -60,7 +60,7 @@ def encode(value: object) -> bytes:
     return _encoder.encode(value)
 
 
-def plain(value: object) -> Any:  # noqa: ANN401 - JSON is what it is
+def plain(value: object) -> Any:  # noqa: ANN401 - any JSON
     """Return a value as dicts, lists or tuples, numbers and strings."""
     return msgspec.to_builtins(value, enc_hook=_encodable)
 
@@ -92,7 +92,7 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
 
 
 def leaves(document: object) -> list[object]:
-    """Return the scalars in ``document``; raise ``RecursionError`` if it is nested too deep.
+    """Return the scalars in ``document``; raise ``RecursionError`` if it is nested too deeply.
 
     Parsers allow deeper nesting than the code that handles the result: hence one limit, far below theirs.
     """

@@ -23,7 +23,7 @@ _TOO_LARGE: Final = f"the body is larger than {LARGEST_BODY} bytes"
 # More digits than h11 reads as a number
 _ABSURD_LENGTH: Final = re.compile(rb"^content-length:[ \t]*\d{20,}[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _LARGEST_HEAD: Final = 32 * 1024
-_MOST_PIECES: Final = 2048  # of a body: reading a byte at a time would keep us from everything else
+_MOST_PIECES: Final = 2048  # limit per body: reading byte by byte would block the server
 _CHUNK: Final = 65536
 _LINGER: Final = 4 << 20  # bytes that we accept after our answer
 
@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer: a complete ``body``, or a ``stream`` whose pieces are sent as they come."""
+    """A response: a complete ``body``, or a ``stream`` whose pieces are sent as they arrive."""
 
     status: int = 200
     body: bytes = b""
@@ -62,13 +62,13 @@ class BadRequest(Exception):
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
-    """Answer all requests of one connection; ``refuse`` builds the answer to a request that cannot be parsed."""
+    """Answer all requests of one connection; ``refuse`` builds the response to a request that cannot be parsed."""
     talk = _ClientConnection(reader, writer)
     try:
         more = True
         while more:
             more = await talk.turn(handle, refuse)
-            await asyncio.sleep(0)  # a client with many requests at once takes turns with the others
+            await asyncio.sleep(0)  # a client with many pipelined requests takes turns with other clients
     except (ConnectionError, TimeoutError, h11.LocalProtocolError):
         pass  # the client left, or was sent away
     finally:
@@ -100,7 +100,7 @@ class _ClientConnection:
         self._reader = reader
         self._writer = writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
-        self._head_only = False  # what is asked for now has an answer without a body
+        self._head_only = False  # the current request has a normal body again
         self._begun = b""  # what arrived of its head
 
     async def turn(self, handle: Handle, refuse: Refuse) -> bool:
@@ -137,7 +137,7 @@ class _ClientConnection:
                     left -= len(data)
 
     async def _request(self) -> Request | None:
-        """Read a request; return ``None`` if the client closed the connection or sent nothing for too long."""
+        """Read a request; return ``None`` if the client closed the connection or timed out."""
         self._head_only, self._begun = False, b""
         event = self._state.next_event()
         if event is h11.NEED_DATA:
@@ -206,7 +206,7 @@ class _ClientConnection:
                 async for piece in response.stream:
                     await self._send(h11.Data(data=piece))
         finally:
-            await response.stream.aclose()  # it releases what it holds now, and not some time later
+            await response.stream.aclose()  # release its resources now
         await self._send(h11.EndOfMessage())
 
     async def _send(self, *events: h11.Event) -> None:

@@ -1,4 +1,4 @@
-"""Tasks as their owners see and change them: views, why they hold no nodes, edits, and what workers printed."""
+"""Tasks as shown to their owners: views, reasons for waiting, edits, and worker output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_FILES: Final = 10_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskViews:
-    """Builds the views; ``state`` returns that of the live run, as callers see it."""
+    """Builds the views; ``state`` returns the live run's state, as shown to callers."""
 
     _site: SiteSettings
     _harvester: Harvester
@@ -87,7 +87,7 @@ class TaskViews:
         )
 
     def _why_waiting(self, record: LiveTaskRecord) -> str:
-        """Return why a task has no nodes, as text; the reason to be removed first comes first."""
+        """Return the reason why a task has no nodes, as text; the first reason to fix has priority."""
         if record.state is LiveTaskState.PAUSED:
             return f"it is paused: bftrain resume {record.name}"
         if numbers := self._tasks.after.get(record.name):
@@ -99,7 +99,7 @@ class TaskViews:
         return self._of_all_tasks() or self._too_few_nodes(record.name) or self._decided(record.name)
 
     def _of_all_tasks(self) -> str:
-        """Return the reason that keeps all tasks from nodes; "" if there is none."""
+        """Return the reason why no task can have nodes; "" if they can."""
         state = self._state()
         if state == "paused":
             return "harvesting is paused by an operator"
@@ -121,7 +121,7 @@ class TaskViews:
         return f"it needs {counted(spec.min_nodes, word_of(self._site.unit))}{kinds}, and the live run has {most} now"
 
     def _decided(self, name: str) -> str:
-        """Return what the last decision did instead, as text."""
+        """Return the result of the last decision, as text."""
         harvester, deciding, unit = self._harvester, self._site.deciding, word_of(self._site.unit)
         last = self._loop.last_decision
         if last is None or last.time_s < harvester.spec(name).submit_s:
@@ -179,7 +179,7 @@ class TaskEditor:
             raise NotNow(f"task '{record.name}' holds nodes, and only waiting tasks can be changed", fix=fix)
         if given.weight is not None and given.weight != record.spec.weight:
             check_weight(caller, given.weight, self._max_weight)
-        known = harvester.spec(record.name)  # with what was measured
+        known = harvester.spec(record.name)  # including measurements
         changes = given.changes
         try:
             if record.guessed and not track.speeds and given.max_nodes is not None:
@@ -222,11 +222,11 @@ def log_files(record: LiveTaskRecord) -> tuple[LogFile, ...]:
 
 
 def read_log(record: LiveTaskRecord, name: str, offset: int) -> bytes:
-    """Read a piece of a log file, from a byte on (from the end if below 0); it is empty when there is no more yet."""
+    """Read a chunk of a log file from a byte offset (from the end if below 0); empty at the current end."""
     if "/" in name or name in {"", ".", ".."} or "\0" in name:
         raise NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'")
     try:
-        # No links: what a task puts there must not make us read something else
+        # No links: a task must not redirect the read to another file
         file = os.open(
             Path(record.run.folder, "logs", name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         )

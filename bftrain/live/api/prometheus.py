@@ -43,7 +43,7 @@ _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 
 
 def counter(name: str, about: str, value: float) -> Metric:
-    """Return a counter: a value that only grows; its name ends with ``_total``."""
+    """Return a counter: its value only grows; its name has the suffix ``_total``."""
     return CounterMetricFamily(name, about, value=value)
 
 
@@ -53,7 +53,7 @@ def gauge(name: str, about: str, value: float) -> Metric:
 
 
 def by(label: str, name: str, about: str, values: Mapping[str, float]) -> Metric:
-    """Return a metric with one series for each value of a label; a counter if its name ends with ``_total``."""
+    """Return a metric with one series per label value; a counter if its name has the suffix ``_total``."""
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     family = kind(name, about, labels=[label])
     for key, value in values.items():
@@ -117,11 +117,11 @@ class LiveMetrics(Collector):
         return generate_latest(self._registry).decode()
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the metrics need not be asked for when this collector is registered."""
+        """Return no metrics: registration of this collector does not need them."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics but histograms and those of the process."""
+        """Yield all metrics except histograms and process metrics."""
         self._size()
         yield from self._now()
         yield from self._so_far()
@@ -246,7 +246,7 @@ class LiveMetrics(Collector):
         yield from self._used()
 
     def _used(self) -> Iterator[Metric]:
-        """Yield the hours of the ledger, which go on over restarts."""
+        """Yield the ledger's hours, which survive restarts."""
         used = self._tasks.ledger.by_user
         for place, (name, about) in enumerate(_USED.items()):
             if self._site.api.metrics_by_user:

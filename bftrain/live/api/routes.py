@@ -49,8 +49,8 @@ class Parameter:
 class Route:
     """One path and method of the API. A ``{name}`` in the path is passed to ``answer``.
 
-    ``takes`` and ``gives`` are the types of the bodies; an answer of ``kind`` JSON is encoded from what ``answer``
-    returns. ``operators``: other users are refused. ``public``: reachable over TCP without the token.
+    ``takes`` and ``gives`` are the types of the bodies; a JSON response is encoded from the result of ``answer``.
+    ``operators``: other users are rejected. ``public``: reachable over TCP without the token.
     """
 
     method: str
@@ -138,14 +138,14 @@ def _watch(service: LiveService, asked: RouteRequest) -> Response:
     most = _whole(asked.query.get("updates", "0"), "updates", 0)
     return Response(
         kind=STREAM,
-        headers={"x-accel-buffering": "no"},  # nginx would hold back what is to be seen at once
+        headers={"x-accel-buffering": "no"},  # nginx would buffer the stream
         stream=service.watch.updates(asked.caller, span_of(asked.query.get("span", _SPAN)), most),
     )
 
 
 def _whole(text: str, where: str, least: int) -> int:
     digits = text.removeprefix("-")
-    # As many as the largest has, so that a flood of digits is never read
+    # Limited to the digits of the largest offset, so a flood of digits is never parsed
     plain = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(_LARGEST_OFFSET))
     if not plain or int(digits) > _LARGEST_OFFSET or int(text) < least:
         raise BadConfig(f"must be a whole number, not {text[:30]!r}", where=where)
@@ -330,7 +330,7 @@ def _operation(route: Route, known: Mapping[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON is what it is
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return descriptions as Markdown: without the indentation and markup of docstrings."""
     if isinstance(value, Mapping):
         return {

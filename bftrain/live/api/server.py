@@ -24,7 +24,7 @@ from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Problem, Re
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
-_REFUSED: Final = 64  # at a time are refused in words, and all others cut off
+_REFUSED: Final = 64  # connections rejected with a message at the same time; the rest are closed
 _STRANGERS: Final = "TCP without proof"
 _KNOWN: Final = "TCP with proof"
 _BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
@@ -50,7 +50,7 @@ class ApiServer:
         self._places: dict[asyncio.Task[None], str] = {}  # by owner, ordered by the last request
         self._of: Counter[str] = Counter()  # how many places each has
         self._token: ApiToken | None = None
-        self.hindrances: tuple[str, ...] = ()  # on the way of others to the socket, for people
+        self.hindrances: tuple[str, ...] = ()  # why other users cannot reach the socket
         self._made: tuple[int, int] | None = None  # which file our socket is
 
     async def open(self) -> None:
@@ -71,7 +71,7 @@ class ApiServer:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses on which it listens."""
+        """The addresses of the server."""
         found = []
         for server in self._servers:
             for listening in server.sockets:
@@ -87,18 +87,18 @@ class ApiServer:
         for server in self._servers:
             server.close()
         self._service.watch.close()
-        while self._talks:  # one may have begun just now
+        while self._talks:  # a connection may have started just now
             for talk in tuple(self._talks):
                 talk.cancel()
             await asyncio.wait(tuple(self._talks), timeout=timeouts.TIMEOUTS.close_s)
-        if self._made is not None and _identity(self._site.socket) == self._made:  # not that of a run after us
+        if self._made is not None and _identity(self._site.socket) == self._made:  # not the socket of a later run
             self._site.socket.unlink(missing_ok=True)
 
     async def _open_socket(self) -> None:
         path = self._site.socket
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_socket():
-            path.unlink()  # of a former run: the lock says that no other run uses it
+            path.unlink()  # stale: the lock excludes other runs
         elif path.exists():
             raise BadConfig("is there, and is no socket", where=str(path), fix="set api.socket to another path")
         before = os.umask(0o177)  # no connection is possible before its mode is right
@@ -172,10 +172,10 @@ class ApiServer:
     def _leave_place(self, task: asyncio.Task[None]) -> None:
         if (whose := self._places.pop(task, None)) is not None:
             self._of[whose] -= 1
-            self._of += Counter()  # without those that have none
+            self._of += Counter()  # drop zero counts
 
     def _update_place(self, whose: str) -> None:
-        """Record that the connection of ``task`` is active, and whose places it uses after it has identified itself."""
+        """Record activity on the connection of ``task``, and the user whose slot it uses after identification."""
         task = asyncio.current_task()
         if task in self._places:
             before = self._places[task]
@@ -208,7 +208,7 @@ class ApiServer:
                 await http_connection.serve(reader, writer, counted, _refusal)
         except asyncio.CancelledError:
             pass  # we end
-        except Exception as error:  # noqa: BLE001 - nothing that a client sends may end the others
+        except Exception as error:  # noqa: BLE001 - a client's data must not disturb other connections
             self._service.fault(error)
         finally:
             self._talks.discard(task)
@@ -247,12 +247,12 @@ class ApiServer:
             if status is None:
                 self._service.fault(error)
             return _refused(status or 500, Problem(what=error.what, where=error.where, fix=error.fix))
-        except Exception as error:  # noqa: BLE001 - our own mistake; it must not be the end of everything
+        except Exception as error:  # noqa: BLE001 - an internal error must not stop the server
             self._service.fault(error)
             return _refusal(500, f"a fault of ours: {type(error).__name__}: {error}")
 
     def _find(self, request: Request) -> tuple[Route, dict[str, str]] | Response:
-        """Return the route of a request and the names in its path, or the answer that says why there is none."""
+        """Return the route of a request and the names in its path, or an error response with the reason."""
         allowed = []
         for route in self._routes:
             names = route.match(request.path)

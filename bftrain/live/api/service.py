@@ -53,7 +53,7 @@ _ODD: Final = (_FAULT, "no decision")  # followed by the text of an error, which
 
 @dataclass(frozen=True)
 class RunControl:
-    """The live run as a whole: its state, and what operators do with it."""
+    """The live run as a whole: its state, and operators' actions."""
 
     state: Callable[[], str]  # as callers see it
     since_s: float
@@ -82,7 +82,7 @@ class LiveService:
 
     def __post_init__(self) -> None:
         self._adding = asyncio.Lock()
-        self._folders: dict[int, str] = {}  # of unfinished tasks, with all links followed; what is missing is found out
+        self._folders: dict[int, str] = {}  # of unfinished tasks, with links resolved; missing entries are computed
         self._views = TaskViews(self._site, self._harvester, self._tasks, self._loop, self._run.state)
         weight = self._site.api.max_weight
         self._editor = TaskEditor(self._store, self._harvester, self._tasks, self._nodes, self._launchers, weight)
@@ -110,7 +110,7 @@ class LiveService:
 
     @cached_property
     def _launcher_names(self) -> tuple[str, ...]:
-        """The launchers that tasks may choose; to look through all packages for each task would take too long."""
+        """The launchers that tasks may choose, cached: searching all packages for each task would take too long."""
         there = (name for name, part in registry.parts("launcher").items() if not part.problem)
         return self._site.launchers or tuple(there)
 
@@ -140,13 +140,13 @@ class LiveService:
             record = replace(record, state=LiveTaskState.SUBMITTED)
             self._store.change(record)
             if record.name in self._tasks.not_now:
-                self._insist(self._loop.write())  # it goes on once it can
+                self._insist(self._loop.write())  # it continues once possible
             else:
                 self._happened(TaskResumed(time_s=self._tasks.now, task=record.name))
         return self._views.view(record)
 
     async def edit(self, caller: Caller, name: str, given: schemas.TaskEdit) -> schemas.TaskView:
-        """Change a task that holds no nodes."""
+        """Change a task that has no nodes."""
         await self._until_ready()
         async with self._adding:
             record, event = await self._editor.edit(caller, lambda: self._unfinished(caller, name), given)
@@ -223,7 +223,7 @@ class LiveService:
         return tuple(views)
 
     async def pause_harvesting(self, caller: Caller, given: schemas.Pause) -> schemas.HarvestingView:
-        """Use no node for a while, or until that is resumed: tasks save where they are and wait."""
+        """Stop using nodes for a while, or until it is resumed: tasks save their state and wait."""
         return await self._harvest_from(caller, math.inf if given.for_s is None else time.time() + given.for_s)
 
     async def resume_harvesting(self, caller: Caller) -> schemas.HarvestingView:
@@ -241,7 +241,7 @@ class LiveService:
         return self._harvesting.view
 
     def status(self, caller: Caller | None = None) -> schemas.StatusView:
-        """Return the overall status, without names of tasks of other users; ``None`` is an operator."""
+        """Return the overall status, without other users' task names; ``None`` is an operator."""
         asks, site = caller or ourselves(), self._site
         now, facts = self._tasks.now, self._scheduler.facts()
         holdings = self._harvester.plan.sizes
@@ -283,7 +283,7 @@ class LiveService:
         )
 
     def _kinds(self) -> dict[str, schemas.KindView]:
-        """Count nodes by kind, if nodes have kinds: all that the site names, and the others if there are some."""
+        """Count nodes by kind, if nodes have kinds: all kinds of the site, and a remainder if not empty."""
         harvester, known = self._harvester, self._nodes.kinds
         if not known:
             return {}
@@ -303,11 +303,11 @@ class LiveService:
         _log.warning("%s at %s:%d: %s: %s", _FAULT, at.name, at.lineno, type(error).__name__, error)
 
     def _happened(self, *events: Event, done: str = "this is not certain yet") -> None:
-        """Pass events to the decision loop; raise if they could not be written to disk, with what is ``done``."""
+        """Pass events to the decision loop; raise if they could not be written to disk, reporting ``done``."""
         self._loop.on_events(*events, sync=True)
         self._insist(not self._loop.broken.done() and self._loop.stalled is None, done)
 
-    def _insist(self, written: bool, done: str = "this is not certain yet") -> None:  # noqa: FBT001 - it says itself
+    def _insist(self, written: bool, done: str = "this is not certain yet") -> None:  # noqa: FBT001 - clear at the calls
         if not written:
             stalled, what, fix = self._loop.stalled, "the journal cannot be written", None
             if stalled is not None:
@@ -317,7 +317,7 @@ class LiveService:
     async def _check_own_folder(self, record: LiveTaskRecord) -> None:
         """Raise if an unfinished task has the same folder, also by another spelling such as a link."""
         others = self._store.unfinished
-        # what is held up may hang, so nothing is asked of its file system
+        # a held-up task may hang, so its file system is not accessed
         odd = {one.number: one.run.folder for one in others if one.name in self._tasks.held_up}
         known = {**self._folders, **odd}
 
@@ -394,7 +394,7 @@ class LiveService:
             run=replace(given.run, folder=folder),
             submitted_s=now,
             after=self._numbers_before(caller, given.after),
-            # In a folder of its own it begins at step 0, in another one perhaps where an earlier task ended
+            # In a folder of its own it starts at step 0; in another folder it may continue an earlier task
             progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
 
@@ -411,7 +411,7 @@ class LiveService:
 
     async def _until_ready(self, *, to_write: bool = True) -> None:
         """Wait until the daemon has restored its tasks; raise if it is ending, or has ``to_write`` and cannot."""
-        for _ in range(2):  # it may have begun to end while this waited
+        for _ in range(2):  # shutdown may have started during the wait
             if self._run.state() in {"draining", "broken"}:
                 raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
             await self._run.ready.wait()

@@ -1,4 +1,4 @@
-"""Live runs as commands start them: that of a site, and the demo, three small trainings on slots that come and go."""
+"""Live runs started by commands: a site's run, and the demo, three small trainings on changing slots."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _log = logging.getLogger(__name__)
 _NAMED: Final = 4  # nodes in a line
 _TIMETABLE: Final = "2@0,4@12,1@24,3@32,4@40,2@52"
 _LOOP_S: Final = 64.0
-_FIRST: Final = 2  # slots that are idle at the begin
-_WARMING_S: Final = 120.0  # at most
-# A guess from experience; measurements take its place
+_FIRST: Final = 2  # idle slots at the start
+_WARMING_S: Final = 120.0  # limit
+# A guess from experience; measurements replace it
 _CURVE: Final = SpeedCurve(nodes=(1, 2, 3, 4), rate=(1500.0, 2700.0, 3700.0, 4500.0))
 # name: fewest and most nodes, steps
 _TASKS: Final = {"pictures": (1, 4, 900), "letters": (1, 3, 900), "waves": (1, 2, 600)}
 
 
 def require_torch() -> None:
-    """Raise if PyTorch is missing, so that real training is impossible."""
+    """Raise if PyTorch is missing, which real training requires."""
     if find_spec("torch") is None:
         raise NotAvailable(
             "the demo trains with PyTorch, which is not installed",
@@ -112,7 +112,7 @@ async def _until(true: Callable[[], bool], changed: asyncio.Event, limit_s: floa
 
 
 def run_demo(limit_s: float, out: Output) -> None:
-    """Run the demo until its tasks are over, or the time is up; print what it harvested."""
+    """Run the demo until its tasks have finished, or ``limit_s`` have passed; print the harvest."""
     require_torch()
     services: list[LiveService] = []
 
@@ -120,7 +120,7 @@ def run_demo(limit_s: float, out: Output) -> None:
         services.append(service)
         await narrate(daemon, api, service)
         out.say("four slots of this machine become idle and busy; in another terminal: bftrain status --watch")
-        out.say(f"or in a browser: {page_address(service.page())}")  # its token is worth nothing once the demo is over
+        out.say(f"or in a browser: {page_address(service.page())}")  # the token is useless after the demo
         await warm_up(daemon, service)
         changed = asyncio.Event()
         daemon.observers.append(lambda what, _: changed.set() if what == "events" else None)
@@ -168,8 +168,8 @@ def logged(log_format: LogFormat, out: Output, level: int) -> Iterator[None]:
         LOGGER.removeHandler(handler)
 
 
-async def narrate(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - as process.Beside
-    """Log preemptions, and in detail how nodes and tasks come and go."""
+async def narrate(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - signature of process.Beside
+    """Log preemptions, and in detail all changes of nodes and tasks."""
     daemon.observers.append(_Narrator(daemon).observe)
 
 

@@ -1,4 +1,4 @@
-"""Commands that start a live run beside a batch scheduler, and that show other programs how to reach it."""
+"""Commands that start a live run alongside a batch scheduler, and that print how other programs can reach it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from bftrain.live.client import Client
     from bftrain.live.log import LogFormat
 
-_CHECK_S = 5.0  # for which a test message may be under way
-_DEMO_S = 600.0  # two minutes are enough on a machine with nothing else to do
+_CHECK_S = 5.0  # maximum delay of a test message
+_DEMO_S = 600.0  # two minutes are enough on an idle machine
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""``bftrain submit`` and ``edit``: hand a task to a live run, and change one that holds no nodes.
+"""``bftrain submit`` and ``edit``: submit a task to a live run, and change a task without nodes.
 
 A replay reads the same task files: docs/reference/formats.md lists the keys.
 """
@@ -228,7 +228,7 @@ def _submit_all(submissions: Sequence[Submission], client: Client, out: Output) 
 
 
 def wait_for(numbers: Sequence[int], client: Client) -> list[TaskView]:
-    """Wait until tasks are over; a daemon that is restarted meanwhile is waited for too."""
+    """Wait until tasks have finished, across restarts of the daemon."""
     ended: dict[int, TaskView] = {}
     try:
         while left := [number for number in numbers if number not in ended]:
@@ -273,7 +273,7 @@ def _submissions(
 
 
 def _grid(given: Sequence[str]) -> list[dict[str, str]]:
-    """Return the parameters of each task: all combinations, the last one changes fastest."""
+    """Return the parameters of each task: all combinations, the last parameter changes fastest."""
     axes: dict[str, list[str]] = {}
     for text in given:
         name, _, values = text.partition("=")
@@ -286,7 +286,7 @@ def _grid(given: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _varied(record: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the record of one task of a grid; its name and its part of a given folder end with the parameters."""
+    """Return the record of one task of a grid; its name and its part of a given folder get the parameters as suffix."""
     if not parameters:
         return record
     base = str(record.get("name") or Path(str(record.get("script") or record.get("command"))).stem)
@@ -318,7 +318,7 @@ def submission_of(
 ) -> Submission:
     """Build the request for one record; relative paths are relative to ``base``.
 
-    A task without speeds of its own has those of its script in ``learned``.
+    A task without speeds of its own uses its script's speeds in ``learned``.
 
     A live run ignores ``user`` and ``submit_s``: a task belongs to its sender and starts when it is sent.
     """
@@ -346,7 +346,7 @@ def submission_of(
 
 
 def _measured(record: dict[str, Any], where: str, learned: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return speeds and costs of the task's profile; without speeds of its own, of that of its script."""
+    """Return speeds and costs of the task's profile (default: its script's profile)."""
     if "profile" in record:
         if "curve" in record:
             raise BadInput("profile and curve are both given", where=where, fix="give one of them, or none")
@@ -363,7 +363,7 @@ def _measured(record: dict[str, Any], where: str, learned: Mapping[str, Profile]
 
 
 def _python(run: dict[str, Any], base: Path) -> dict[str, str]:
-    """Return the path of a Python; links stay: those of a venv lead to a Python that knows nothing of it."""
+    """Return the path of a Python; links are kept: a venv's link leads to a Python without the venv's packages."""
     path = str(run.get("python", ""))
     return {"python": os.path.abspath(base / path)} if "/" in path else {}  # noqa: PTH100 - as above
 

@@ -1,4 +1,4 @@
-"""Commands that query or change tasks and nodes of a live run, and what all such commands share."""
+"""Commands that query or change tasks and nodes of a live run, and their common parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REMARKS: Final = 5
 _LOG_EVERY_S: Final = 0.5
 _WATCH_S: Final = 2.0
 OVER: Final = frozenset({"done", "failed", "cancelled"})
-_LINES_BYTES: Final = 64 * 1024  # of a log, in which its last lines are looked for
+_LINES_BYTES: Final = 64 * 1024  # size of the final part of a log that is searched for its last lines
 _LAST_BYTES: Final = 1024 * 1024  # of a log, shown by default
 
 
@@ -66,7 +66,7 @@ def talks(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _change(how: str, about: str, example: str) -> click.Command:
-    """Build a command that changes tasks one by one; a failure does not stop the others."""
+    """Build a command that changes tasks one by one; a failure does not stop the remaining changes."""
 
     @click.command(cls=DocumentedCommand, help=about, example=example)
     @click.argument("tasks", metavar="TASK...", nargs=-1, required=True)
@@ -177,7 +177,7 @@ def _watch(look: Callable[[], RenderableType]) -> None:
 
 
 def _fitting(console: Console, shown: RenderableType, notice: str = "") -> RenderableType:
-    """Return the notice, the lines that fit on the terminal, and the number of the others."""
+    """Return the notice, the lines that fit on the terminal, and the number of hidden lines."""
     from rich.console import Group
     from rich.segment import SegmentLines
 
@@ -212,14 +212,14 @@ def row(task: TaskView, now_s: float) -> tuple[object, ...]:
 
 
 def done(task: TaskView) -> str:
-    """Return the share of a task's work that is done, as text."""
+    """Return the finished share of a task's work, as text."""
     if task.done is not None:
         return f"{task.done:.0%}"
     return f"step {task.step:,}" if task.step else ""
 
 
 def kinds_in_words(status: StatusView) -> str:
-    """Return how many nodes of each kind are held and used, as text; empty if nodes have no kinds."""
+    """Return the number of present and used nodes of each kind, as text; empty if nodes have no kinds."""
     return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
 
 
@@ -231,7 +231,7 @@ def pool_in_words(name: str, pool: PoolView) -> str:
 
 
 def scheduler_in_words(status: StatusView) -> str:
-    """Return the scheduler's name, and how often it was asked."""
+    """Return the scheduler's name, and the number of polls."""
     from bftrain.text_formats import counted
 
     if status.commands_a_minute is None:
@@ -340,7 +340,7 @@ def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool, wh
     reader = _LogReader(client, name, lines, out, whole=whole)
     try:
         while True:
-            over = client.task(name).state in OVER  # asked first, so that the output before its end is read
+            over = client.task(name).state in OVER  # queried first, so the final output is read
             reader.turn()
             if over or not follow:
                 break
@@ -366,10 +366,10 @@ class _LogReader:
         for file in self._client.logs(self._task):
             fresh = file.name not in self._offsets
             offset = self._offsets.get(file.name, int(max(0, file.size - self._most_bytes)))
-            if file.size < offset:  # its middle was cut out, and what was not read yet is somewhere before the end
+            if file.size < offset:  # its middle was removed, and the unread part is somewhere before the end
                 self._out.warn(f"{file.name}: cut at its limit; lines before this moment may be missing")
                 offset, self.begun[file.name] = file.size, b""
-            cut = fresh and offset > 0  # it begins within a line, which is not shown
+            cut = fresh and offset > 0  # the first line is incomplete and not shown
             if cut and not self._last:
                 self._out.warn(f"{file.name}: the last of {file.size / 1e6:,.1f} MB; --all prints all of it")
             lines: list[bytes] = []
@@ -456,7 +456,7 @@ def _of_journal(path: Path, by: str, since: str) -> Sequence[UsageRow]:
 
 
 def _laid_out(by: str, rows: Sequence[UsageRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows with the sum as the last one; without GPUs and energy where the site tells none."""
+    """Return header and rows, with the sum as the last row; GPU and energy columns only if the site has them."""
     sums = [sum(getattr(row, name) for row in rows) for name in _COLUMNS]
     values = [(row.of or "none", [getattr(row, name) for name in _COLUMNS]) for row in rows]
     if len(rows) > 1:

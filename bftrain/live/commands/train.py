@@ -176,7 +176,7 @@ class _Watch:
         self._logs = TrialLogs(trying.folder)
         self._begun = time.time()
         self._next = 0.0
-        self._changes = 0  # those before the last one whose cost was printed, and that one
+        self._changes = 0  # up to and including the last change with a printed cost
         self._since: dict[str, Any] | None = None  # the first step after the last line
         self._samples = 0
 
@@ -226,7 +226,7 @@ class _Watch:
 def _follow(
     trying: ScriptTrial, plan: tuple[SizeChange, ...], limit_s: float | None, watch: _Watch, stopped: Callable[[], bool]
 ) -> list[int]:
-    """Change sizes as planned, until the script or the time ends, or the user stops it; returns the requested sizes."""
+    """Change sizes as planned, until the script exits, time is up, or the user stops it; return the requested sizes."""
     from bftrain_elastic.tryout.readiness_check import SILENCE, SILENCE_S
 
     begun, ahead, asked, silent_s = time.monotonic(), list(plan), list[int](), SILENCE_S
@@ -327,7 +327,7 @@ class TrialLogs:
     def new_lines(self) -> Iterator[str]:
         """Yield the new lines, each with its worker's place."""
         for path in sorted(self._folder.glob("*.log")):
-            with path.open("rb") as file:  # if its middle was cut out, it goes on at its end
+            with path.open("rb") as file:  # if its middle was removed, continue at its end
                 file.seek(min(self._read.get(path, 0), path.stat().st_size))
                 self._read[path] = file.tell()
                 data = file.read(_TAIL_BYTES)
@@ -412,7 +412,7 @@ def _finding_lines(finding: ReadinessFinding) -> str:
 
 
 def _wrapped(text: str, indent: int) -> str:
-    """Return a text wrapped for the terminal, at most 100 columns wide; its first line starts at ``indent``."""
+    """Return a text wrapped for the terminal, up to 100 columns wide; its first line starts at ``indent``."""
     width = max(min(get_terminal_size((_WIDTH, 0)).columns, _WIDTH), indent + _LEAST_WIDTH)
     lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
     return f"\n{' ' * indent}".join(lines)
@@ -439,7 +439,7 @@ def result_words(result: Mapping[str, Any]) -> RenderableType:
 
 
 def _state_words(bytes: int, grow_s: float | None) -> str:  # noqa: A002 - a key
-    """Return the size of the state, and what growth costs."""
+    """Return the size of the state, and the cost of growth."""
     cost = "" if grow_s is None else f" Growing cost {grow_s:.3f} s (median)."
     return f"The state has {bytes / 1e6:,.1f} MB.{cost}"
 

@@ -1,6 +1,6 @@
 """Runs slow calls in daemon threads, which do not keep the process from ending.
 
-``asyncio.to_thread`` would: a process waits for its threads, also for one that hangs in a dead file system.
+``asyncio.to_thread`` would: a process waits for its threads, even if one hangs in a dead file system.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ R = TypeVar("R")
 
 
 async def run_in_daemon_thread(function: Callable[[], R]) -> R:
-    """Return the result of ``function``, while the loop goes on; cancelling the caller does not stop the thread."""
+    """Return the result of ``function`` without blocking the loop; cancelling the caller does not stop the thread."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[R] = loop.create_future()
 
     def settle(value: R | None, error: BaseException | None) -> None:
         if answer.done():
-            return  # cancelled: no caller waits any more
+            return  # cancelled: the caller is gone
         if error is not None:
             answer.set_exception(error)
         else:
@@ -43,7 +43,7 @@ async def run_in_daemon_thread(function: Callable[[], R]) -> R:
 
 
 async def within(patience_s: float, function: Callable[[], R], what: str, *, undo: Callable[[], None]) -> R:
-    """Return the result of ``function`` if it takes at most ``patience_s``; a later result is passed to ``undo``."""
+    """Return the result of ``function`` if it finishes within ``patience_s``; pass a later result to ``undo``."""
     job = asyncio.ensure_future(run_in_daemon_thread(function))
 
     def late(done: asyncio.Future[R]) -> None:

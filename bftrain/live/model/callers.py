@@ -25,7 +25,7 @@ _SHORTEST: Final = 32  # characters of a token that we did not make
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The user of a request; operators may see and change everything, others their own tasks."""
+    """The user of a request; operators can see and change all tasks, other users only their own."""
 
     uid: int
     user: str
@@ -37,7 +37,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name_ending(self) -> str:
-        """The ending of the names of the caller's tasks, where a site has names by user."""
+        """The suffix of the caller's task names, on sites with names by user."""
         return "" if self.operator else f"@{self.user if is_name(self.user) else self.uid}"
 
 
@@ -50,7 +50,7 @@ def user_of(uid: int) -> str:
 
 
 def ourselves() -> Caller:
-    """Return the user who runs this process."""
+    """Return the user of this process."""
     return Caller(uid=os.getuid(), user=user_of(os.getuid()), operator=True)
 
 
@@ -70,7 +70,7 @@ def check_weight(caller: Caller, weight: float, most: float) -> None:
 
 
 def caller_at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
-    """Return the caller at the other end of a Unix socket, as the kernel reports it."""
+    """Return the peer of a Unix socket, as reported by the kernel."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     uid = int(_CREDENTIALS.unpack(found)[1])
     user = user_of(uid)
@@ -78,7 +78,7 @@ def caller_at_socket(connection: socket.socket, operators: Collection[str]) -> C
 
 
 class ApiToken:
-    """The token for HTTP over TCP: it grants the rights of the user who runs the daemon."""
+    """The token for HTTP over TCP: it grants the rights of the daemon's user."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():

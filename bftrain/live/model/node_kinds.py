@@ -86,11 +86,11 @@ class NodeKinds:
 class NodeRates:
     """The GPUs and watts of a node, by kind, and the projects of users; a slot has one GPU."""
 
-    gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": of all others
+    gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": all remaining kinds
     watts: Mapping[str, float] = field(default_factory=dict)
     projects: Mapping[str, str] = field(default_factory=dict)  # by user
     kind_of: Callable[[str], str] = lambda _: ""
-    gpus_of: Callable[[str], float] = lambda _: 0.0  # where nothing is said of GPUs
+    gpus_of: Callable[[str], float] = lambda _: 0.0  # default: unknown
 
     def of(self, node: str) -> tuple[float, float]:
         """Return the GPUs and the watts of a node."""

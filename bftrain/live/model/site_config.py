@@ -22,7 +22,7 @@ from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Posit
 from bftrain.values import checks, wire
 from bftrain.values.job import Run
 
-_FAIR: Final = "hierarchical"  # the objective: users have had the same service, and so have tasks of one user
+_FAIR: Final = "hierarchical"  # the objective: equal past service for users, and for the tasks of a user
 _LONGEST_SOCKET: Final = 100  # bytes that the kernel takes for the path of a Unix socket, less some room
 
 
@@ -39,10 +39,10 @@ class Agents(_Table, frozen=True, kw_only=True):
     reach: Word = ""  # how agents reach us, if not by the address above
     address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
     python: Text = sys.executable  # the interpreter on the nodes
-    slots: Count = 0  # workers on a node; 0: one a GPU, or one
-    # What workers find imported; the second is imported with the first optimizer, and takes as long as the first
+    slots: Count = 0  # workers per node; 0: one per GPU, or one
+    # Modules that workers find imported; the second is needed by the first optimizer, and takes as long as the first
     preload: tuple[str, ...] = ("torch", "torch._dynamo")
-    patience_s: Positive = 30.0  # how long agents and workers go on without us
+    patience_s: Positive = 30.0  # how long agents and workers survive without the daemon
     grace_s: NotNegative = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
     settle_s: NotNegative = 5.0  # that a preemption may take to reach all processes of a node and its agent
     log_mb: Annotated[float, Meta(ge=1, le=1e15)] = 64.0  # kept of a worker's output: the beginning and the end
@@ -50,7 +50,7 @@ class Agents(_Table, frozen=True, kw_only=True):
 
 
 class Environment(_Table, frozen=True, kw_only=True):
-    """An environment that tasks name: what is set up before a program runs."""
+    """An environment that tasks can refer to: the setup before a program runs."""
 
     setup: tuple[str, ...] = ()  # lines of bash that run before, such as module load cuda
     prefix: tuple[str, ...] = ()  # words in front of the command, such as apptainer exec --nv IMAGE
@@ -60,7 +60,7 @@ class Environment(_Table, frozen=True, kw_only=True):
 class KeepSettings(_Table, frozen=True, kw_only=True):
     """Limits on the journal, and on what tasks that are over leave behind; 0: no limit."""
 
-    journal_steps: Count = 1_000_000  # in live.db; older ones are removed, after a copy of it to the folder archive
+    journal_steps: Count = 1_000_000  # limit in live.db; older steps are moved to the folder archive
     archive_days: NotNegative = 365.0  # for which these copies are kept
     commit_days: NotNegative = 90.0  # after a task's end, for which its folder is kept; logs stay
     task_days: NotNegative = 365.0  # after its end, for which its folder with logs, and its record, are kept
@@ -72,19 +72,19 @@ class KeepSettings(_Table, frozen=True, kw_only=True):
 
 
 class Api(_Table, frozen=True, kw_only=True):
-    """Settings of the API: who may connect, and where."""
+    """API settings: addresses and access."""
 
     socket: str = ""  # a Unix socket; "": api.sock in the folder `state`
-    mode: str = "600"  # who may connect to it, as for chmod; 666 lets all users in, each to their own tasks
-    group: str = ""  # whose members may connect with mode 660
+    mode: str = "600"  # permissions of the socket, as for chmod; 666 admits all users, each to their own tasks
+    group: str = ""  # members may connect with mode 660
     tcp: str = ""  # HOST:PORT for HTTP with a token; "": none
     beyond_loopback: bool = False  # required for a HOST that other machines can reach
     open_metrics: bool = False  # /metrics over TCP needs no token: it names no user and no task
     token: str = ""  # the file of the token; "": token in the folder `state`
     metrics_by_user: bool = False  # /metrics names users with their hours
-    operators: tuple[str, ...] = ()  # users who may see and touch everything, besides ourselves
-    max_weight: NotNegative = 1.0  # that others may give a task
-    names_by_user: bool = False  # their tasks are called NAME@USER, so that no name tells of the task of another
+    operators: tuple[str, ...] = ()  # users, in addition to the daemon's user, with access to all tasks
+    max_weight: NotNegative = 1.0  # upper limit for users who are not operators
+    names_by_user: bool = False  # tasks are called NAME@USER, which hides the names of other users' tasks
 
     def __post_init__(self) -> None:
         if self.mode not in {"600", "660", "666"}:
@@ -104,15 +104,15 @@ class Api(_Table, frozen=True, kw_only=True):
 class Times(_Table, frozen=True, kw_only=True):
     """Time-outs, in seconds."""
 
-    settle_s: NotNegative = 0.0  # from nodes that join, or a submission, to the decision; departures never wait
-    # That agents have to come back after a restart, before their nodes count as lost; never less than their patience
+    settle_s: NotNegative = 0.0  # delay of decisions after joining nodes or submissions; departures are never delayed
+    # Time for agents to reconnect after a restart, before their nodes count as lost; at least their patience
     reunion_s: NotNegative = 10.0
     drain_s: NotNegative = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
-    look_s: Positive = 60.0  # between looks at what the scheduler says, besides the news it sends
-    idle_s: NotNegative = 60.0  # without any task before nodes are given back
-    # In which nothing happens, before nodes are shared again by objectives that look at what tasks had; 0: never
+    look_s: Positive = 60.0  # polling interval of the scheduler, in addition to its own messages
+    idle_s: NotNegative = 60.0  # idle time before nodes are returned
+    # Quiet period before objectives that depend on past service share nodes again; 0: never
     share_s: NotNegative = 300.0
-    stall_s: NotNegative = 1800.0  # without a step after which a task that does not say gives its nodes back; 0: never
+    stall_s: NotNegative = 1800.0  # default time limit for a step, before a task loses its nodes; 0: none
 
 
 class Usage(_Table, frozen=True, kw_only=True):
@@ -140,10 +140,10 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     disk: journal and socket.
     """
 
-    name: Text = "bftrain"  # marks what is ours at the scheduler
+    name: Text = "bftrain"  # marks our jobs at the scheduler
     folder: str = ""
     state: str = ""
-    launcher: Text = "native"  # for tasks that do not say
+    launcher: Text = "native"  # default launcher of tasks
     launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
     environment: str = ""  # for tasks that name none
     environments: Mapping[str, Environment] = {}  # that tasks may name
@@ -202,15 +202,15 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def tasks(self) -> Path:
-        """The folder in which folders of tasks are made."""
+        """The folder of task folders."""
         return Path(self.folder, "tasks")
 
     @property
     def reunion_s(self) -> float:
         """The time that agents have to reconnect after a restart of the daemon.
 
-        Agents and their workers run on without the daemon for this long, so until then nothing else may be started on
-        their nodes.
+        Agents and their workers survive for this long without the daemon, so their nodes must not be used for new
+        processes before that.
         """
         patience_s = self.agents.patience_s
         return max(self.times.reunion_s, patience_s + min(timeouts.TIMEOUTS.agent_exit_s, patience_s / 2))
@@ -227,7 +227,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def scheduler_name(self) -> str:
-        """The names of the schedulers."""
+        """The scheduler names."""
         return "+".join(dict.fromkeys(pool.name for pool in self.pools))
 
     @property
@@ -237,7 +237,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def kind_of(self) -> dict[str, str]:
-        """The kind of each node that is given one."""
+        """The kind of each node that has one in the settings."""
         return by_node(self.kinds)
 
     def node_rates(self, kind_of: Callable[[str], str], gpus_of: Callable[[str], float]) -> NodeRates:
@@ -252,9 +252,9 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
 
 def environment_of(run: Run, known: dict[str, Environment], default: str) -> Environment:
-    """Return the environment of a task: the site's that it names, or else the default, and what it says itself.
+    """Return a task's environment: the site environment it names (or the default), extended by its own settings.
 
-    Its lines run after those of the site; a prefix and a Python of its own take the place of the site's.
+    Its own lines run after the site's lines; its own prefix and Python replace the site's.
     """
     name = run.environment or default
     if name and name not in known:
@@ -300,13 +300,13 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
         if (name := removed.strip("[]")) in data:
             raise BadConfig(f"{removed} was removed", where=f"{path}:{line_of(text, (name,))}", fix=fix)
     for name, kind in _TABLES.items():
-        if name in data:  # each by itself, so that an unknown key is found with its line and the nearest known one
+        if name in data:  # one at a time, so that errors about unknown keys have a line and a suggestion
             if not isinstance(data[name], dict):
                 raise BadConfig(f"'{name}' must be a table", where=str(path), fix=f"begin it with [{name}]")
             config.from_mapping(data[name], kind, where=str(path), text=text)
     _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
-    if to_run and "scheduler" not in data:  # a file that was begun must not train on the machine where it is tried
+    if to_run and "scheduler" not in data:  # an unfinished file must not train on the machine where it is tried
         fix = 'add [scheduler] with a name such as "slurm", or "local" to train on this machine'
         raise BadConfig("names no scheduler", where=str(path), fix=fix)
     base = path.absolute().parent

@@ -1,4 +1,4 @@
-"""Task records: what a live run stores of each task: its owner, its job and its progress."""
+"""Task records: the stored owner, job and progress of each task of a live run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 class LiveTaskState(StrEnum):
-    """State of a task; a submitted one runs if it holds nodes, and waits otherwise."""
+    """State of a task; a submitted task runs if it has nodes, and waits otherwise."""
 
     SUBMITTED = "submitted"
     PAUSED = "paused"
@@ -33,20 +33,21 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a task by its reports, and its measurements."""
 
     samples: float = 0.0  # of steps that were done for the first time
-    equivalent_samples: float | None = None  # of a task that says its batches: as many of the initial one do as much
+    # Only for tasks that report batch sizes: the equivalent number of samples at the initial batch size
+    equivalent_samples: float | None = None
     earlier_samples: float | None = None  # of these, done by an earlier task in the same folder, if known
     step: int = 0  # the furthest one reported
-    in_memory_step: int = 0  # the last one whose state is in the memory of at least two nodes
-    committed_step: int = 0  # the last one whose state is on disk
+    in_memory_step: int = 0  # last step whose state is in the memory of two or more nodes
+    committed_step: int = 0  # last step whose state is on disk
     loss: float | None = None
     noise_scale: float | None = None  # of its gradients, smoothed over its reports
-    node_s: float = 0.0  # node-seconds held
-    started_s: float | None = None  # when it held nodes for the first time
+    node_s: float = 0.0  # allocated node-seconds
+    started_s: float | None = None  # time of the first allocation
     rescales: int = 0  # decided changes of size
     preemptions: int = 0  # moments at which it lost nodes
     failures: int = 0
     speeds: Mapping[int, float] = {}  # samples/s by size
-    settled: tuple[int, ...] = ()  # sizes whose measured speed is reliable
+    settled: tuple[int, ...] = ()  # sizes with a reliable measured speed
     costs: Mapping[str, float] = {}  # seconds of grow, shrink, start
     # The running sum in the last report that had one: from which step, to which step, how many samples
     counted_since: int | None = None
@@ -56,7 +57,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done_samples(self) -> float:
-        """Return the samples of its work that are done: if it says its batches, in samples of the initial one."""
+        """Return the finished samples; for tasks that report batch sizes, in samples of the initial size."""
         return self.samples if self.equivalent_samples is None else self.equivalent_samples
 
     @property
@@ -66,14 +67,14 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task; a ``number`` is never reused, a ``name`` can be once its task has ended."""
+    """One task. A ``number`` is never reused; a ``name`` can be reused after the task has finished."""
 
     number: int
     name: str
     uid: int
     user: str
     launcher: str
-    spec: TaskSpec  # as it was submitted
+    spec: TaskSpec  # as submitted
     guessed: bool  # whether its speed is a guess, as none was given
     run: Run
     submitted_s: float
@@ -96,7 +97,7 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_name(value: msgspec.Struct) -> None:
-    """Raise unless the name of a value can be that of a task."""
+    """Raise unless the value's name is a valid task name."""
     if not is_name(name := str(getattr(value, "name", ""))):
         what = "must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
         checks.reject(value, "name", f"{what}, not {name!r:.40}")

@@ -1,7 +1,7 @@
 """LiveHistory: number of nodes, their holders and the speed of all tasks, over minutes, hours and days.
 
-Four levels of cells cover the past, from fine cells for the last minutes to coarse ones for days. A cell holds exact
-averages, however short an event was. So memory is bounded for runs of any length.
+Four levels of cells cover the past, from fine cells for the last minutes to coarse cells for days. Averages are exact,
+even for short events. Memory is bounded for runs of any length.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 
 
 class HistorySample(NamedTuple):
-    """The state at one time: nodes held, samples/s of all tasks, and the nodes of each task by its number."""
+    """The state at one time: allocated nodes, samples/s of all tasks, and node counts by task number."""
 
     pool: int
     speed: float
@@ -61,7 +61,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class HistoryAverages(NamedTuple):
-    """One cell: its interval, the observed part of it, and averages over that; sizes in two columns."""
+    """One cell: its interval, the observed seconds, and averages over these; sizes in two columns."""
 
     at: int
     known_s: float
@@ -72,7 +72,7 @@ class HistoryAverages(NamedTuple):
 
 
 class HistoryLevel:
-    """Cells of one width."""
+    """Cells of equal width."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -82,7 +82,7 @@ class HistoryLevel:
     def add(self, begin_s: float, end_s: float, state: HistorySample) -> None:
         """Add a state that lasted from ``begin_s`` to ``end_s``."""
         width = self.span.width_s
-        begin_s = max(begin_s, end_s - self.span.span_s - width)  # what is older is not kept
+        begin_s = max(begin_s, end_s - self.span.span_s - width)  # older data is dropped
         last = math.floor(end_s / width)
         index = math.floor(begin_s / width)
         if index != self._index:
@@ -117,7 +117,7 @@ class HistoryLevel:
     def _begin_cell(self, index: int) -> None:
         self._index, self._known_s, self._pool, self._speed = index, 0.0, 0.0, 0.0
         self._sizes: dict[int, float] = {}
-        if self._closed and self._closed[-1].at == index:  # begun by a former run
+        if self._closed and self._closed[-1].at == index:  # opened by an earlier run
             cell = self._closed.pop()
             self._known_s, self._pool, self._speed = cell.known_s, cell.pool * cell.known_s, cell.speed * cell.known_s
             self._sizes = {number: size * cell.known_s for number, size in zip(cell.numbers, cell.sizes, strict=True)}
@@ -142,7 +142,7 @@ class HistoryLevel:
 
 
 def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
-    """Return numbers and sizes; of very many tasks only the largest, and the others summed up as number 0."""
+    """Return numbers and sizes; only the largest of very many tasks, and the sum of the remainder as number 0."""
     if len(sizes) > _MOST_TASKS:
         largest = dict(nlargest(_MOST_TASKS, sizes.items(), key=itemgetter(1)))
         sizes = {0: sum(sizes.values()) - sum(largest.values()), **largest}
@@ -150,10 +150,10 @@ def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
 
 
 class LiveHistory:
-    """All levels, and the names of the tasks in them. Times must not decrease."""
+    """All levels, and the names of their tasks. Times must not decrease."""
 
     def __init__(self, unfinished: Callable[[], Iterable[int]] = tuple) -> None:
-        """``unfinished`` returns the numbers of tasks whose names are kept even if they never held nodes."""
+        """``unfinished`` returns the numbers of tasks whose names are kept even if they never had nodes."""
         self._unfinished = unfinished
         self.levels = tuple(map(HistoryLevel, SPANS))
         self.names: dict[int, Named] = {}
@@ -175,14 +175,14 @@ class LiveHistory:
         named = self.names.get(number)
         if named is None or named.name != name:
             self.names[number] = Named(name, uid)
-            if len(self.names) > self._prune_at:  # forget the names of tasks that are in no cell any more
+            if len(self.names) > self._prune_at:  # forget names of tasks without cells
                 used = {number for level in self.levels for cell in level.cells() for number in cell.numbers}
                 used.update(self._state.sizes, self._unfinished())
                 self.names = {number: named for number, named in self.names.items() if number in used}
                 self._prune_at = max(_KNOWN, 2 * len(self.names))
 
     def level(self, span_s: float) -> HistoryLevel:
-        """Return the finest level that covers ``span_s``, or else the one that reaches furthest back."""
+        """Return the finest level that covers ``span_s``, or the level with the longest span."""
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
 
     def saving(self, path: Path) -> Callable[[], None]:
@@ -196,7 +196,7 @@ class LiveHistory:
             ]
             text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
             new = path.with_suffix(".new")
-            with suppress(OSError):  # it is for people to look at: nothing depends on it or waits for the disk
+            with suppress(OSError):  # for display only: an error is harmless
                 new.touch(mode=0o600)
                 new.write_bytes(text)
                 new.replace(path)
@@ -233,7 +233,7 @@ _SIZES: Final = 6  # changes of size in one line
 
 
 class FeedChange(NamedTuple):
-    """A change of size of one task, by its number."""
+    """A change in size of a task, by its number."""
 
     number: int
     before: int
@@ -260,7 +260,7 @@ class EventFeed:
         self._folded: dict[int, str] = {}  # number of an entry -> its nodes in words
 
     def on_event(self, event: Event, pool: int, number_of: Callable[[str], int], *, given_back: bool = False) -> None:
-        """Add an event after which there are ``pool`` nodes; those that left may have been ``given_back`` by us."""
+        """Add an event that leaves ``pool`` nodes; set ``given_back`` if we released the departed nodes."""
         match event:
             case NodesJoined() | NodesLeft() if event.nodes:
                 kind = "joined" if isinstance(event, NodesJoined) else "left"
@@ -277,7 +277,7 @@ class EventFeed:
         self._add(time_s, "size", changes=tuple(changes))
 
     def since(self, number: int, name_of: Callable[[int], str | None]) -> Iterable[Happening]:
-        """Return the entries after ``number``, without tasks for which ``name_of`` returns nothing."""
+        """Return the entries after ``number``, except those of tasks without a name in ``name_of``."""
         for entry in self._entries:
             if entry.number > number:
                 text = self._words(entry, name_of)

@@ -36,7 +36,7 @@ from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
 
 WATCHERS: Final = 100  # at a time
-_OF_ONE: Final = 20  # of a user who is no operator, so that none keeps the others from watching
+_OF_ONE: Final = 20  # streams per user; operators have no limit
 LONGEST_S: Final = 864_000.0
 _SAVE_EVERY: Final = 120  # beats
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
@@ -45,7 +45,7 @@ _OVER: Final = 20  # tasks that are over and shown
 
 
 class StatusStream:
-    """Observes the run, in its event loop. ``status_of`` and ``views_of`` return what a caller may see."""
+    """Observes the run in its event loop. ``status_of`` and ``views_of`` return the data a caller may see."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class StatusStream:
         self._watchers: set[_Watcher] = set()
         self._beats = 0
         self._loop = asyncio.get_running_loop()
-        # Nodes that are not ours any more, since when: for a while watchers find each at its place
+        # Departed nodes, and since when: watchers see them at their index for a while
         self._left: dict[str, float] = {}
         self._saving: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
         self._seen: list[tuple[float, HistorySample]] = []  # when nodes left, until the decision that follows is made
-        self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, for as long as they stand
+        self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, until they change
         for record in store.unfinished:
             self._know(record)
         self._next_beat = self._loop.call_soon(self._beat)
@@ -94,7 +94,7 @@ class StatusStream:
             self._soon = self._loop.call_soon(self._look)
 
     def _observe_events(self, events: Sequence[Event]) -> None:
-        self._catch_up()  # so that all is recorded in the order of time
+        self._catch_up()  # keeps the record in chronological sequence
         for event in events:
             if isinstance(event, TaskSubmitted):
                 self._know(self._store.get(event.spec.name))
@@ -106,7 +106,7 @@ class StatusStream:
             given_back = isinstance(event, NodesLeft) and not self._nodes.preempted(event.nodes)
             pool = self._harvester.pool_size
             self.feed.on_event(event, pool, lambda name: self._numbers.get(name, 0), given_back=given_back)
-        if any(isinstance(event, NodesLeft) for event in events):  # by which sizes change at once
+        if any(isinstance(event, NodesLeft) for event in events):  # these change sizes immediately
             self._seen.append(self._sample())
 
     def _know(self, record: LiveTaskRecord | None) -> None:
@@ -135,7 +135,7 @@ class StatusStream:
             watcher.news.set()
 
     def _catch_up(self) -> None:
-        """Record what was seen while a decision was waited for."""
+        """Record events that arrived while a decision was pending."""
         seen, self._seen = self._seen, []
         for sample in seen:
             self._record(*sample)
@@ -180,7 +180,7 @@ class StatusStream:
         return self._history(_Watcher(caller, span_s))
 
     def updates(self, caller: Caller, span_s: float, most: int) -> AsyncGenerator[bytes, None]:
-        """Yield updates as server-sent events, after each event and each second, ``most`` of them (0: no end)."""
+        """Yield updates as server-sent events, after each event and each second; stop after ``most`` (0: never)."""
         if len(self._watchers) >= WATCHERS:
             raise NotNow(f"{WATCHERS} watch already", fix="close a page, or wait")
         if not caller.operator and sum(one.caller.uid == caller.uid for one in self._watchers) >= _OF_ONE:

@@ -1,1 +1,1 @@
-"""The nodes of a live run: which are usable, and what joins and leaves."""
+"""The nodes of a live run: usable, joining and leaving nodes."""

@@ -1,4 +1,4 @@
-"""NodeManager: turns reports of the scheduler, the agents and operators into events, and gives nodes back.
+"""NodeManager: turns reports of scheduler, agents and operators into events, and returns nodes.
 
 The daemon calls it with the nodes of the pool, and passes its events to the decision loop.
 """
@@ -61,7 +61,7 @@ class NodeManager:
 
     @contextmanager
     def _remarked_if_slow(self) -> Iterator[None]:
-        """Remark a scheduler that does not answer soon at the start, when nothing begins before it has."""
+        """Remark a slow scheduler at startup, which has to wait for its first answer."""
         what = f"scheduler '{self._scheduler.name}' has not answered yet; it is waited for, less than a minute"
         text = f"{what}: what runs on nodes goes on, and nothing else is started"
         slow = None if self._opened else self._loop.call_later(timeouts.TIMEOUTS.slow_look_s, _log.warning, "%s", text)
@@ -88,13 +88,13 @@ class NodeManager:
         self._start(look_often())
 
     async def look(self, patience_s: float) -> frozenset[str] | None:
-        """Ask the scheduler which nodes are ours; messages that came meanwhile are newer than the answer."""
+        """Query the scheduler for our nodes; messages that arrive meanwhile override the answer."""
         self._since_look = []
         try:
             with self._remarked_if_slow():
                 async with asyncio.timeout(patience_s):
                     allowed = await self._scheduler.look()
-        except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything
+        except Exception as error:  # noqa: BLE001 - a third-party scheduler may raise anything
             _log.warning("scheduler '%s' cannot be asked: %s", self._scheduler.name, in_words(error))
             allowed = None
         since, self._since_look = self._since_look or [], None
@@ -115,7 +115,9 @@ class NodeManager:
                 self.node_tracker.allow(news.nodes, news.until_s)
             case Taken():
                 self.node_tracker.take(news.nodes)
-                self.release_now([node for node in news.nodes if node not in self._deadlines])  # others have grace
+                self.release_now(
+                    [node for node in news.nodes if node not in self._deadlines]
+                )  # the rest have a grace period
             case Remark():
                 _log.warning("%s", news.text)
                 return
@@ -123,7 +125,7 @@ class NodeManager:
             self._soon = self._loop.call_soon(self._changed)
 
     def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
-        """Report to the scheduler how many nodes could be used, in total and of each kind."""
+        """Report the number of usable nodes to the scheduler, in total and by kind."""
         if not self._closed and (nodes, drained, by_kind) != self._wanted:
             self._wanted = (nodes, drained, by_kind)
             self._scheduler.want_kinds(by_kind)
@@ -153,7 +155,7 @@ class NodeManager:
                 self.node_tracker.went(node)
                 self.release_now((node,))
         self._changed()
-        if self.node_tracker.paused:  # a pilot that waited has begun
+        if self.node_tracker.paused:  # a waiting pilot has started
             self.give_back([node for node, came in changes if came])
         self._scheduler.hint()
         self._moved.set()
@@ -161,7 +163,7 @@ class NodeManager:
     def notice(self, node: str, grace_s: float, pool: frozenset[str]) -> None:
         """Vacate a node as planned before the scheduler takes it in ``grace_s`` seconds.
 
-        Its agent exits when its last worker has left, so the node is given back only if that takes too long.
+        Its agent exits after its last worker, so the node is returned explicitly only if that takes too long.
         """
         if node not in self.node_tracker.present or node in self._deadlines:
             return
@@ -176,13 +178,13 @@ class NodeManager:
         self.leave((node,), pool)
 
     async def reunite(self, patience_s: float) -> None:
-        """Wait for known agents to reconnect; the nodes of those that do not are lost."""
+        """Wait for known agents to reconnect; nodes of missing agents are lost."""
         await self._until(lambda: not self.node_tracker.expected or self._closed, patience_s)
         lost = self.node_tracker.expected
         self.node_tracker.expect(())
         self._changed()
         if self._scheduler.agents_suffice:
-            self.give_back(sorted(lost))  # a pilot whose agent hangs holds a node for nothing
+            self.give_back(sorted(lost))  # a pilot with a hanging agent wastes its node
 
     def events(self, pool: frozenset[str], now: float) -> tuple[Event, ...]:
         """Return the events that bring the pool in line with the usable nodes."""
@@ -199,12 +201,12 @@ class NodeManager:
         self._changed()
 
     def preempted(self, left: Collection[str]) -> frozenset[str]:
-        """Return the nodes among those that left which were taken, not given up for a drain, hours or a pause."""
+        """Return the departed nodes that were preempted, not released for a drain, time limit or pause."""
         given_up = self.gentle | self.node_tracker.not_to_use
         return frozenset(left) - (given_up - self.node_tracker.noticed)
 
     def leave_all(self, pool: frozenset[str]) -> None:
-        """Vacate all nodes as planned, and at once those on which an agent has nothing to do."""
+        """Vacate all nodes as planned, and nodes with idle agents immediately."""
         idle = self.node_tracker.present - pool - self._launcher_pool.lingering
         self.leave(pool, pool)
         self.give_back(sorted(idle.difference(self._deadlines)))
@@ -234,7 +236,7 @@ class NodeManager:
             self._start(self._give_back(tuple(nodes)))
 
     def sweep(self, pool: frozenset[str]) -> None:
-        """Give back nodes that tasks do not vacate in time or whose release failed; called periodically.
+        """Return nodes that tasks do not vacate in time, and nodes whose release failed; called periodically.
 
         Drained nodes are given back repeatedly until their agents are gone: a request may fail, the daemon may have
         been killed during a drain, and a waiting pilot may start on a drained node.
@@ -273,7 +275,7 @@ class NodeManager:
         if self._opened:
             self.leave(nodes, nodes)
             pool, tracker = self._launcher_pool, self.node_tracker
-            # Not on those whose agents have not come back: tasks cannot give them up
+            # Without nodes whose agents are missing: tasks cannot vacate these
             await self._until(
                 lambda: not (pool.lingering & tracker.present if tracker.agents_used else pool.lingering),
                 self._times.drain_s,
@@ -282,7 +284,7 @@ class NodeManager:
         self.close()
         try:
             await self._scheduler.leave()
-        except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything
+        except Exception as error:  # noqa: BLE001 - a third-party scheduler may raise anything
             self._broke(error)
 
     def close(self) -> None:
@@ -297,7 +299,7 @@ class NodeManager:
         _log.warning("scheduler '%s': %s", self._scheduler.name, in_words(error))
 
     def release_now(self, nodes: Collection[str]) -> None:
-        """Release nodes that are being taken at once, without a planned change."""
+        """Release preempted nodes immediately, without planned changes."""
         for node in self._deadlines.keys() & set(nodes):
             self._deadlines.pop(node).cancel()
         self.gentle.difference_update(nodes)
@@ -323,7 +325,7 @@ class NodeManager:
         self._giving.update(nodes)
         try:
             await self._scheduler.give_back(nodes)
-        except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything
+        except Exception as error:  # noqa: BLE001 - a third-party scheduler may raise anything
             self._broke(error)
         finally:
             self._giving.difference_update(nodes)

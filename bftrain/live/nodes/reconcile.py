@@ -22,21 +22,21 @@ class NodeTracker:
         self._agents_suffice = agents_suffice
         self.agents_used = agents_used
         self.allowed: set[str] = set()  # the scheduler lets us use them
-        self.taken: set[str] = set()  # it has taken them back since
+        self.taken: set[str] = set()  # nodes that it has reclaimed since
         self.present: set[str] = set()  # an agent is registered there
-        self.expected: set[str] = set()  # their agents may still come back after a restart
+        self.expected: set[str] = set()  # nodes whose agents may still reconnect after a restart
         self.drained: frozenset[str] = frozenset()  # they must not be used
         self.to_leave: frozenset[str] = frozenset()  # drained by the scheduler
-        self.noticed: set[str] = set()  # announced as about to be taken, by their agents
-        self.until_s: dict[str, float] = {}  # when nodes will probably be wanted, where that is known
-        self.closed = False  # no node is used any more
+        self.noticed: set[str] = set()  # nodes whose preemption was announced by their agents
+        self.until_s: dict[str, float] = {}  # expected times of preemption, where known
+        self.closed = False  # no nodes are used any longer
         self.paused = False  # no node is used for now
 
     @property
     def usable(self) -> AbstractSet[str]:
         """The nodes to use now, without nodes in doubt; not to be kept, as it may change with the next report.
 
-        Asked at every event: thousands of nodes are copied only where that is necessary.
+        Called for every event, so thousands of nodes are copied only if necessary.
         """
         if self.paused:
             return frozenset()
@@ -105,7 +105,7 @@ class NodeTracker:
 def node_events(
     pool: AbstractSet[str], ours: AbstractSet[str], time_s: float, kinds: NodeKinds, mistaken: Collection[str] = ()
 ) -> Iterator[Event]:
-    """Yield the events that turn ``pool`` into ``ours``, each of one kind of nodes; departures first.
+    """Yield the events that turn ``pool`` into ``ours``, one node kind per event; departures first.
 
     Nodes of a ``mistaken`` kind leave, and join with the right one.
     """
@@ -125,8 +125,8 @@ def task_events(
 ) -> Iterator[Event]:
     """Yield the events that bring the decision core's tasks in line with the stored ones and their owners' requests.
 
-    ``unfinished`` and ``paused`` are those of the decision core. Tasks ``held_up`` cannot be run now, so they hold no
-    nodes until they can. Requests are stored before their event; a crash in between is repaired here.
+    ``unfinished`` and ``paused`` come from the decision core. Tasks ``held_up`` cannot run now and therefore get no
+    nodes. Requests are stored before their event; a crash between the two is repaired here.
     """
     wanted = {record.name: record for record in records if record.unfinished}
     for name in unfinished:

@@ -34,7 +34,7 @@ from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, 
 from bftrain.values.task import TaskSpec
 
 _log = logging.getLogger(__name__)
-_TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reported when processes of a task come or go
+_TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reports of started or stopped task processes
 _KINDS: Final = "kinds of nodes of pools"
 _CLOCK_BEHIND_S: Final = 60.0
 # Receives ("events", applied ones), ("decision", one) or ("message", one of a launcher or the hub)
@@ -74,14 +74,14 @@ class LiveDaemon:
         self.run_before = run_before(store)
         self.since_s = self.decision_loop.now
         self.observers: list[Observer] = [self.harvesting.observe]
-        self.ready = asyncio.Event()  # from then on tasks can be changed
+        self.ready = asyncio.Event()  # set when tasks can be changed
         self._state = "starting"
         self._clock_behind = False
         self._decided_at = time.monotonic()  # when nodes could last change hands: not by measurements alone
         self._loop = asyncio.get_running_loop()
         self._box: deque[dict[str, Any]] = deque()  # messages from other threads
         self._box_noticed = False
-        self._turned: set[str] = set()  # tasks whose processes changed since their progress was written
+        self._turned: set[str] = set()  # tasks with new or lost processes since the last write of progress
         self._ticking: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
 
@@ -95,17 +95,17 @@ class LiveDaemon:
 
     @property
     def broken(self) -> asyncio.Future[BaseException]:
-        """The error that ends the run, if there is one."""
+        """The fatal error of the run, if any."""
         return self.decision_loop.broken
 
     async def begin(self) -> None:
-        """Resume where the journal ends: first scheduler and agents report, then tasks are restored."""
+        """Resume from the journal: first scheduler and agents report, then tasks are restored."""
         await self.node_manager.check(self.opened.agent_order, timeouts.TIMEOUTS.first_look_s)
         self._record_cluster()
         self._record_kinds()
         self.task_store.begin(time.time(), self.site.digest, self.site)
         self.task_store.record_fact(ENDED, "")
-        self.launcher_pool.launcher(self.site.launcher)  # so that it is known now if it cannot be made
+        self.launcher_pool.launcher(self.site.launcher)  # fail early if it is unavailable
         deadline = time.monotonic() + timeouts.TIMEOUTS.restore_s
         for record in self.task_store.unfinished:
             await self.task_manager.restore(record, max(timeouts.TIMEOUTS.restore_task_s, deadline - time.monotonic()))
@@ -114,7 +114,7 @@ class LiveDaemon:
                 _log.warning("task '%s' was submitted for other kinds of nodes: %s", record.name, unfit)
         self.want()  # before anything is asked for: no useless pilot is submitted
         self.node_manager.run(self.opened.agent_order)
-        await asyncio.sleep(0)  # it listens before it is asked, so no change in between is lost
+        await asyncio.sleep(0)  # it listens before the first query, so no change is lost
         allowed = await self.node_manager.look(timeouts.TIMEOUTS.first_look_s)
         node_tracker, pool = self.node_manager.node_tracker, self.harvester.pool
         if self.site.agents.used:
@@ -132,11 +132,11 @@ class LiveDaemon:
         if self.decision_loop.stalled is not None:
             self.broke(self.decision_loop.stalled)
         if self.state == "broken":
-            return  # an order that is not in the journal is not carried out
+            return  # orders require a journal entry
         self.task_manager.written()
         self.launcher_pool.establish(self.harvester.plan)
         if self.opened.hub is not None:
-            self.opened.hub.hold_workers()  # until it is certain what still runs of those that were started before
+            self.opened.hub.hold_workers()  # until the surviving processes of the previous run are known
             self.opened.hub.open()
         self.node_manager.open()
         self.want()
@@ -176,7 +176,7 @@ class LiveDaemon:
         self.task_store.record_fact(ENDED, f"{time.time():.0f}")
         self.decision_loop.write(sync=False)
         await run_in_daemon_thread(self.launcher_pool.close)
-        if self.decision_loop.stalled is not None:  # so it is not said that all is remembered
+        if self.decision_loop.stalled is not None:  # the notice must not claim that all is stored
             self.broke(self.decision_loop.stalled)
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class LiveDaemon:
         self.notices.close()
 
     def _ticked(self, ticking: asyncio.Task[None]) -> None:
-        """End if the periodic timer failed: without it nothing is measured or written any more."""
+        """Stop if the periodic timer failed: measuring and writing depend on it."""
         error = None if ticking.cancelled() else ticking.exception()
         if error is not None:
             self.broke(Fault(f"the clock stopped: {type(error).__name__}: {error}"))
@@ -222,7 +222,7 @@ class LiveDaemon:
                 self._trying = asyncio.create_task(self._try_again(), name="try again")
 
     def _check_clock(self, behind_s: float) -> None:
-        """Warn of a clock that was set back behind the journal, whose times never run backwards."""
+        """Warn of a clock that was set back behind the journal; its times never decrease."""
         if not self._clock_behind and behind_s > _CLOCK_BEHIND_S:
             self._clock_behind = True
             what = f"the clock of this machine is {behind_s:,.0f} s behind the last entry of the journal"
@@ -234,7 +234,7 @@ class LiveDaemon:
             _log.warning("the clock of this machine has caught up with the journal")
 
     def _share_again(self) -> None:
-        """Decide again after a quiet period if the objective depends on the past: others may have fallen behind."""
+        """Decide again after a quiet period if the objective depends on past service."""
         share_s, now = self.site.times.share_s, time.monotonic()
         if self.state != "running" or not self.harvester.uses_history or not share_s:
             return
@@ -245,15 +245,15 @@ class LiveDaemon:
             self.decision_loop.decide()
 
     async def _try_again(self) -> None:
-        """Let held-up tasks compete as soon as they can be run."""
+        """Let held-up tasks compete as soon as they can run."""
         for name in tuple(self.task_manager.held_up):
             record = self.task_store.get(name)
             if record is None or name not in self.task_manager.held_up:
-                continue  # it was cancelled meanwhile
+                continue  # cancelled meanwhile
             await self.task_manager.restore(record, timeouts.TIMEOUTS.restore_task_s)
             record, now = self.task_store.get(name), self.decision_loop.now
             if record is None:
-                if name in self.harvester.unfinished:  # its job is refused
+                if name in self.harvester.unfinished:  # its job is rejected
                     self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
             elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.not_now:
                 _log.warning("task '%s' goes on", name)
@@ -310,7 +310,7 @@ class LiveDaemon:
         return [] if event is None else [event]
 
     def _synchronise_pool(self) -> None:
-        """Let nodes that came and went join and leave the pool."""
+        """Apply arrivals and departures of nodes to the pool."""
         loop = self.decision_loop
         if events := self.node_manager.events(loop.pool, loop.now):
             loop.on_events(*events)
@@ -344,7 +344,7 @@ class LiveDaemon:
         return True
 
     def pause_until(self, time_s: float) -> bool:
-        """Use no node until a time, 0: use them now; return whether that is written."""
+        """Use no nodes until a time (0: resume now); return whether that is written."""
         self.harvesting.set_until(time_s)
         self._apply_pause()
         if not self.decision_loop.write():
@@ -353,7 +353,7 @@ class LiveDaemon:
         return True
 
     def _apply_pause(self) -> bool:
-        """Begin or end a pause whose time has come; return whether there was anything to do."""
+        """Start or finish a pause at its time; return whether it changed."""
         tracker, paused = self.node_manager.node_tracker, self.harvesting.paused
         if tracker.paused == paused:
             return False

@@ -19,7 +19,7 @@ _WAITING: Final = "waiting"
 class Harvesting:
     """The pause of a live run, which survives a restart, and the latest hand-backs.
 
-    While it is paused all tasks wait and nothing of ours is on any node or in the scheduler's queue.
+    During a pause all tasks wait, and no job of ours is on a node or in the scheduler's queue.
     """
 
     def __init__(self, task_store: TaskStore, scheduler: Scheduler) -> None:
@@ -36,7 +36,7 @@ class Harvesting:
 
     @property
     def until_s(self) -> float | None:
-        """The end of a pause; ``None`` if it is not paused, or without a known end."""
+        """The end of a pause; ``None`` without a pause or a known end."""
         return self._until_s if self.paused and math.isfinite(self._until_s) else None
 
     def shown(self, state: str) -> str:
@@ -60,7 +60,7 @@ class Harvesting:
         self._until_s = until_s
         self._task_store.record_fact(_PAUSED, f"{until_s:.3f}" if until_s else "")
 
-    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - a message, or what else is observed
+    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - a message or another observed value
         """Note how an agent left a node that the scheduler wanted."""
         if what != "message" or value["type"] not in {"gone", "agent_ended"}:
             return

@@ -29,7 +29,7 @@ from bftrain.live.tasks.usage_ledger import without_tasks
 from bftrain.text_formats import counted
 
 _log = logging.getLogger(__name__)
-ARCHIVE: Final = "archive"  # the folder beside the journal
+ARCHIVE: Final = "archive"  # folder next to the journal
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
 _WRITES: Final = 500  # in the write-ahead log before they are moved into the main file
@@ -39,7 +39,7 @@ _PILOT_LOG_BYTES: Final = 4_000_000  # a longer log of a node's pilots is trunca
 
 @dataclass(eq=False, repr=False)
 class Housekeeping:
-    """Starts the work that is due on each :meth:`apply`. ``perform`` runs a step once the journal can be written."""
+    """Starts pending work on each :meth:`apply`. ``perform`` runs a step once the journal is writable."""
 
     _site: SiteSettings
     _journal: Journal
@@ -55,7 +55,7 @@ class Housekeeping:
         self._job: asyncio.Task[None] | None = None
 
     def apply(self) -> None:
-        """Do a small part of the work that is due."""
+        """Do a small part of the pending work."""
         if self._removing:
             self._perform(self._remove_cut)
         if self._job is not None and not self._job.done():
@@ -99,7 +99,7 @@ class Housekeeping:
             self._removing = True
 
     async def complete(self) -> None:
-        """Complete the journal's file, beside the writes of the loop."""
+        """Complete the journal's file while the loop continues to write."""
         self._completed_at = self._journal.writes
         await run_in_daemon_thread(lambda: complete_file(self._journal.path, restart_log=True))
 
@@ -135,7 +135,7 @@ class Housekeeping:
     def _remove_folders(self, tasks: Sequence[EndedTask], now: float) -> list[int]:
         """Remove folders, or all but the logs in them, the oldest first; from a thread.
 
-        Return the numbers of tasks whose folders went because all together took too much.
+        Return the numbers of tasks whose folders were removed to reduce the total size.
         """
         keep = self._site.keep
         left: list[EndedTask] = []
@@ -168,7 +168,7 @@ class Housekeeping:
         for begin in range(0, len(numbers), timeouts.LIMITS.rows_at_once):
             some = numbers[begin : begin + timeouts.LIMITS.rows_at_once]
             self._task_store.also(without_tasks(some))
-            self._task_store.forget(some)  # and it is written with the next thing that is
+            self._task_store.forget(some)  # committed with the next write
 
 
 def _remove_all_but_logs(folder: Path) -> None:
@@ -200,7 +200,7 @@ def _remove_older(archive: Path, old_s: float) -> None:
 
 
 def _shorten_logs(folder: Path) -> None:
-    """Begin logs of pilots again that grew long; agents add to them, so the file must stay the same."""
+    """Truncate long pilot logs in place; agents append to them, so the file must stay the same."""
     with suppress(OSError):
         for log in folder.iterdir():
             if log.suffix == ".log" and log.stat(follow_symlinks=False).st_size > _PILOT_LOG_BYTES:

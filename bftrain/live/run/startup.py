@@ -1,4 +1,4 @@
-"""Startup: opens journal, hub, scheduler and launchers of a live run, or says why it cannot."""
+"""Startup: opens journal, hub, scheduler and launchers of a live run; raises the reason on failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bftrain_elastic.wire.authenticated_stream import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
 _EPOCH: Final = "epoch"
-ENDED: Final = "ended in order"  # when, as a fact; "" while a run goes on
+ENDED: Final = "ended in order"  # time of a clean shutdown, as a fact; "" during a run
 
 
 @dataclass
@@ -51,7 +51,7 @@ class LiveResources:
     agent_order: AgentOrder
 
     def close(self) -> None:
-        """Close all of them, without a message to agents."""
+        """Close all, without informing agents."""
         self.journal.close()
         for lock in self.locks:
             lock.close()
@@ -67,7 +67,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         admission=parts.absolute_admission(site.deciding.admission),
     )
     site = replace(site, deciding=deciding)
-    build_harvester(deciding)  # first, so that a mistake leaves no journal behind
+    build_harvester(deciding)  # first, so that invalid settings leave no journal behind
     check_launchers(site)
     with ExitStack() as opened:
         lock = opened.enter_context(_locked(Path(site.state, "lock")))
@@ -82,7 +82,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         task_store.write()  # what an earlier version left otherwise
         harvester = recover(journal, deciding)
         hub = _hub(site, task_store, tell, scheduler.keep_workers_s) if site.agents.used else None
-        opened.pop_all()  # nothing is in the way: all of it stays open
+        opened.pop_all()  # success: everything stays open
     order = _agent_order(site, hub)
     return LiveResources(site, (lock, folder_lock), journal, task_store, harvester, scheduler, hub, order)
 
@@ -113,10 +113,10 @@ def check_launchers(site: SiteSettings) -> None:
 
 
 def _locked(path: Path, *, shared: bool = False) -> IO[bytes]:
-    """Lock the state, or the shared folder, so that no other run uses it; released when this process ends.
+    """Lock the state or the shared folder against other runs; the lock is released when this process exits.
 
-    Live runs with one folder would write into the same folders of tasks. Many shared file systems have no locks: there
-    nothing is locked.
+    Live runs with a common folder would write into the same task folders. On shared file systems without locks,
+    no lock is taken.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb+")
     try:
@@ -196,9 +196,9 @@ def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float
     except ElasticError as error:
         raise BadInput(error.what, where=error.where, fix=error.fix) from error
     wanted = site.agents.port or int(task_store.fact(_PORT) or 0)
-    # Agents obey no manager with a smaller epoch any more. It rises with every start on the same state, even if the
-    # clock was set back. It is at least the time, so that agents which a manager with another state left behind, but
-    # with the same secret, obey this one too
+    # Agents reject managers with smaller epochs. The epoch rises with every start on the same state, even if the
+    # clock was set back. It is at least the current time, so agents that were left behind by a manager with
+    # another state, but with an equal secret, accept this one
     epoch = max(int(task_store.fact(_EPOCH) or 0) + 1, int(time.time()))
     task_store.record_fact(_EPOCH, str(epoch))
     task_store.write()
@@ -236,7 +236,7 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     words += ["--preload", ",".join(agents.preload), "--patience", f"{agents.patience_s:g}"]
     if agents.grace_s:
         words += ["--grace", f"{agents.grace_s:g}"]
-    if agents.log_mb != Agents().log_mb:  # else pilots of an earlier version would be replaced for nothing
+    if agents.log_mb != Agents().log_mb:  # otherwise pilots of an earlier version would be replaced needlessly
         words += ["--log-limit", f"{agents.log_mb:g}"]
     if agents.nice:
         words += ["--nice", f"{agents.nice}"]
@@ -244,7 +244,7 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
 
 
 def run_before(task_store: TaskStore) -> str:
-    """Return how the run before ended; "" if there was none."""
+    """Return how the previous run stopped; "" for a first run."""
     if not task_store.runs:
         return ""
     ended = task_store.fact(ENDED)

@@ -1,8 +1,8 @@
 """The interface to batch schedulers with pilot jobs: a few commands, parsers of their output, and job states.
 
-A *pilot* is a job of ours on one whole node, in a partition or queue whose jobs are preempted whenever others want the
-node. It only runs an agent. A :class:`PilotBackend` submits, lists and cancels such jobs under one scheduler; the part
-that is the same for all schedulers is in :mod:`bftrain.live.schedulers.pilots`.
+A *pilot* is a bftrain job on one whole node, in a partition or queue with preemption. It only runs an agent, and the
+scheduler preempts it for any other job. A :class:`PilotBackend` submits, lists and cancels such jobs under one
+scheduler; the common part is in :mod:`bftrain.live.schedulers.pilots`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class PilotState(StrEnum):
     """The state of a pilot. Each scheduler has a table from its own states to these."""
 
     WAITING = "waiting"  # in the queue
-    RUNNING = "running"  # holds its node
+    RUNNING = "running"
     STOPPED = "stopped"  # suspended: its agent is frozen, its node works for another job
-    ENDING = "ending"  # its processes are being ended
+    ENDING = "ending"  # its processes are terminating
     TAKEN = "taken"  # over: preempted, cancelled, out of time
-    LEFT = "left"  # over: its agent ended by itself, with exit code 0
-    FAILED = "failed"  # over: it could not be started, or ended with another code
+    LEFT = "left"  # finished: the agent exited with code 0
+    FAILED = "failed"  # finished: failed to start, or exited with a non-zero code
 
 
 ALIVE: Final = frozenset({PilotState.WAITING, PilotState.RUNNING, PilotState.STOPPED, PilotState.ENDING})
@@ -55,9 +55,9 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: PilotState
     node: str = ""
-    mark: str = ""  # of the order it was submitted with
+    mark: str = ""  # digest of its submission parameters
     start_s: float = 0.0  # since 1970; of a waiting one, when it will probably start
-    end_s: float | None = None  # when it ended, or when its time will be over
+    end_s: float | None = None  # when it finished, or its time limit
     number: str = ""
     why: str = ""  # it waits
 
@@ -96,18 +96,18 @@ def failing(pilots: Sequence[Pilot], logs: Path) -> str:
 
 
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a pilot. ``mark`` is a digest of all others: a waiting pilot with another mark is stale."""
+    """The parameters of a pilot. ``mark`` is their digest: a waiting pilot with another mark is stale."""
 
     name: str
     mark: str
     script: str
     seconds: float  # how long it may hold a node
-    rank: int = 0  # 0 for the longest; those of a higher rank are to start after those of a lower one
+    rank: int = 0  # 0 for the longest pilots; higher ranks should start later
     avoid: tuple[str, ...] = ()  # nodes it must not get
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to run, without a shell; ``stdin`` is its input."""
+    """A command line that runs without a shell; ``stdin`` is its input."""
 
     argv: tuple[str, ...]
     stdin: str = ""
@@ -117,13 +117,13 @@ class Trouble(StrEnum):
     """The consequence of a failed command."""
 
     AWAY = "away"  # no answer: try again soon, the world may have changed meanwhile
-    LIMIT = "limit"  # no more jobs than now are allowed
+    LIMIT = "limit"  # the limit on jobs is reached
     REFUSED = "refused"  # so it will never work: people have to change something
-    GONE = "gone"  # there is no such job any more
+    GONE = "gone"  # the job no longer exists
 
 
 class CommandFailed(NotAvailable):
-    """A scheduler's command returned an error, could not be run or took too long."""
+    """A scheduler command failed, could not start or timed out."""
 
     exit_code: ClassVar[int] = 4
 
@@ -132,7 +132,7 @@ class CommandFailed(NotAvailable):
         self.argv = tuple(argv)
         self.code = code
         self.said = said
-        self.printed = printed  # to stdout: a part of what was asked for, perhaps
+        self.printed = printed  # stdout, possibly incomplete
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.argv, self.code, self.said, self.printed))
@@ -145,16 +145,16 @@ Run = Callable[[Command], Awaitable[str]]
 class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of the site; ``remarks`` are for people."""
 
-    running: float = LATER  # pilots at once
+    running: float = LATER  # limit on running pilots
     submitted: float = LATER  # pilots that run or wait
-    longest_s: float = LATER  # for which a pilot may hold a node
+    longest_s: float = LATER  # longest time limit of a pilot
     nodes: frozenset[str] = frozenset()  # all that there are, as far as known
-    cluster: str = ""  # what the scheduler calls the machine, as far as known
+    cluster: str = ""  # the scheduler's cluster name, if known
     remarks: tuple[str, ...] = ()
 
 
 def check_site(site: Site) -> None:
-    """Raise unless the site's name is valid within job names of every scheduler."""
+    """Raise unless the site's name is valid in job names of every scheduler."""
     if not site.name.isascii() or not site.name.replace("-", "").replace("_", "").isalnum():
         raise BadValue(
             f"must be letters, digits, '-' and '_', not {site.name!r}", where="Site.name", fix="such as 'physics'"
@@ -197,7 +197,7 @@ def log_folder(site: Site) -> Path:
 
 _NOT_RUN: Final = 127
 _TOO_SLOW: Final = 124
-_BUFFERED: Final = 1 << 16  # bytes of what a command prints, before it must wait for us
+_BUFFERED: Final = 1 << 16  # output bytes before a command blocks
 _SAID_LETTERS: Final = 500  # of an error, for people
 # Options in the environment would change what commands print and do; we may run in a job; and BFTRAIN_ is ours
 _OPTIONS: Final = (
@@ -219,12 +219,12 @@ _MINUTE_S: Final = 60.0
 
 
 class CommandRunner:
-    """Runs commands, each for at most ``timeout_s``. ``more`` is added to their environment."""
+    """Runs commands with a timeout of ``timeout_s`` each. ``more`` extends their environment."""
 
     def __init__(self, *, timeout_s: float = 20.0, more: Mapping[str, str] | None = None) -> None:
         self._timeout_s = timeout_s
         self._env = {**environment(os.environ), **(more or {})}
-        self._begun: deque[float] = deque()  # when the commands of the last minute began
+        self._begun: deque[float] = deque()  # start times of commands in the last minute
 
     @property
     def in_last_minute(self) -> int:
@@ -234,7 +234,7 @@ class CommandRunner:
         return len(self._begun)
 
     async def __call__(self, command: Command) -> str:
-        """Run a command and return its output; raise CommandFailed if it fails or takes too long."""
+        """Run a command and return its output; raise CommandFailed on failure or timeout."""
         argv, loop = command.argv, asyncio.get_running_loop()
         self._begun.append(time.monotonic())
         try:
@@ -270,7 +270,7 @@ async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> No
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    # What it started in a session of its own may hold its pipes for long, and the wait is for their end too
+    # Descendants in other sessions may keep the pipes open for long, and the wait includes the pipes
     for number in range(3):
         pipe = transport.get_pipe_transport(number)
         if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
@@ -336,7 +336,7 @@ def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:
 
 
 class PilotBackend(ABC):
-    """The way in which one batch scheduler submits, lists and cancels pilots by commands.
+    """The commands by which one batch scheduler submits, lists and cancels pilots.
 
     A subclass sets the class variables and implements the abstract methods; all other members have defaults.
     """
@@ -349,11 +349,11 @@ class PilotBackend(ABC):
     together: bool = False  # whether one command submits any number of pilots
     avoids: bool = False  # whether pilots can be kept off some nodes
     unit: str = NODE
-    partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots
+    partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
 
     @property
     def gpus(self) -> float:
-        """GPUs that a pilot asks for; 0 if that is not known."""
+        """GPUs that a pilot requests; 0 if unknown."""
         return 0.0
 
     def available(self) -> Availability:
@@ -370,7 +370,7 @@ class PilotBackend(ABC):
 
     @abstractmethod
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs of this name, including those that ended lately if the scheduler remembers them."""
+        """List our jobs with this name, including recently finished jobs if the scheduler remembers them."""
 
     @abstractmethod
     async def idle(self, run: Run) -> frozenset[str]:
@@ -386,7 +386,7 @@ class PilotBackend(ABC):
         return min(count, 1)
 
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
-        """Cancel pilots; one that is gone already is no error."""
+        """Cancel pilots; unknown ids are ignored."""
         for piece in in_pieces(tuple(ids)):
             try:
                 await run(Command(argv=(*self.cancels, *piece)))
@@ -399,11 +399,11 @@ class PilotBackend(ABC):
         return {}
 
     async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - as above
-        """Return those of the nodes that administrators drain or reboot, with the reason."""
+        """Return the subset of ``nodes`` that administrators drain or reboot, with the reason."""
         return {}
 
     async def waiting_jobs(self, run: Run) -> Sequence[int]:  # noqa: ARG002 - as above
-        """Return the nodes for which each job of others waits, if the scheduler does not preempt pilots for them."""
+        """Return the size of each pending job, if the scheduler does not preempt pilots for pending jobs."""
         return ()
 
     async def refused(self, run: Run, order: PilotOrder) -> str:  # noqa: ARG002 - as above
@@ -441,7 +441,7 @@ def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:
 
 
 def queue_remarks(queue: str, *, starts: bool, takes: bool, preempts: bool) -> list[str]:
-    """Return remarks on a queue that starts or takes no jobs now, or whose jobs preempt others'."""
+    """Return remarks on a queue that starts or accepts no jobs now, or that preempts other jobs."""
     remarks = {
         f"queue '{queue}' starts no jobs now": not starts,
         f"queue '{queue}' takes no jobs now": not takes,

@@ -1,10 +1,10 @@
-"""The base class of batch schedulers, and the settings that all of them have.
+"""The base class of batch schedulers, and their common settings.
 
 A node is in the pool while both are true: the scheduler allows it, and an agent of ours has registered from it. With
 pilot jobs the scheduler allows the nodes of running pilots, so the agents' messages suffice. With hooks, agents wait on
 every node, and the scheduler's reports decide.
 
-Nothing here may delay a release: ``post(Taken(...))`` leads to one before anything else.
+A release must never be delayed: ``post(Taken(...))`` triggers one before any other work.
 
 A scheduler is registered by a function that builds it, a ``MakeScheduler``, in entry points ``bftrain.scheduler``.
 """
@@ -54,7 +54,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True, tag="remark"):
-    """A notice for operators, such as a controller that does not answer; it changes nothing."""
+    """An informational notice for operators, for example about an unresponsive controller."""
 
     text: str
 
@@ -66,7 +66,7 @@ Post = Callable[[News], None]
 class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The command that starts an agent on a node.
 
-    ``{node}`` in an argument is the name of the node or slot, ``{host}`` that of the node alone.
+    ``{node}`` in an argument is replaced by the node or slot name, ``{host}`` by the node name alone.
     """
 
     argv: tuple[str, ...]
@@ -75,9 +75,9 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The environment of a scheduler: ``name`` marks our jobs, ``folder`` is private and visible from all nodes.
 
-    ``grace_s`` is how long agents use a node after the scheduler's SIGTERM, if it lets them. ``unit`` says what we
-    get: whole nodes, or GPUs of nodes as slots such as ``n1/gpu3``.
-    ``owner`` marks the jobs of one state, letters and digits; another live run with this name may have its own jobs.
+    ``grace_s`` is how long agents may use a node after the scheduler's SIGTERM. ``unit`` is the unit of allocation:
+    whole nodes, or GPUs of nodes as slots such as ``n1/gpu3``.
+    ``owner`` (letters and digits) marks the jobs of one state directory; other live runs may use the same name.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HooksView(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports of the scheduler's hooks since the live run began."""
+    """Counts of hook reports since the live run started."""
 
     spool: Annotated[str, Meta(description="The folder into which they write.")]
     messages: Annotated[Mapping[str, int], Meta(description="Their number by event: start, ending, end, check.")] = {}
@@ -111,8 +111,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()  # all nodes, ours or not
     node_kinds: Mapping[str, str] = {}  # the kind of each node of a pool that has one
     pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
-    partitions: tuple[str, ...] = ()  # whose jobs preempt no pilots
-    hooks: HooksView | None = None  # none without a spool
+    partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
+    hooks: HooksView | None = None  # None without a spool
     pools: tuple[PoolFacts, ...] = ()
     commands_a_minute: int | None = None  # that it ran in the last minute; none where it runs none
 
@@ -124,10 +124,10 @@ class Scheduler(ABC):
     """
 
     name: str
-    # An agent that registers is proof enough that its node is ours: it is a pilot job. Else an ``Allowed`` is too
+    # Registration of an agent proves that its node is ours (a pilot job). Otherwise an ``Allowed`` is also required
     agents_suffice: bool = False
     unit: str = NODE  # of the names that it uses: whole nodes, or single GPUs
-    keep_workers_s: float | None = None  # how long agents without a daemon keep workers; none: as long as they wait
+    keep_workers_s: float | None = None  # how long agents without a daemon keep workers (None: indefinitely)
 
     @property
     def ends_agents(self) -> bool:
@@ -164,32 +164,32 @@ class Scheduler(ABC):
     async def leave(self) -> None:
         """End all our jobs at the scheduler, running and waiting ones, for a drain."""
 
-    async def check(self, agent: AgentOrder) -> None:  # noqa: B027 - by default nothing
+    async def check(self, agent: AgentOrder) -> None:  # noqa: B027 - optional
         """Raise ``NotAvailable`` if it can never work with the settings of the site, as far as it knows."""
 
-    def want_kinds(self, by_kind: Mapping[str, int]) -> None:  # noqa: B027 - by default nothing
+    def want_kinds(self, by_kind: Mapping[str, int]) -> None:  # noqa: B027 - optional
         """Set how many nodes of each kind could be used; called before ``want``."""
 
-    def hint(self) -> None:  # noqa: B027 - by default nothing
-        """Receive the hint that an agent came or went, so that this is a good time to look."""
+    def hint(self) -> None:  # noqa: B027 - optional
+        """Handle the arrival or exit of an agent: a good time to poll."""
 
-    def noticed(self, node: str) -> None:  # noqa: B027 - by default nothing
+    def noticed(self, node: str) -> None:  # noqa: B027 - optional
         """Record that the scheduler announced to the agent of a node that it takes the node."""
 
     def to_leave(self) -> frozenset[str]:
         """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
         return frozenset()
 
-    def gpus_of(self, node: str) -> float:  # noqa: ARG002 - of subclasses that know it
-        """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""
+    def gpus_of(self, node: str) -> float:  # noqa: ARG002 - for subclasses
+        """Return the GPUs requested by the pilot on a node; 0 if unknown."""
         return 0.0
 
     def facts(self) -> SchedulerFacts:
-        """Return what is known at the moment."""
+        """Return the current facts."""
         return SchedulerFacts()
 
 
-# Given the settings of the site for it (a table of TOML without ``name``), and the site; BadConfig says what is wrong
+# Takes the scheduler's settings (a TOML table without ``name``) and the site; raises BadConfig for invalid settings
 MakeScheduler = Callable[[Mapping[str, object], Site], Scheduler]
 
 
@@ -205,10 +205,10 @@ _REMOVED: Final = ("when", "timezone")  # keys of earlier versions
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a pool beside its scheduler's own ones, which are in ``table``."""
+    """Settings of a pool; ``table`` contains its scheduler's own settings."""
 
     name: Text  # of its scheduler
-    pool: str = ""  # what the pool is called; a single one may have no name
+    pool: str = ""  # pool name; optional for a single pool
     kind: str = ""  # of its nodes that [kinds] does not name
     unit: str = NODE  # what tasks get: whole nodes, or single GPUs of nodes that others' jobs may share
     table: Mapping[str, Any] = {}
@@ -220,12 +220,12 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is said that a scheduler alone would not do."""
+        """Whether the pool only wraps its scheduler, without settings of its own."""
         return not (self.pool or self.kind)
 
     @property
     def label(self) -> str:
-        """The name that is shown."""
+        """The display name."""
         return self.pool or self.name
 
 
@@ -234,7 +234,7 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 def scheduler_settings(table: Mapping[str, Any], kind: type[Settings]) -> Settings:
-    """Read the scheduler's own settings from a pool's ``table``; errors suggest the pool's keys too."""
+    """Read the scheduler's own settings from a pool's ``table``; errors also suggest the pool's keys."""
     return from_mapping(table, kind, where="[scheduler]", beside=_OWN)
 
 

@@ -1,7 +1,7 @@
-"""Flux: pilot jobs that give way by themselves, for Flux preempts no jobs.
+"""Flux: pilot jobs that yield voluntarily, because Flux does not preempt jobs.
 
-In each round the jobs that wait in Flux are listed, and as many pilots are cancelled as they need nodes. So other jobs
-wait for a pilot's node for the time between two rounds, and for the cancellation. Tried on flux-core 0.88.
+Each round lists the pending jobs in Flux and cancels enough pilots for their nodes. Other jobs therefore wait for a
+pilot's node for up to one polling interval plus the cancellation. Tested with flux-core 0.88.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESULTS: Final[Mapping[str, PilotState]] = {
     "TIMEOUT": PilotState.TAKEN,
     "FAILED": PilotState.FAILED,
 }
-_SIGNALLED: Final = frozenset({143, 137})  # exit codes of jobs that SIGTERM or SIGKILL ended
+_SIGNALLED: Final = frozenset({143, 137})  # exit codes after SIGTERM or SIGKILL
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"job is inactive|unknown job id", Trouble.GONE),
     (r"exceeds policy limit|limit", Trouble.LIMIT),  # of time, and shorter pilots may be accepted
@@ -68,7 +68,8 @@ class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     poll_s: Positive = 2.0  # other jobs wait so long for the nodes of pilots
 
     def __post_init__(self) -> None:
-        if any(word.startswith(("-q", "--queue")) for word in self.options):  # one in which we look for no pilots
+        # The pilots of another queue would not be listed
+        if any(word.startswith(("-q", "--queue")) for word in self.options):
             checks.reject(self, "options", "must not name a queue", "use queue")
 
 
@@ -79,7 +80,7 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
 
 
 class FluxJob(msgspec.Struct, frozen=True):
-    """A job as ``flux jobs --json`` prints it; what is not known yet is left out there."""
+    """A job as ``flux jobs --json`` prints it; unknown values are missing there."""
 
     id: int
     state: str
@@ -117,7 +118,7 @@ class Flux(PilotBackend):
         self._cores = 1.0  # of a node
 
     def script(self, order: AgentOrder, site: Site) -> str:
-        """Return the job script; the node has the name that Flux gives it."""
+        """Return the job script; the node name comes from Flux."""
         return pilot_script(order, site, "node=$(flux getattr hostname)")
 
     async def limits(self, run: Run) -> PilotLimits:
@@ -155,7 +156,7 @@ class Flux(PilotBackend):
         return Command(argv=(*words, *known.options, "sh", "-c", order.script))
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs, including those that ended lately."""
+        """List our jobs, including recently finished jobs."""
         return list(read_pilots(await _jobs(run, "-a", _LATELY, "--count=0"), name))
 
     async def idle(self, run: Run) -> frozenset[str]:
@@ -163,7 +164,7 @@ class Flux(PilotBackend):
         return read_idle(await run(list_nodes("free,allocated", "{state} {nodelist}")))
 
     async def waiting_jobs(self, run: Run) -> Sequence[int]:
-        """Return the nodes for which each job of others waits, the next job first."""
+        """Return the size of each pending job of other users, the next job first."""
         return read_sizes(await _jobs(run, "-A", "--filter=sched"), self._cores)
 
 
@@ -172,12 +173,12 @@ async def _jobs(run: Run, *words: str) -> list[FluxJob]:
     said = await run(command)
     try:
         return msgspec.json.decode(said, type=FluxJobs).jobs
-    except msgspec.DecodeError as error:  # not to be taken for no jobs at all
+    except msgspec.DecodeError as error:  # an error must not look like an empty list
         raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
 
 
 def list_queues() -> Command:
-    """Build the command that lists queues; the default one has a star, and a Flux without queues one without a name."""
+    """Build the command that lists queues. The default queue has a star; without queues, the name is empty."""
     return Command(argv=("flux", "queue", "list", "--no-header", f"--format={_QUEUES}"))
 
 
@@ -214,7 +215,7 @@ def read_idle(said: str) -> frozenset[str]:
 
 
 def read_sizes(jobs: Sequence[FluxJob], cores: float) -> list[int]:
-    """Return the nodes of waiting jobs that are no pilots, those of a higher priority first; held ones have none."""
+    """Return the sizes of pending jobs other than pilots, by descending priority; jobs on hold are left out."""
     waiting = [job for job in jobs if job.priority > 0 and not job.name.startswith(_OURS)]
     ranked = sorted(waiting, key=lambda job: (-job.priority, job.id))
     return [job.nnodes or math.ceil(max(job.ncores, job.ntasks, 1) / cores) for job in ranked]

@@ -1,10 +1,9 @@
 """The spool of schedulers' hooks; ``hook_files`` has the hooks, and installs them.
 
-The spool is a folder into which a scheduler's hooks write one small file for each event. Neither side waits: a hook
-writes a file and exits, whether the daemon runs or not. The daemon checks the folder's modification time fifty times a
-second, which works on every file system and costs next to nothing, and reads new files. A report only causes a look at
-the scheduler, or a node to be given back; it never makes a node ours. So repeated, late, reordered, partial or missing
-files do no harm.
+The spool is a folder of small files, one for each event. A scheduler's hooks write them and exit immediately, even if
+the daemon is down. The daemon checks the folder's modification time fifty times a second, which is cheap and works on
+every file system, and reads new files. A report only triggers a poll of the scheduler or the return of a node; it
+never allocates a node. Repeated, late, reordered, partial or missing files are therefore harmless.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain hooks install makes one as it should be"
 READER: Final = ".reader"  # while it is there, hooks write
-_RECENT_NS: Final = 100_000_000  # a file may come within the same tick of the clock in which we looked
+_RECENT_NS: Final = 100_000_000  # files may arrive within the clock tick of the last scan
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
 _MOST: Final = 5_000  # files in one look
 _REMEMBERED: Final = 20_000
@@ -46,10 +45,10 @@ _LINE: Final = re.compile(
 
 
 class HookNews(msgspec.Struct, frozen=True, kw_only=True):
-    """A job started or ended on these nodes, for the ``restart``-th time; ``at_s`` is on the clock of the files.
+    """The ``restart``-th start or exit of a job on these nodes; ``at_s`` is on the clock of the files.
 
-    ``ending``: its processes have ended, and the scheduler's epilog still has to run. ``check``: a test message without
-    a job. ``lost``: a message cannot be read, so only the scheduler knows what happened.
+    ``ending``: the job's processes have exited, and the scheduler's epilog is still running. ``check``: a test message,
+    not about a job. ``lost``: an unreadable message, so the scheduler must be polled.
     """
 
     what: What
@@ -68,13 +67,13 @@ class HookSpool:
         self._seen_ns = 0  # the folder's time when we looked into it
         self._sure_at = 0.0
         self._known: dict[tuple[str, str, int], None] = {}
-        self._partial: dict[str, float] = {}  # name -> when it was first seen
+        self._partial: dict[str, float] = {}  # name -> time of discovery
         self._stuck: set[str] = set()  # what cannot be removed
         self.odd = ""  # the last unexpected finding, for the log
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:
-        """Start reading; existing files are ignored. Raise NotAvailable if others could write there."""
+        """Start reading and ignore existing files. Raise NotAvailable if the folder is writable by other users."""
         check_folder(self._folder)
         try:
             for file in self._folder.iterdir():
@@ -89,7 +88,7 @@ class HookSpool:
         os.close(marker)
 
     def close(self) -> None:
-        """Show hooks that nothing reads the spool any more."""
+        """Show hooks that the spool has no reader any longer."""
         with suppress(OSError):
             (self._folder / READER).unlink()
 
@@ -171,9 +170,9 @@ class HookSpool:
 
 
 class HookListener:
-    """Reads a spool in a thread of its own, so that a hanging file system blocks nothing else.
+    """Reads a spool in its own thread, so a hanging file system blocks no other work.
 
-    ``tell`` receives reports, ``note`` a message when it differs from the last one; both in that thread.
+    ``tell`` receives reports, ``note`` a message when it changes; both run in that thread.
     """
 
     def __init__(
@@ -215,7 +214,7 @@ class HookListener:
                 continue
             try:
                 heard, failed = self._spool.look(time.monotonic()), False
-            except OSError as error:  # it may come back
+            except OSError as error:  # may be transient
                 self._spool.odd, heard, failed = f"the spool cannot be read: {error}", [], True
             if self._spool.lost:
                 heard.append(HookNews(what="lost", job="", nodes=()))
@@ -227,7 +226,7 @@ class HookListener:
 
 
 class HookTally:
-    """Counts reports of hooks, and detects jobs that start or end without a report.
+    """Counts hook reports, and detects unreported job starts and exits.
 
     Hooks report each of ``expected`` of every job. If a look at the scheduler finds a change that no hook reports
     within a while, hooks are missing on some or all nodes.
@@ -237,14 +236,14 @@ class HookTally:
         self.spool = spool
         self._expected = expected
         self._awaited = expected[0]
-        self._silent: dict[str, float] = {}  # node -> when it was found that its job came or went
+        self._silent: dict[str, float] = {}  # node -> time of an unreported change
         self._in_a_row, self._remarked = 0, False
         self.counts: Counter[What] = Counter()
         self.last_s: float | None = None  # seconds since 1970
 
     @property
     def report(self) -> HooksView | None:
-        """Reports so far, and events without one; ``None`` without a spool."""
+        """Reports so far, and unreported events; ``None`` if there is no spool."""
         if not self.spool:
             return None
         counts = {str(what): count for what, count in self.counts.items()}
@@ -262,12 +261,12 @@ class HookTally:
                 self._silent = {node: at for node, at in self._silent.items() if node not in one.nodes}
 
     def on_found(self, nodes: Collection[str], now_s: float) -> None:
-        """Record nodes whose state was found changed by a look; ``now_s`` is on a monotonic clock."""
+        """Record nodes whose state changed between two polls; ``now_s`` is on a monotonic clock."""
         if self.spool:
             self._silent |= dict.fromkeys(nodes, now_s)
 
     def unreported(self, now_s: float) -> str:
-        """Return a remark if hooks have been silent for too long."""
+        """Return a remark if no hook has reported for a long time."""
         late = sorted(node for node, at_s in self._silent.items() if now_s - at_s > timeouts.TIMEOUTS.hook_silence_s)
         for node in late:
             del self._silent[node]
@@ -287,7 +286,7 @@ class HookTally:
 def listening(
     folder: str, writers: Collection[str], hear: Callable[[Sequence[HookNews]], None], post: Post
 ) -> Iterator[None]:
-    """Call ``hear`` in the running loop with new reports while the context is open; without a folder do nothing."""
+    """Pass new reports to ``hear`` in the running loop while the context is open; a no-op if there is no folder."""
     if not folder:
         yield
         return
@@ -342,7 +341,7 @@ def read_line(line: str, at_s: float) -> HookNews | None:
         return None
     names = found["nodes"]
     try:
-        # A '+' at the end of each name: taken as they are, for schedulers that have brackets in names
+        # A trailing '+' marks a verbatim list, for schedulers with brackets in node names
         nodes = tuple(names.removesuffix("+").split("+")) if names.endswith("+") else tuple(expand(names))
     except ValueError:
         return None

@@ -1,7 +1,7 @@
 """The local scheduler: slots on this machine that become idle and busy by a timetable. For demos, tests and PCs.
 
-It treats agents as a batch scheduler treats pilot jobs: they get SIGTERM when their slot is wanted back. If agents have
-a grace, a slot is taken when its agent has ended, and the agent is killed at the end of the grace.
+It treats agents like a batch scheduler treats pilot jobs: it sends SIGTERM to reclaim a slot. With a grace period, the
+slot counts as taken after the agent's exit, and the agent is killed at the end of the period.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from bftrain.live.schedulers.base import (
 from bftrain.ports import Availability
 from bftrain.values import checks
 
-_SLOT: Final = "slot"  # and its number, from 1
-# An agent is written down by its own process before it begins: a daemon that is killed here finds it when it comes back
+_SLOT: Final = "slot"  # followed by a number from 1
+# The agent's process records itself before it starts: after a crash, the restarted daemon finds it
 _WRITTEN_DOWN: Final = 'cat "/proc/$$/stat" >"$0" && exec "$@"'
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The number of slots, and when they are idle.
 
-    ``idle`` is the number of idle slots from each second on: ``4@0,2@8,3@14``; "" is all of them, always. It repeats
-    every ``loop_s`` seconds (0: never). Those that were idle for longest become busy first.
+    ``idle`` lists the number of idle slots by time in seconds: ``4@0,2@8,3@14``; "" means all slots, always. The
+    timetable repeats every ``loop_s`` seconds (0: never). The slots with the longest idle time become busy first.
     """
 
     nodes: Annotated[int, Meta(ge=1)] = 4
@@ -65,7 +65,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def changes(self) -> list[tuple[float, int]]:
-        """Pairs of a time in seconds and the number of idle slots from then on."""
+        """Pairs of a start time in seconds and a number of idle slots."""
         found = []
         for part in (self.idle or f"{self.nodes}@0").split(","):
             one = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
@@ -112,22 +112,22 @@ class LocalScheduler(Scheduler):
         self._folder = site.folder / "agents"
         self._begun_file = self._folder / "begun"
         self._agents: dict[str, _Agent] = {}
-        self._allowed: frozenset[str] = frozenset()  # the idle ones, and those whose agents have their grace
+        self._allowed: frozenset[str] = frozenset()  # idle slots, and slots with agents in their grace period
         self._idle: frozenset[str] = frozenset()
         self._without: frozenset[str] = frozenset()
         self._given_back: set[str] = set()
         self._wanted = settings.nodes
         self._hinted = asyncio.Event()
         self._leaving = False
-        self._began: float | None = None  # when the timetable did, once that is known
+        self._began: float | None = None  # start of the timetable, once known
         self._held = False
 
     def available(self) -> Availability:
-        """Return that it is available: it needs nothing."""
+        """Return that it is available; it has no requirements."""
         return Availability(ok=True)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Start agents on at most this many slots."""
+        """Start agents on up to ``nodes`` slots."""
         if nodes > self._wanted:
             self._given_back.clear()
         self._wanted, self._without = nodes, frozenset(without)
@@ -153,7 +153,7 @@ class LocalScheduler(Scheduler):
                     await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:
-        """Return the idle slots by the timetable, once no agent is left on the others."""
+        """Return the idle slots by the timetable, after all agents have left the other slots."""
         self._find_agents()
         idle = SlotTimetable(self._settings).idle_at(self._elapsed())
         used = idle | self._allowed  # of these the loop takes care
@@ -176,7 +176,7 @@ class LocalScheduler(Scheduler):
         self._began = None
 
     def hold(self) -> None:
-        """Stop the timetable at its beginning until :meth:`go_on`, such as to show all of it in a demo."""
+        """Stop the timetable at its start until :meth:`go_on`, for example to show all of it in a demo."""
         self._held = True
 
     def go_on(self) -> None:
@@ -223,7 +223,7 @@ class LocalScheduler(Scheduler):
         return found
 
     async def _until_ended(self, nodes: Collection[str]) -> None:
-        """End agents; those that take too long are killed."""
+        """Stop agents; slow ones are killed."""
         agents, deadline = self._end_agents(nodes), time.monotonic() + self._grace_s + timeouts.TIMEOUTS.agent_exit_s
         while any(agent.alive for agent in agents):
             if time.monotonic() > deadline:
@@ -329,7 +329,7 @@ class _Agent:
             os.kill(self.pid, number)
 
 
-_BEGUN: Final = 19  # the field behind the name of a process that says when it began
+_BEGUN: Final = 19  # index of the start time, counted from the field after the process name
 
 
 def _begun_at(pid: int) -> str:

@@ -1,7 +1,7 @@
 """Schedulers that are only watched: agents wait on every node, and the scheduler's state of nodes decides.
 
-This needs only the right to query. Polls come at regular intervals; with hooks they come at once, and a job that starts
-takes its nodes before the next poll.
+Read access to the scheduler is enough. Polls run at regular intervals, and immediately after a hook report; a starting
+job takes its nodes before the next poll.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Ask = Callable[[Run], Awaitable[frozenset[str]]]
 
 
 class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The interval at which a scheduler is polled, and the spool of its hooks."""
+    """The polling interval of a scheduler, and the spool of its hooks."""
 
     poll_s: Positive = 2.0
     command_timeout_s: Positive = 20.0
     spool: str = ""  # "": no hooks
-    spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files are believed
+    spool_writers: tuple[str, ...] = ()  # users, in addition to root and this one, with trusted files
 
 
 class NodeWatch(Scheduler):
-    """A scheduler whose idle nodes are ours; agents run on all nodes already."""
+    """A scheduler that lends its idle nodes; agents already run on all nodes."""
 
-    keep_workers_s: float | None = 0.0  # without us nothing ends workers where a job starts, so agents end them at once
+    keep_workers_s: float | None = 0.0  # no daemon stops workers when a job starts, so agents do it
 
     def __init__(
         self, name: str, ask: Ask, settings: WatchSettings, run: CommandRunner, available: Callable[[], Availability]
@@ -47,8 +47,8 @@ class NodeWatch(Scheduler):
         self._settings = settings
         self._run = run
         self._allowed: frozenset[str] = frozenset()
-        self._starting: set[str] = set()  # nodes on which jobs started since we asked
-        self._ended: dict[str, float] = {}  # nodes whose job ended, but that are not idle yet -> since when
+        self._starting: set[str] = set()  # nodes on which jobs started since the last poll
+        self._ended: dict[str, float] = {}  # nodes whose job exited but that are not idle yet -> since when
         self._hinted = asyncio.Event()
         self._post: Post = lambda _: None
         self._away = ""
@@ -96,17 +96,17 @@ class NodeWatch(Scheduler):
             idle = await self._ask(self._run) - self._starting
         except CommandFailed:
             return None
-        self._allowed |= idle  # they count as ours now, so it is news when they are taken
+        self._allowed |= idle  # our nodes from now on, so a loss is reported
         return idle
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Do nothing: no node is held."""
+        """Do nothing: nodes are not reserved."""
 
     async def give_back(self, nodes: Collection[str]) -> None:
         """Do nothing: the scheduler can use its nodes at any time."""
 
     async def leave(self) -> None:
-        """Do nothing: agents were not started by this scheduler."""
+        """Do nothing: this scheduler started no agents."""
 
     def _until_tidy_s(self) -> float:
         """Return when to poll again after hooks reported an end but the node is not idle yet: soon, then less often."""
@@ -128,7 +128,7 @@ class NodeWatch(Scheduler):
             self._post(Allowed(nodes=tuple(sorted(came))))
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
-        """Give back nodes on which a job starts; poll at once if one ended, as another may have started."""
+        """Return nodes on which a job starts; poll immediately after an exit, as another job may have started."""
         self.hooks.on_messages(heard)
         self._starting.update(node for one in heard if one.what == "start" for node in one.nodes)
         if taken := self._allowed & self._starting:

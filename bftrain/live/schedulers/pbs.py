@@ -1,7 +1,7 @@
 """PBS Professional and OpenPBS: for ordinary users with pilot jobs in a preemptable queue, or for operators.
 
-Command builders, parsers and a table of states, like Slurm's. The site must delete or requeue jobs of that queue when
-others want their nodes (preempt_order D or R); suspended jobs would remain on their nodes.
+Command builders, parsers and a state table, similar to Slurm's. The site must delete or requeue jobs of that queue
+when other jobs need their nodes (preempt_order D or R); suspended jobs would remain on their nodes.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ MARK: Final = "BFTRAIN_PILOT"  # the variable that carries a pilot's mark
 
 STATES: Final[Mapping[str, PilotState]] = {
     "Q": PilotState.WAITING,
-    "H": PilotState.WAITING,  # held
+    "H": PilotState.WAITING,  # on hold
     "W": PilotState.WAITING,  # for its time
     "T": PilotState.WAITING,  # moved to this server
-    "B": PilotState.RUNNING,  # an array that began
+    "B": PilotState.RUNNING,  # a started array
     "R": PilotState.RUNNING,
     "S": PilotState.STOPPED,
     "U": PilotState.STOPPED,
     "E": PilotState.ENDING,
     "M": PilotState.TAKEN,  # moved to another server
     "X": PilotState.LEFT,
-    "F": PilotState.LEFT,  # unless one of the next two tables says more
+    "F": PilotState.LEFT,  # default; the next two tables are more specific
 }
 OVER: Final = frozenset({PilotState.TAKEN, PilotState.LEFT})
 SUBSTATES: Final[Mapping[str, PilotState]] = {"91": PilotState.TAKEN, "93": PilotState.FAILED}
@@ -65,8 +65,8 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"[Uu]nknown|[Uu]nauthori[sz]ed|rejected|[Ii]llegal|[Ii]nvalid|denied|cannot be run|not enabled", Trouble.REFUSED),
     (r"Bad UID", Trouble.REFUSED),  # of root
 )
-_HIGH: Final = 150  # PBS lets jobs of queues with such a priority preempt others
-_FEW: Final = 50  # jobs that are asked for by name at once
+_HIGH: Final = 150  # jobs of queues with this priority or more preempt other jobs
+_FEW: Final = 50  # jobs per query by name
 _REMEMBERED: Final = 200  # jobs that are over
 
 
@@ -80,7 +80,7 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
     account: str = ""
 
     def __post_init__(self) -> None:
-        if any(word.startswith("-q") for word in self.options):  # one of which was not checked that pilots give way
+        if any(word.startswith("-q") for word in self.options):  # preemption was not checked for another queue
             checks.reject(self, "options", "must not name a queue", "use queue")
 
 
@@ -103,7 +103,7 @@ class Pbs(PilotBackend):
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings
         self._alive: frozenset[str] = frozenset()  # at the last look
-        self._over: dict[str, Attributes] = {}  # that ended lately, as far as the server remembers them
+        self._over: dict[str, Attributes] = {}  # recently finished jobs that the server remembers
 
     def script(self, order: AgentOrder, site: Site) -> str:
         """Return the job script; the node has the name of its host."""
@@ -135,8 +135,8 @@ class Pbs(PilotBackend):
     def submission(self, order: PilotOrder) -> Command:
         """Build the command that submits a pilot.
 
-        PBS starts a script below a shell of its own. SIGTERM ends that shell before the agent, and PBS then waits for
-        SIGKILL, ten seconds. Without a script, the agent takes the place of the first process, and ends the job.
+        PBS starts a script under its own shell. SIGTERM kills that shell before the agent, and PBS then waits ten
+        seconds for SIGKILL. Without a script, the agent is the job's first process, and its exit finishes the job.
         """
         known = self._settings
         words = ["qsub", "-N", order.name, "-q", known.queue, "-j", "oe", "-o", "/dev/null"]
@@ -148,10 +148,10 @@ class Pbs(PilotBackend):
         return Command(argv=(*words, *known.options, "--", "/bin/sh", "-c", script))
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs, including those that ended lately if the server remembers them.
+        """List our jobs, including recently finished jobs if the server remembers them.
 
-        qstat connects to the server once for every job that it is asked for, each time with one of the few ports of
-        root, so all jobs of the queue are listed by one request, and by name only those that are not among them.
+        qstat opens one connection for every job name, each from a privileged port, and these are scarce. One request
+        therefore lists all jobs of the queue, and only missing jobs are queried by name.
         """
         ids = (await run(Command(argv=("qselect", "-u", getpass.getuser(), "-N", name)))).split()
         listed = await self._jobs(run, self._settings.queue) if ids else {}
@@ -173,7 +173,7 @@ class Pbs(PilotBackend):
         return read_plans(await self._jobs(run, *ids), name)
 
     async def _jobs(self, run: Run, *names: str, over: bool = False) -> dict[str, Attributes]:
-        """Return the attributes of jobs, or of all in a queue, without those that have gone meanwhile."""
+        """Return the attributes of jobs, or of all in a queue; deleted jobs are left out."""
         if not names:
             return {}
         argv = ("qstat", *(("-x",) if over else ()), "-f", "-F", "dsv", *names)
@@ -201,7 +201,7 @@ def _preemption(name: str, queues: Mapping[str, Attributes], scheds: Mapping[str
         raise NotAvailable(
             f"its jobs preempt others': its Priority is at least {high}, preempt_queue_prio", where=where, fix=fix
         )
-    kinds = set(re.findall(r"\w+", sched.get("preempt_prio", "")))  # a soft limit or fairshare may lower pilots, too
+    kinds = set(re.findall(r"\w+", sched.get("preempt_prio", "")))  # these may lower the priority of pilots
     if not express and kinds <= {"express_queue", "normal_jobs"}:
         raise NotAvailable(
             f"PBS never preempts its jobs, so others would wait: no queue has a Priority of {high}, preempt_queue_prio,"
@@ -293,7 +293,7 @@ def read_json(said: str) -> dict[str, Attributes]:
 def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
     name, attributes, last = "", dict[str, Any](), ""
     for line in said.splitlines():
-        if line.startswith("\t"):  # the value goes on
+        if line.startswith("\t"):  # continuation line
             attributes[last] = attributes.get(last, "") + line[1:]
         elif line[:1].isspace():
             last, _, value = line.strip().partition(" = ")
@@ -313,7 +313,7 @@ def variable(job: Attributes, name: str) -> str:
 
 
 def host(job: Attributes) -> str:
-    """Return the host of a job on one node: ``node7`` of ``node7/0*4``, without a domain."""
+    """Return the host of a single-node job: ``node7`` of ``node7/0*4``, without a domain."""
     return str(job.get("exec_host", "")).partition("/")[0].partition(".")[0]
 
 

@@ -1,7 +1,7 @@
 """Pilot jobs under any batch scheduler: kept in stock, found again after a restart, and given back.
 
-Each round starts from the scheduler's list of our jobs alone. So no state is needed, and a restart of the daemon or the
-controller changes nothing: existing pilots are counted, missing ones are submitted.
+Each round starts from the scheduler's list of our jobs alone. A restart of the daemon or controller therefore needs no
+saved state: existing pilots are counted, missing pilots are submitted.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
 
     # For which pilots may hold a node
     lengths_s: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (86_400.0, 3_600.0, 600.0)
-    poll_s: Positive = 30.0  # how long nothing may be known of changes that no agent tells of
+    poll_s: Positive = 30.0  # interval of polls, unless agents send hints
     plan_poll_s: NotNegative = 120.0  # how often planned jobs and drained nodes are asked for; 0: never
     command_timeout_s: Positive = 20.0
     spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
-    spool_writers: tuple[str, ...] = ()  # users besides root and ourselves whose files there are believed
+    spool_writers: tuple[str, ...] = ()  # users, in addition to root and this one, with trusted files
 
 
 class PilotJobs(Scheduler):
-    """A scheduler whose nodes are used through pilots."""
+    """A scheduler that provides nodes through pilots."""
 
     agents_suffice = True
 
@@ -95,7 +95,7 @@ class PilotJobs(Scheduler):
             asyncio.Lock(),
         )
         self._post: Post = lambda _: None
-        self._announced: dict[str, float | None] = {}  # node -> expected end of our use
+        self._announced: dict[str, float | None] = {}  # node -> expected time of its loss
         self._remarked: dict[str, str] = {}  # topic -> last remark
         self._known: dict[str, Pilot] = {}
         self._noticed: dict[str, float] = {}  # node -> when the scheduler announced that it takes it
@@ -105,7 +105,7 @@ class PilotJobs(Scheduler):
         self._cluster, self.hooks = "", HookTally(settings.spool, "end")  # the machine's name, if known
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Keep at most ``nodes`` pilots, and none on the nodes ``without``."""
+        """Keep at most ``nodes`` pilots, and no pilots on the nodes ``without``."""
         self._stock.want(nodes)
         self._without = frozenset(without)
         self.hint()
@@ -115,7 +115,7 @@ class PilotJobs(Scheduler):
         self._hinted.set()
 
     def noticed(self, node: str) -> None:
-        """Record that the node's present pilot ends by the scheduler's order."""
+        """Record that the scheduler terminates the node's current pilot."""
         self._noticed[node] = time.time()
 
     def available(self) -> Availability:
@@ -123,7 +123,7 @@ class PilotJobs(Scheduler):
         return self._batch.available()
 
     def facts(self) -> SchedulerFacts:
-        """Return what is known of pilots and their nodes."""
+        """Return facts on pilots and their nodes."""
         found = Counter(str(pilot.state) for pilot in self._known.values())
         return SchedulerFacts(
             cluster=self._cluster,
@@ -134,8 +134,8 @@ class PilotJobs(Scheduler):
             commands_a_minute=self._run.in_last_minute,
         )
 
-    def gpus_of(self, node: str) -> float:  # noqa: ARG002 - each pilot asks for as many
-        """Return the GPUs that a pilot asks for; 0 if that is not known."""
+    def gpus_of(self, node: str) -> float:  # noqa: ARG002 - equal for all pilots
+        """Return the GPUs that a pilot requests; 0 if unknown."""
         return self._batch.gpus
 
     def to_leave(self) -> frozenset[str]:
@@ -174,16 +174,16 @@ class PilotJobs(Scheduler):
                 await self._pause(again_s, listen=not away)
 
     async def look(self) -> frozenset[str] | None:
-        """Return the nodes on which pilots run."""
+        """Return the nodes with running pilots."""
         try:
             return frozenset(held_nodes(await self._ask()))
         except CommandFailed:
             return None
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Cancel the pilots on these nodes, and before them the waiting ones, which would take the nodes at once.
+        """Cancel the waiting pilots, which would immediately take the nodes, and then the pilots on these nodes.
 
-        The next round submits again as many as are needed, and none to drained nodes.
+        The next round submits missing pilots again, but not to drained nodes.
         """
         async with self._busy:
             try:
@@ -212,7 +212,7 @@ class PilotJobs(Scheduler):
                 await asyncio.sleep(timeouts.TIMEOUTS.pilot_look_gap_s)
 
     async def _ask(self) -> Sequence[Pilot]:
-        """List the pilots of our state; those of another one are left alone."""
+        """List the pilots of our state directory; pilots of other directories are left alone."""
         pilots = await self._batch.pilots(self._run, job_name(self._site))
         self._remark("others", of_others(pilots, self._site))
         return [one for one in pilots if is_ours(one, self._site)]
@@ -258,7 +258,7 @@ class PilotJobs(Scheduler):
         return min(1.0 if any(moves.submit) else moves.again_s, self._settings.poll_s)
 
     async def _submit(self, orders: Sequence[PilotOrder], counts: Sequence[int], pilots: Sequence[Pilot]) -> None:
-        """Submit pilots; if no more of one length are accepted, try shorter ones."""
+        """Submit pilots; if the limit for one length is reached, try shorter pilots."""
         found = [pilot.mark for pilot in pilots if pilot.state in ALIVE]
         alive, marks = len(found), set(found)
         limit: CommandFailed | None = None
@@ -274,7 +274,7 @@ class PilotJobs(Scheduler):
                     elif longest is not None:
                         longest = orders[min(place + 1, len(orders) - 1)]
                 elif done and limit is not None and longest is not None:
-                    # One more was not too many, so it was too long; that is tried again when limits are read again
+                    # A single extra pilot was accepted, so the length was the problem; retried after the next read
                     self._remark("length", f"pilots must not be longer than {longest.seconds:g} s: {limit}")
                     self._longest_s = min(self._longest_s, longest.seconds)
                     limit = None
@@ -289,7 +289,7 @@ class PilotJobs(Scheduler):
                 self._remark("submit", f"pilots cannot be submitted: {limit}")
 
     async def _submit_length(self, order: PilotOrder, count: int, *, at_once: int) -> tuple[int, CommandFailed | None]:
-        """Submit pilots of one length; return how many, and the error if not even one more is accepted."""
+        """Submit pilots of one length; return their number, and the error if even a single pilot is rejected."""
         done = 0
         while done < count and self._stock.may_submit:
             some = min(count - done, at_once)
@@ -309,15 +309,15 @@ class PilotJobs(Scheduler):
         return done, None
 
     async def _listed(self) -> Sequence[Pilot]:
-        """List our pilots, including those that vanished without a final state."""
+        """List our pilots, including pilots that vanished without a final state."""
         pilots = list(await self._ask())
         listed = {pilot.id: pilot for pilot in pilots}
         for id_, pilot in self._known.items():
             if id_ not in listed and pilot.state in ALIVE and pilot.node:
                 pilots.append(msgspec.structs.replace(pilot, state=PilotState.LEFT, end_s=time.time()))
         for place, pilot in enumerate(pilots):
-            # One that ended after a notice is taken, though the scheduler knows only that the job ended by itself: its
-            # agent left in time, as it is to do
+            # An exit after a notice counts as preempted, although the scheduler reports a normal exit: the agent left
+            # within its grace period
             if pilot.state in ENDED_ITSELF and pilot.start_s <= self._noticed.get(pilot.node, -math.inf):
                 pilots[place] = msgspec.structs.replace(pilot, state=PilotState.TAKEN)
         self._known = listed
@@ -331,7 +331,7 @@ class PilotJobs(Scheduler):
             limits = await self._batch.limits(self._run)
         except NotAvailable as unfit:  # pilots would be in others' way
             if at_start or isinstance(unfit, CommandFailed):
-                raise  # a mistake in settings may be mended before agents, and what they train, give up
+                raise  # fixable settings error; agents and tasks keep waiting meanwhile
             try:
                 await self._cancel_all()
             except CommandFailed as error:
@@ -360,7 +360,7 @@ class PilotJobs(Scheduler):
         return orders
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
-        """Apply hooks' reports: an ended pilot has lost its node; other ends may have left a node idle."""
+        """Apply hook reports: a finished pilot has lost its node; other jobs' exits may leave a node idle."""
         self.hooks.on_messages(heard)
         numbers = {pilot.number or pilot.id: pilot.node for pilot in held_nodes(self._known.values()).values()}
         over = {numbers[one.job] for one in heard if one.what in {"ending", "end"} and one.job in numbers}
@@ -412,13 +412,13 @@ class PilotJobs(Scheduler):
 
 
 class NodeDrains:
-    """The nodes that administrators drain, such as for maintenance, among those that had pilots; with reasons."""
+    """Drained nodes (for example for maintenance) among the nodes that had pilots, with reasons."""
 
     def __init__(self) -> None:
         self.nodes: Mapping[str, str] = {}
 
     async def refresh(self, batch: PilotBackend, run: Run, held: Iterable[str], post: Post) -> None:
-        """Query the nodes ``held``, and the drained ones until they are in service again; post remarks."""
+        """Query the nodes ``held``, and drained nodes until they return to service; post remarks."""
         asked = {*map(node_of, held), *self.nodes}
         if not asked:
             return
@@ -431,6 +431,6 @@ class NodeDrains:
             post(Remark(text=f"{batch.name} drains {fold(drained)} ({why}): tasks leave, and it is given back"))
 
     def among(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the drained nodes, and those of ``names`` that are GPUs of such nodes."""
+        """Return the drained nodes, and the slots in ``names`` on drained nodes."""
         gpus = (name for name in names if node_of(name) in self.nodes) if self.nodes else ()
         return frozenset(self.nodes).union(gpus)

@@ -1,9 +1,9 @@
-"""The stock of pilots: how many to submit and which to cancel now, without a clock and commands.
+"""The stock of pilots: computes how many to submit and which to cancel; it uses no clock and no commands.
 
-Some pilots always wait in the queue, so that the scheduler itself fills a node as soon as it is idle: long ones for
-nodes without planned jobs, shorter ones for nodes that are planned for a job later. The stock adapts: it doubles while
-all of it starts at once, and shrinks while none does. It is limited by the site, by the demand of the tasks and by a
-rate; errors only slow it down.
+Some pilots always wait in the queue, and the scheduler itself fills each node as soon as it is idle: long pilots for
+nodes without planned jobs, shorter pilots for nodes with a planned job. The stock adapts: it doubles while all waiting
+pilots start immediately, and shrinks while no pilot starts. Site limits, the tasks' demand and a rate limit bound it;
+errors only slow it down.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from bftrain.live.schedulers.backend import ALIVE, LATER, Pilot, PilotLimits, Pi
 from bftrain.live.schedulers.base import Count, Positive
 
 MOST_WAITING: Final = 64  # however much there is to fill
-_YOUNG_S: Final = 45.0  # who leaves by himself at this age has not worked: agents without a manager go after 30 s
-_GROWN_S: Final = 60.0  # who has reached this age works
+_YOUNG_S: Final = 45.0  # pilots that exit before this age failed; agents without a manager exit after 30 s
+_GROWN_S: Final = 60.0  # pilots of this age work
 _CANCEL_AGAIN_S: Final = 15.0
 _BAD_NODE_S: Final = 1800.0
 _STRIKES: Final = 2
@@ -34,10 +34,10 @@ TROUBLE_WAITS_S: Final = {
     Trouble.REFUSED: (30.0, 600.0),
 }
 _FAILING_S: Final = (2.0, 600.0)
-_TURN_S: Final = 5.0  # for which one length waits where there is no room for all; twice as long after each round
+_TURN_S: Final = 5.0  # turn of each length if the limit is too low for all; doubles every round
 _LONGEST_TURN_S: Final = 600.0
 TURNS: Final = "no pilot starts, and fewer may wait than lengths_s has: these take turns, longer each time"
-_SHRINK_S: Final = 15.0  # without a start
+_SHRINK_S: Final = 15.0  # time since the last start
 _SOONEST_S: Final = 0.5
 _SOON_S: Final = 1.0
 
@@ -46,9 +46,9 @@ class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the stock; 0 nodes mean no limit."""
 
     pending: Annotated[int, Meta(ge=1)] = 4  # pilots of each length that wait for an idle node
-    reserve: Count = 0  # nodes left idle, for those who do not want to wait for one
+    reserve: Count = 0  # idle nodes to keep free for immediate starts
     max_nodes: Count = 0
-    submits_per_min: Positive = 30.0  # commands, refused ones too
+    submits_per_min: Positive = 30.0  # commands, including rejected commands
 
 
 class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +62,9 @@ class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
 class _SeenPilot(msgspec.Struct, kw_only=True):
     alive: int
     waiting: dict[str, list[Pilot]]  # by mark
-    stale: list[Pilot]  # they wait with an order that holds no more
+    stale: list[Pilot]  # waiting pilots with outdated parameters
     holding: list[Pilot]
-    stopped: list[Pilot]  # frozen on a node that others use: they are in the way there
+    stopped: list[Pilot]  # suspended pilots that block a node in use
     leaving: int  # that still hold nodes, but end or were ordered to
     parting: int  # that still wait, but were ordered to go
 
@@ -72,7 +72,7 @@ class _SeenPilot(msgspec.Struct, kw_only=True):
 class PilotPolicy:
     """Decides on submitting and cancelling. Times are seconds on any monotonic clock.
 
-    ``together``: one command submits any number of pilots of one length.
+    ``together``: one command submits any number of pilots of equal length.
     """
 
     def __init__(self, settings: PilotPolicySettings, *, together: bool = False) -> None:
@@ -81,15 +81,15 @@ class PilotPolicy:
         self._wanted = LATER
         self._aims: dict[str, int] = {}
         self._turn = 0  # how often another length had its turn since a pilot started
-        self._turned_s: float | None = None  # when the present turn began
-        self.takes_turns = False  # too few may wait for all lengths, and each has had its turn in vain
+        self._turned_s: float | None = None  # start of the current turn
+        self.takes_turns = False  # the limit is too low for all lengths, and no length could start in its turn
         self._adapted_s: dict[str, float] = {}  # when the aim changed last, or was seen to be right
-        self._held: frozenset[str] | None = None  # ids of those that held nodes when we looked last
+        self._held: frozenset[str] | None = None  # ids of pilots with nodes at the last poll
         self._most = max(1, math.floor(settings.submits_per_min))  # commands in ``_window_s``
         self._window_s = 60.0 * self._most / settings.submits_per_min
         self._sent: deque[float] = deque()  # when the commands of the last such window ran
-        self._now_s = 0.0  # of the last look
-        # Pilots in the queue when the scheduler said that is enough, and until when we believe it
+        self._now_s = 0.0  # time of the last poll
+        # Number of queued pilots when the scheduler reported its limit, and the expiry of that limit
         self._ceiling = LATER
         self._ceiling_until = -math.inf
         self._troubles = 0
@@ -135,7 +135,7 @@ class PilotPolicy:
             self._resume_at = until
 
     def avoided(self, now_s: float) -> tuple[str, ...]:
-        """Return the nodes on which pilots fail though they work on others."""
+        """Return the nodes on which pilots fail although they work on other nodes."""
         self._bad = {node: until for node, until in self._bad.items() if until > now_s}
         return tuple(sorted(self._bad))
 
@@ -156,9 +156,9 @@ class PilotPolicy:
     ) -> PilotMoves:
         """Decide after a look at all pilots.
 
-        ``wall_s`` is the time on the scheduler's clock, ``marks`` are those of the orders, the longest first, and
-        ``idle`` is the number of idle nodes, if it is known. ``others`` are the nodes for which others' jobs wait, the
-        next job first, where the scheduler does not preempt pilots itself.
+        ``wall_s`` is the time on the scheduler's clock. ``marks`` are the marks of the orders, the longest first.
+        ``idle`` is the number of idle nodes, if known. For schedulers that do not preempt pilots, ``others`` contains
+        the sizes of other users' pending jobs, the next job first.
         """
         self._now_s = now_s
         while self._sent and self._sent[0] <= now_s - self._window_s:
@@ -168,14 +168,14 @@ class PilotPolicy:
         self._adapt(now_s, seen)
         spare = self._settings.reserve + _startable(others, (idle or 0) + len(seen.holding) + seen.leaving)
         budget = self._budget(seen, idle, spare)
-        if not budget:  # no turn passes while no pilot is needed: the next one that is begins with the longest
+        if not budget:  # turns pause without demand, so the next demand starts with the longest
             self._turn, self._turned_s = 0, None
-        # Without a command left, no pilot makes room for one of another length
+        # Once the command budget is used up, replacing a pilot by another length is impossible
         kept = [0 if self._may_follow else len(seen.waiting[mark]) for mark in marks]
         targets = self._shared_out(budget, marks, kept)
         submit = self._submits(now_s, seen, budget, targets)
         let_go = seen.stale + seen.stopped
-        for mark, target in zip(marks, targets, strict=True):  # some too many are better than submitting them again
+        for mark, target in zip(marks, targets, strict=True):  # a small surplus is cheaper than resubmission
             most = target if budget <= sum(targets) else 2 * self._aims[mark]
             let_go += _youngest(seen.waiting[mark])[: max(0, len(seen.waiting[mark]) - most)]
         excess = max(0, len(seen.holding) - (self._settings.max_nodes or LATER))
@@ -191,7 +191,7 @@ class PilotPolicy:
     def _learn(self, now_s: float, wall_s: float, pilots: Iterable[Pilot]) -> None:
         over = {pilot.id: pilot for pilot in pilots if pilot.state not in ALIVE}
         fresh = [] if self._over is None else [pilot for id_, pilot in over.items() if id_ not in self._over]
-        self._over = set(over)  # what was over when we came is no news
+        self._over = set(over)  # pilots that finished before this run are not news
         grown = [one for one in pilots if one.state is PilotState.RUNNING and wall_s - one.start_s >= _GROWN_S]
         for pilot in grown:
             self._strikes.pop(pilot.node, None)
@@ -238,7 +238,7 @@ class PilotPolicy:
         return seen
 
     def _adapt(self, now_s: float, seen: _SeenPilot) -> None:
-        """Adapt the number of waiting pilots to how many of them were started."""
+        """Adapt the number of waiting pilots to the number of recent starts."""
         started: set[str] = set()
         if self._held is not None:
             started = {pilot.mark for pilot in seen.holding if pilot.id not in self._held}
@@ -262,7 +262,7 @@ class PilotPolicy:
 
     def _budget(self, seen: _SeenPilot, idle: int | None, spare: int) -> int:
         most = min(self._settings.max_nodes or LATER, self._wanted, self._limits.running)
-        # Those that are stopped count as submitted, too
+        # Suspended pilots count as submitted
         most = min(most, self._limits.submitted - len(seen.stopped))
         budget = _whole(most - len(seen.holding) - seen.leaving)
         if spare:
@@ -314,7 +314,7 @@ class PilotPolicy:
 
 
 def _startable(sizes: Iterable[int], nodes: int) -> int:
-    """Return how many nodes waiting jobs could start on; a job wider than what is left waits for others, not for us."""
+    """Return the number of nodes for the pending jobs that fit; a wider job waits for other jobs, not for pilots."""
     total = 0
     for size in sizes:
         total += size if total + size <= nodes else 0

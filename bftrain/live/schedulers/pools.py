@@ -1,4 +1,4 @@
-"""Several pools (partitions, QOS, clusters and schedulers) behind the interface of one scheduler.
+"""Several pools (partitions, QOS, clusters and schedulers) behind the interface of a single scheduler.
 
 Each pool has its own limits and kind of nodes.
 """
@@ -40,7 +40,7 @@ class SchedulerPool:
 
 
 class SchedulerPools(Scheduler):
-    """All pools as one scheduler. Remarks of a pool begin with its name."""
+    """All pools as one scheduler. Remarks of a pool start with its name."""
 
     def __init__(self, pools: Collection[SchedulerPool]) -> None:
         self.pools = tuple(pools)
@@ -55,7 +55,7 @@ class SchedulerPools(Scheduler):
 
     @property
     def ends_agents(self) -> bool:
-        """Whether all of them end agents."""
+        """Whether all pools terminate agents."""
         return all(pool.scheduler.ends_agents for pool in self.pools)
 
     def available(self) -> Availability:
@@ -65,7 +65,7 @@ class SchedulerPools(Scheduler):
         )
 
     async def check(self, agent: AgentOrder) -> None:
-        """Raise ``NotAvailable`` if one of them can never work with its settings."""
+        """Raise ``NotAvailable`` if the settings of a pool can never work."""
         for pool in self.pools:
             try:
                 await pool.scheduler.check(agent)
@@ -74,7 +74,7 @@ class SchedulerPools(Scheduler):
                 raise NotAvailable(error.what, where=where, fix=error.fix) from error
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
-        """Run all schedulers; one that fails is restarted without disturbing the others."""
+        """Run all schedulers; a failed scheduler is restarted without disturbing the rest."""
         async with asyncio.TaskGroup() as group:
             for pool in self.pools:
                 group.create_task(self._run(pool, post, agent))
@@ -160,7 +160,7 @@ class SchedulerPools(Scheduler):
         return frozenset().union(*(pool.scheduler.to_leave() for pool in self.pools))
 
     def gpus_of(self, node: str) -> float:
-        """Return the GPUs for which the pilot on a node asked; 0 if that is not known."""
+        """Return the GPUs requested by the pilot on a node; 0 if unknown."""
         return next((pool.scheduler.gpus_of(node) for pool in self.pools if node in pool.nodes), 0.0)
 
     def facts(self) -> SchedulerFacts:
@@ -192,7 +192,7 @@ async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Call
         began = time.monotonic()
         try:
             await run()
-        except Exception as error:  # noqa: BLE001 - a scheduler of others may do anything; it is tried again
+        except Exception as error:  # noqa: BLE001 - a third-party scheduler may raise anything; retry
             broke(error)
         if time.monotonic() - began >= timeouts.TIMEOUTS.scheduler_retry_most_s:
             again_s = timeouts.TIMEOUTS.scheduler_retry_s
@@ -208,5 +208,5 @@ async def _all_of(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """Return the message of our own errors, and type and message of others."""
+    """Return the message of bftrain errors; prefix the type of any other error."""
     return str(error) if isinstance(error, BftrainError) else f"{type(error).__name__}: {error}"

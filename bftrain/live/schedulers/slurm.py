@@ -85,7 +85,7 @@ _NEVER: Final = re.compile(
     re.IGNORECASE,
 )
 HOLDING: Final = frozenset({PilotState.RUNNING, PilotState.STOPPED})  # states of pilots on a slot
-_NICE: Final = 10_000  # by which longer pilots come before shorter ones
+_NICE: Final = 10_000  # nice offset between pilot lengths: longer pilots start first
 _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
 # States of nodes, and marks behind them, that administrators set to empty a node: maintenance, reboot, power down
@@ -148,13 +148,13 @@ class Slurm(PilotBackend):
         self.unit = unit
         self.together = settings.arrays
         self.partitions = (settings.partition,) if settings.partition and not settings.qos else ()
-        self._slots: dict[str, str] = {}  # of pilots of one GPU, by number
+        self._slots: dict[str, str] = {}  # slots of single-GPU pilots, by job number
 
     def script(self, order: AgentOrder, site: Site) -> str:
         """Return the job script; it names the node, or its GPU, as Slurm does.
 
-        At the beginning of a partition's GraceTime Slurm signals the steps of a job only, not its script. So where
-        there is a grace the agent is a step. It has all processors of the node, or a step would get one.
+        At the start of a partition's GraceTime, Slurm signals the steps of a job but not its script. With a grace
+        period, the agent is therefore a step. It requests all processors of the node; the default is a single one.
         """
         start = _AS_STEP if self._grace_s else ""
         if self.unit == GPU:
@@ -186,7 +186,7 @@ class Slurm(PilotBackend):
         return ""
 
     def sbatch(self, order: PilotOrder, count: int) -> Command:
-        """Build the command that submits pilots; the script is passed by stdin, so that no file is left."""
+        """Build the command that submits pilots; the script is passed by stdin, which leaves no file behind."""
         known = self._settings
         words = ["sbatch", "--parsable", f"--job-name={order.name}", f"--comment={order.mark}"]
         words += [f"--{name}={value}" for name in ("partition", "qos", "account") if (value := getattr(known, name))]
@@ -199,16 +199,16 @@ class Slurm(PilotBackend):
         return Command(argv=(*words, *known.options), stdin=order.script)
 
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
-        """List our jobs, including those that ended lately."""
+        """List our jobs, including recently finished jobs."""
         command = squeue(name)
         try:
             pilots = list(read_pilots(await run(command)))
-        except ValueError as error:  # not to be taken for no pilots at all
+        except ValueError as error:  # an error must not look like an empty list
             raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
         return await self._on_slots(run, pilots) if self.unit == GPU else pilots
 
     async def _on_slots(self, run: Run, pilots: Sequence[Pilot]) -> Sequence[Pilot]:
-        """Name the slot of each pilot; one that is over and was never seen on its slot keeps the name of its node."""
+        """Set the slot of each pilot; a finished pilot without a known slot keeps its node name."""
         self._slots = {one.number: slot for one in pilots if (slot := self._slots.get(one.number))}
         if fresh := [one.number for one in pilots if one.state in HOLDING and one.number not in self._slots]:
             try:
@@ -216,14 +216,14 @@ class Slurm(PilotBackend):
             except CommandFailed as error:
                 if self.trouble(error) is not Trouble.GONE:
                     raise
-                said = error.printed  # of all others
+                said = error.printed  # the remaining jobs
             self._slots |= read_slots(said)
         return [
             replace(one, node=self._slots.get(one.number, "" if one.state in HOLDING else one.node)) for one in pilots
         ]
 
     async def idle(self, run: Run) -> frozenset[str]:
-        """Return the idle nodes of the partition, or as many slots as GPUs of shared nodes are idle."""
+        """Return the idle nodes of the partition, or one slot for each idle GPU of shared nodes."""
         if self.unit == GPU:
             return read_idle_gpus(await run(node_gpus(self._settings.partition)))
         return read_idle(await run(sinfo(self._settings.partition)))
@@ -232,12 +232,12 @@ class Slurm(PilotBackend):
         """Return from when on Slurm has planned jobs on nodes, or reserves them."""
         jobs = read_plans(await run(Command(argv=("squeue", "--noheader", "--start", f"--format={_PLANS}"))), name)
         reserved: dict[str, float] = {}
-        with suppress(CommandFailed):  # planned jobs count all the same
+        with suppress(CommandFailed):  # planned jobs still count
             reserved = read_reservations(await run(Command(argv=("scontrol", "show", "reservation", "--oneliner"))))
         return reserved | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
 
     async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:
-        """Return those of the nodes that administrators drain or reboot, with state and reason."""
+        """Return the subset of ``nodes`` that administrators drain or reboot, with state and reason."""
         words = ("sinfo", "--noheader", "--Node", "--all", f"--nodes={fold(nodes)}", "--format=%N|%T|%E")
         return read_drains(await run(Command(argv=words)))
 
@@ -249,7 +249,7 @@ def sinfo(partition: str) -> Command:
 
 
 def squeue(name: str) -> Command:
-    """Build the command that lists our jobs of one name, each task of an array on a line of its own."""
+    """Build the command that lists our jobs with one name, each array task on its own line."""
     options = ("--noheader", "--array", "--me", f"--name={name}", "--states=all", f"--format={_LIST}")
     return Command(argv=("squeue", *options))
 
@@ -271,7 +271,7 @@ def read_pilots(said: str) -> Iterator[Pilot]:
 
 
 def read_idle(said: str) -> frozenset[str]:
-    """Parse names of idle nodes; a mark behind the state means that a node sleeps, is planned or does not answer."""
+    """Parse names of idle nodes; a suffix of the state marks sleeping, planned or unresponsive nodes."""
     rows = (line.partition("|") for line in said.splitlines())
     return frozenset(node for node, _, state in rows if state.strip() == "idle")
 
@@ -301,7 +301,7 @@ def read_plans(said: str, name: str) -> dict[str, float]:
 
 
 def read_reservations(said: str) -> dict[str, float]:
-    """Parse from when on nodes are reserved, by reservations that have not begun."""
+    """Parse the start times of future reservations by node."""
     plans: dict[str, float] = {}
     for row in (dict(_PAIR.findall(line)) for line in said.splitlines()):
         start_s = _seconds(row.get("StartTime", ""))
@@ -336,7 +336,7 @@ def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     return NodeWatch("slurm-nodes", ask, settings, run, lambda: found_all(("sinfo",), REMEDY))
 
 
-# -- limits of pilots, and whether Slurm preempts them at once
+# -- limits of pilots, and whether Slurm preempts them immediately
 
 _ASSOCIATION: Final = "GrpJobs,GrpSubmit,GrpTRES,MaxJobs,MaxSubmit,MaxWall"
 _QOS: Final = (
@@ -346,17 +346,17 @@ _QOS: Final = (
 _RUNNING_LIMITS: Final = frozenset({"GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA"})
 _SUBMITTED_LIMITS: Final = frozenset({"GrpSubmit", "MaxSubmit", "MaxSubmitPU", "MaxSubmitPA"})
 _NODE_LIMITS: Final = frozenset({"GrpTRES", "MaxTRESPU"})
-_OF_A_PILOT: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # of which each pilot has one
+_OF_A_PILOT: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # GRES per pilot
 _PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
 _LENGTH: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
 async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE) -> PilotLimits:
-    """Query what Slurm allows pilots, and from its configuration whether it preempts them at once.
+    """Query Slurm's limits for pilots, and whether its configuration preempts them immediately.
 
-    Pilots that are not preempted would delay other jobs, so that is NotAvailable, and so are pilots of single GPUs
-    where Slurm hands out whole nodes. Slow preemption is a remark.
+    Raise NotAvailable if pilots are not preempted, as they would delay other jobs, and for single-GPU pilots where
+    Slurm allocates whole nodes. Slow preemption is only a remark.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
     if "PreemptType" not in config:  # an unreadable answer, not a Slurm without preemption
@@ -398,7 +398,7 @@ async def _partitions(run: Run) -> list[Mapping[str, str]]:
 
 
 def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, str]:
-    """Return the partition of pilots: Slurm's default without a name."""
+    """Return the partition of pilots (default: Slurm's default partition)."""
     if not name:
         return next((one for one in partitions if one.get("Default") == "YES"), {})
     try:
@@ -408,7 +408,7 @@ def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, 
 
 
 def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str]:
-    """Raise unless other partitions' jobs preempt pilots by their tier, and yield a remark on those that wait."""
+    """Raise unless the tier of other partitions preempts pilots; yield a remark on partitions that wait."""
     name, tier, nodes = pilots.get("PartitionName", ""), _tier(pilots), _nodes(pilots)
     others = [
         one
@@ -457,7 +457,7 @@ def _nodes(partition: Mapping[str, str]) -> frozenset[str]:
 
 
 async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Query the accounting for the limits of our associations, of the QOS, and of the partition's QOS."""
+    """Query the accounting limits of our associations, of the QOS, and of the partition's QOS."""
     names = [name for name in (chosen.qos, partition.get("QoS", "N/A")) if name and name != "N/A"]
     account = (f"account={chosen.account}",) if chosen.account else ()
     asked = [("assoc", "where", f"user={getpass.getuser()}", *account, f"format={_ASSOCIATION}")]
@@ -530,9 +530,9 @@ def _length_s(text: str) -> float:
     return 86_400.0 * days + 3_600 * hours + 60 * minutes + seconds
 
 
-# -- GPUs of shared nodes: each pilot asks for one GPU, and its place is a slot such as ``n1/gpu3``. Slurm starts such
-# pilots on GPUs that other jobs of a node leave idle, and preempts as many as a job asks for. Only the number of a
-# pilot's GPU is not in its lists of jobs, so that it is queried once for each pilot
+# -- GPUs of shared nodes: each pilot requests one GPU and has a slot such as ``n1/gpu3``. Slurm starts such pilots on
+# the idle GPUs of a node, and preempts only the number a job needs. Slurm's job lists omit the GPU's index, so it is
+# queried once for each pilot
 
 ONE_GPU: Final = "--gres=gpu:1"
 FIND_SLOT: Final = "node=$SLURMD_NODENAME-gpu$SLURM_JOB_GPUS"  # the name of its log
@@ -556,7 +556,7 @@ def gpus_asked(options: Iterable[str]) -> float:
 
 
 def check_options(options: Iterable[str]) -> None:
-    """Raise if options of sbatch contradict pilots of one GPU each."""
+    """Raise if sbatch options contradict single-GPU pilots."""
     if (gpus := gpus_asked(options)) > 1:
         what = f'asks for {gpus:g} GPUs, and with unit = "gpu" each pilot has one'
         raise BadConfig(what, where="[scheduler] options", fix='leave it out, or say "--gres=gpu:TYPE:1"')
@@ -585,9 +585,9 @@ def node_gpus(partition: str) -> Command:
 
 
 def read_idle_gpus(said: str) -> frozenset[str]:
-    """Parse as many slots as there are idle GPUs on nodes that may start jobs.
+    """Parse one slot for each idle GPU on nodes that can start jobs.
 
-    Slurm may not say which GPUs of a node are allocated, so the numbers begin behind the number of those.
+    Slurm may not report which GPUs of a node are allocated, so slot numbers start after the number of allocated GPUs.
     """
     return frozenset(
         slot_name(node, GPU, number)
@@ -617,6 +617,6 @@ def job_details(numbers: Sequence[str]) -> Command:
 
 
 def read_slots(said: str) -> dict[str, str]:
-    """Parse the slot of each job that holds one GPU, by the job's number."""
+    """Parse the slots of single-GPU jobs by job number."""
     found = (_JOB.search(line) for line in said.splitlines())
     return {one[1]: slot_name(one[2], GPU, int(one[3])) for one in found if one}

@@ -18,7 +18,7 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub
 
 Tell = Callable[[dict[str, Any]], None]
-_USUAL_STALL_LIMIT_S: Final = 1800.0  # what a job means that does not say
+_USUAL_STALL_LIMIT_S: Final = 1800.0  # default for jobs without a setting
 _GENTLY = "decided"  # a cause for which launchers take the time that a planned change takes
 
 
@@ -31,7 +31,7 @@ class LauncherPool:
         self._site = site
         self._launchers: dict[str, Launcher] = {}
         self._of: dict[str, Launcher] = {}  # task -> its launcher
-        # node that is to be given up gently -> the task on it, and since when (monotonic)
+        # node to vacate gracefully -> the task on it, and since when (monotonic)
         self._lingering: dict[str, tuple[str, float]] = {}
 
     def add(self, record: LiveTaskRecord) -> None:
@@ -47,7 +47,7 @@ class LauncherPool:
         self._of[record.name] = launcher
 
     def drop(self, task: str) -> None:
-        """Forget a task that is over."""
+        """Forget a finished task."""
         launcher = self._of.pop(task, None)
         if launcher is not None:
             launcher.drop(task)
@@ -65,7 +65,7 @@ class LauncherPool:
             set_batch(task, batch)
 
     def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:
-        """Carry out actions; returns at once. Nodes in ``gentle`` are vacated as in a planned change."""
+        """Carry out actions without blocking. Nodes in ``gentle`` are vacated as in a planned change."""
         hurried: list[Action] = []
         for action in actions:
             if gentle and isinstance(action, Release):
@@ -84,7 +84,7 @@ class LauncherPool:
                 launcher.apply(mine)
 
     def establish(self, plan: Plan) -> None:
-        """Inform launchers after a restart which nodes each task holds: there it goes on, elsewhere it ends."""
+        """Report the plan to launchers after a restart: tasks continue on their nodes and stop on all other nodes."""
         tasks = [task for task in self._of if task not in plan.holdings]
         tasks += [task for task in plan.holdings if task in self._of]
         held = {task: list(plan.holdings.get(task, ())) for task in tasks}
@@ -100,21 +100,21 @@ class LauncherPool:
             self._lingering.pop(node, None)
 
     def clear(self, nodes: Collection[str]) -> None:
-        """Clear nodes at once that were being vacated gracefully."""
+        """Clear nodes immediately that were being vacated gracefully."""
         hurried = [node for node in nodes if self._lingering.pop(node, None) is not None]
         if hurried:
             for launcher in tuple(self._launchers.values()):
                 launcher.apply([{"action": "release", "nodes": hurried}])
 
     def vacated(self, task: str, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Record that a task has left nodes; return those that were waited for."""
+        """Record that a task has left nodes; return the nodes that were being vacated."""
         gone = tuple(node for node in nodes if self._lingering.get(node, ("", 0.0))[0] == task)
         for node in gone:
             del self._lingering[node]
         return gone
 
     def overdue(self, patience_s: float) -> frozenset[str]:
-        """Return the nodes that tasks should have vacated longer ago than this, or whose task ended silently."""
+        """Return nodes whose grace to vacate exceeded ``patience_s``, or whose task exited silently."""
         latest = time.monotonic() - patience_s
         return frozenset(
             node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._of
@@ -132,7 +132,7 @@ class LauncherPool:
     def close(self) -> None:
         """End everything that was started. May take a while: not to be called in the loop."""
         for launcher in tuple(self._launchers.values()):
-            with suppress(Exception):  # the others have to be ended all the same
+            with suppress(Exception):  # the remaining ones must be closed anyway
                 launcher.close()
 
     def launcher(self, name: str) -> Launcher:

@@ -1,4 +1,4 @@
-"""TaskManager: the state of each task by its launcher's reports, and what is stored and learned from them."""
+"""TaskManager: tracks the state of each task by its launcher's reports; stores and learns from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bftrain_elastic.errors import BadJob
 _log = logging.getLogger(__name__)
 _NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
-_NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # starts without a step that are worth a notice
+_NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # counts of starts without steps that trigger a notice
 _ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to it exactly
 
 
@@ -41,10 +41,10 @@ class TaskManager:
 
     def __post_init__(self) -> None:
         self.tracks: dict[str, TaskProgressTrack] = {}  # of all unfinished tasks
-        self._counted: set[str] = set()  # tasks whose hours were counted since it was written down how far they came
-        self._ended: list[str] = []  # tasks whose launchers still know them
+        self._counted: set[str] = set()  # tasks with counted hours but unwritten progress
+        self._ended: list[str] = []  # finished tasks that launchers still know
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
-        self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of those that have to be done before
+        self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of their unfinished dependencies
         self._attempts: dict[str, asyncio.Future[None]] = {}  # for launchers to register tasks; each may hang
 
     @property
@@ -55,8 +55,8 @@ class TaskManager:
     async def restore(self, record: LiveTaskRecord, patience_s: float) -> None:
         """Resume a task after a restart.
 
-        A task whose job is refused has failed. A task that cannot be run at present, such as for a missing file system
-        or a broken launcher, is held up and tried again.
+        A task with a rejected job has failed. A task that cannot run at present (missing file system, broken launcher)
+        is held up and retried.
         """
         name, track = record.name, self.tracks.get(record.name) or self.begin(record)
         attempt = self._attempts.get(name)
@@ -66,7 +66,7 @@ class TaskManager:
             )
         await asyncio.wait((attempt,), timeout=patience_s)
         if self.tracks.get(name) is not track:
-            return  # it was cancelled meanwhile
+            return  # cancelled meanwhile
         if not attempt.done():
             self._hold_up(name, f"its folder '{record.run.folder}' does not answer")
             return
@@ -97,7 +97,7 @@ class TaskManager:
         return track
 
     def rename(self, before: str, record: LiveTaskRecord) -> None:
-        """Go on with a task under another name."""
+        """Continue a task under another name."""
         self.tracks = {record.name if name == before else name: track for name, track in self.tracks.items()}
         if (numbers := self.after.pop(before, None)) is not None:
             self.after[record.name] = numbers
@@ -106,7 +106,7 @@ class TaskManager:
 
     @property
     def not_now(self) -> frozenset[str]:
-        """Unfinished tasks that cannot be run now, or have to wait for others."""
+        """Unfinished tasks that cannot run now, or wait for dependencies."""
         return frozenset(self.held_up).union(self.after)
 
     def _state_of(self, number: int) -> LiveTaskState | None:
@@ -114,7 +114,7 @@ class TaskManager:
         return None if record is None else record.state
 
     def released(self) -> list[Event]:
-        """Return the events by which tasks go on, or end, that waited for others which are over now."""
+        """Return events that release or finish tasks after their dependencies have finished."""
         events: list[Event] = []
         now = self.now
         for name, numbers in list(self.after.items()):
@@ -153,7 +153,7 @@ class TaskManager:
                     self._count(track, before)
 
     def _cut_day(self, time_s: float) -> None:
-        """Count on the day before what was done until midnight."""
+        """Assign all work until midnight to the previous day."""
         day, before = day_of(time_s), self.ledger.day
         if not before:
             self.ledger.begin_day(day)
@@ -189,12 +189,12 @@ class TaskManager:
         self.progress(())
 
     def _count(self, track: TaskProgressTrack, held: Collection[str]) -> None:
-        """Count a task's work on the nodes that it held, written together with its progress."""
+        """Count a task's work on its previous nodes, in the same write as its progress."""
         self.ledger.count(track.record, track.progress, next(iter(held), ""))
         self._counted.add(track.record.name)
 
     def written(self) -> None:
-        """Let launchers forget finished tasks, whose end is now on disk."""
+        """Let launchers forget finished tasks whose final state is on disk."""
         while self._ended:
             self._launcher_pool.drop(self._ended.pop())
 
@@ -254,7 +254,7 @@ class TaskManager:
         return events
 
     def narrow(self) -> None:
-        """Let tasks run on the sizes whose speeds are to be measured."""
+        """Limit tasks to sizes whose speed is being measured."""
         for track in self.tracks.values():
             self._narrow(track)
 
@@ -284,7 +284,7 @@ class TaskManager:
         ]
 
     def progress(self, names: Collection[str] | None = None) -> None:
-        """Store the progress of these tasks and of those whose hours were counted, or of all."""
+        """Store the progress of ``names`` and of tasks with newly counted hours, or of all tasks."""
         now = self.now
         self._cut_day(now)
         for name in list(self.tracks) if names is None else self._counted.union(names):

@@ -1,10 +1,10 @@
 """Progress of tasks: samples and speed by launchers' reports, and new measurements for the decision core.
 
-Samples are counted exactly to the step, also when lines of reports were lost. A worker reports with each step the
-running sum ``total`` of its samples since step ``since``. Lines get lost when a socket is full, when the daemon is
-dead, or when a node goes. Two lines with the same ``since`` give by the difference of their sums what was done between
-them, whether the lines between arrived or not. A script with a State keeps the sum in the state: its ``since`` is 0,
-and the sum counts from the beginning of the training.
+Sample counts are exact to the step, even if report lines are lost. With each step, a worker reports the running sum
+``total`` of its samples since step ``since``. Lines are lost when a socket is full, the daemon is down, or a node
+fails. For two lines with equal ``since``, the difference of their sums is the work between them, whether or not the
+lines between arrived. A script with a State keeps the sum in the state: its ``since`` is 0, and the sum counts from
+the start of the training.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bftrain.values.events import TaskMeasured
 from bftrain.values.task import TaskSpec
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
-_LEARN_EVERY_S: Final = 5.0  # between two measurements of one task that the decisions hear of
+_LEARN_EVERY_S: Final = 5.0  # interval between measurements of a task that reach the decisions
 _LONGEST_START_S: Final = 300.0  # limit of a start's protection: some programs never report a step
-_FRESH_S: Final = 5.0  # for which the last measured speed is shown, or for as long as so many steps take
+_FRESH_S: Final = 5.0  # how long the last measured speed is shown; at least some steps
 _FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision
 _COST_NEWS_S: Final = 0.1
@@ -47,13 +47,13 @@ class TaskProgressTrack:
     reported_s: float = 0.0  # when it last did
     rate: float = 0.0  # samples/s over the last reports
     learned_s: float = 0.0
-    news: bool = False  # speeds or costs are newer than those of the decisions
-    batch_decided: bool = False  # so its speed is not that of the batch that its curve is for
+    news: bool = False  # newer speeds or costs than those known to the decisions
+    batch_decided: bool = False  # the curve, made for another batch size, does not apply
     starts: int = 0  # since its last step
-    starting_since: float | None = None  # when it got nodes on which it has not made a step yet
+    starting_since: float | None = None  # time of an allocation that has not produced a step yet
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
-    _step_s: float = 0.0  # what the last step took
+    _step_s: float = 0.0  # duration of the last step
     _began_at_step: int | None = None  # the step from which it continued at its first start
 
     def on_message(self, message: Mapping[str, Any]) -> None:
@@ -69,11 +69,11 @@ class TaskProgressTrack:
                 self.running, self._line = int(message["size"]), None
                 if self._began_at_step is None and not self.progress.step:
                     self._began_at_step = step
-                left = min(self.progress.in_memory_step, step) if self.running > 1 else 0  # of the state, on others
+                left = min(self.progress.in_memory_step, step) if self.running > 1 else 0  # copies on other nodes
                 self.progress = replace(self.progress, in_memory_step=left)
             case "paused":
                 self.running, self.rate = 0, 0.0
-                self.progress = replace(self.progress, in_memory_step=0)  # no process of it is left
+                self.progress = replace(self.progress, in_memory_step=0)  # no process of the task is left
             case "in_memory":
                 self.progress = replace(self.progress, in_memory_step=int(message["step"]))
             case "on_disk":
@@ -111,7 +111,7 @@ class TaskProgressTrack:
     def hold(
         self, nodes: tuple[str, ...], time_s: float, *, decided: bool = False, gone: AbstractSet[str] = frozenset()
     ) -> None:
-        """Record the nodes that it holds, after a decision, after nodes are ``gone``, or when it ends or waits."""
+        """Record the task's nodes after a decision, after ``gone`` nodes have left, or when it stops or waits."""
         if nodes == self.held:
             return
         changes: dict[str, Any] = {"node_s": self._node_s(time_s)}
@@ -150,13 +150,13 @@ class TaskProgressTrack:
 
     @property
     def settled(self) -> frozenset[int]:
-        """The sizes whose speed is measured well enough."""
+        """The sizes with a reliable measured speed."""
         return self.measuring.settled().union(self.progress.settled)
 
     def learn(self, spec: TaskSpec, time_s: float, longest_start_s: float = inf) -> TaskMeasured | None:
         """Return measurements for the decision core; ``None`` if they would change no decision.
 
-        A start that has not ended costs at least the time so far, up to ``longest_start_s``.
+        An unfinished start costs at least its current duration, up to ``longest_start_s``.
         """
         if not (self.news or self.starting_since) or time_s - self.learned_s < _LEARN_EVERY_S:
             return None
@@ -194,7 +194,7 @@ class TaskProgressTrack:
         return noise if abs(noise - before) > _NOISE_NEWS * max(noise, before) else None
 
     def size_to_run(self) -> int | None:
-        """Return the size on which to run so that all speeds become known; ``None``: on all its nodes."""
+        """Return the size to run at to measure all speeds; ``None``: all its nodes."""
         if not self.record.guessed or not self.held:
             return None
         size = speed_estimates.size_to_measure(len(self.held), self.record.spec.min_nodes, self.settled)
@@ -204,7 +204,7 @@ class TaskProgressTrack:
 def counted(progress: Progress, message: Mapping[str, Any], *, began_at_step: int | None = None) -> Progress:
     """Return the progress of a task after a report; the sum of samples never decreases.
 
-    ``began_at_step`` is the step at which the first processes of the task started, if it is known.
+    ``began_at_step`` is the step at which the first processes of the task started, if known.
     """
     step, samples, total = int(message["step"]), int(message["samples"]), message.get("total")
     since = int(message.get("since") or 0)
@@ -233,11 +233,10 @@ def _smoothed(before: float | None, reported: float | None) -> float | None:
 
 
 def _with_difference(progress: Progress, step: int, since: int, total: float) -> Progress:
-    """Add what was done since the last line with the same ``since``, or since ``since``.
+    """Add the work since the last line with equal ``since``, or since step ``since``.
 
-    Steps that were counted before, such as those repeated after a restart, are not added again. Steps between the last
-    known one and ``since`` belong to a process whose last lines were lost: they are assumed to be as large as the
-    others.
+    Steps that were already counted, for example when repeated after a restart, are not added again. Steps between the
+    last known step and ``since`` belong to a process whose last lines were lost; they are assumed to have average size.
     """
     first, before, stride = since, 0.0, progress.report_stride
     if since == progress.counted_since and progress.counted_step < step:
@@ -263,5 +262,5 @@ def _earlier(before: Progress, after: Progress, step: int, samples: int, began_a
     """Return the samples that were done in the task's folder before this task."""
     if before.samples or before.step or step <= 1:
         return 0.0
-    others = max(0.0, after.samples - samples)  # all but those of this step
+    others = max(0.0, after.samples - samples)  # all samples except this step's
     return others if began_at_step is None else others * min(1.0, max(0, began_at_step) / (step - 1))

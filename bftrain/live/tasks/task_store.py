@@ -1,4 +1,4 @@
-"""TaskStore: tasks and other state that survives restarts, in tables beside the journal's events.
+"""TaskStore: tasks and other state that survives restarts, in tables of the journal's database.
 
 Changes are only due until they are written: the code that journals an event writes them in the same transaction.
 """
@@ -23,7 +23,7 @@ from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 
-_LONGEST_NUMBER: Final = len("#") + 18  # what SQLite holds for certain
+_LONGEST_NUMBER: Final = len("#") + 18  # the largest number that fits SQLite's integers
 _REMEMBERED: Final = 500  # tasks that are over and can be shown without reading them again
 
 _SCHEMA: Final = (
@@ -43,7 +43,7 @@ _SCHEMA: Final = (
 )
 _FORGOTTEN: Final = "last number of a task that is forgotten"
 _VERSION_KEY: Final = "version of tables"
-_VERSION: Final = 2  # 1: without a table of hours
+_VERSION: Final = 2  # 1: no table of hours
 CLUSTER: Final = "cluster"  # its name, as a fact
 _OVER: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC LIMIT ?"
 _SELECT: Final = "SELECT body, state, progress FROM task"
@@ -75,7 +75,7 @@ class TaskStore:
         self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
-        """Change the tables of an earlier version into those of this one; refuse those of a later one."""
+        """Migrate tables of an earlier version; reject a later version."""
         given = self.fact(_VERSION_KEY) or "1"
         if not given.isdecimal() or int(given) > _VERSION:
             what = f"has tables of version {given[:20]}, and this bftrain knows version {_VERSION}"
@@ -86,7 +86,7 @@ class TaskStore:
 
     @property
     def unfinished(self) -> tuple[LiveTaskRecord, ...]:
-        """All unfinished tasks, in order of submission."""
+        """All unfinished tasks, by submission."""
         return tuple(self._tasks.values())
 
     @property
@@ -99,20 +99,20 @@ class TaskStore:
         return self._tasks.get(name)
 
     def find(self, name: str) -> LiveTaskRecord | None:
-        """Return the task called ``name``, or ``#number``; of several the unfinished or else the last one."""
+        """Return the task called ``name``, or ``#number``; an unfinished task has priority, then the latest."""
         if name in self._tasks:
             return self._tasks[name]
         if name.startswith("#") and name[1:].isdecimal() and len(name) <= _LONGEST_NUMBER:
             number = int(name[1:])
             among = next((record for record in self._tasks.values() if record.number == number), self._over.get(number))
             return among or next(iter(self._select("WHERE number = ?", number)), None)
-        lately = (record for record in self._over.values() if record.name == name)  # their ends may not be written yet
+        lately = (record for record in self._over.values() if record.name == name)  # may not be written yet
         if (last := max(lately, key=lambda record: record.number, default=None)) is not None:
             return last
         return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
 
     def free_name(self, stem: str, ending: str) -> str:
-        """Return an unused name that begins with ``stem`` and ends with ``ending``."""
+        """Return an unused name with the prefix ``stem`` and the suffix ``ending``."""
         names = (f"{stem}{number}{ending}" for number in itertools.chain(("",), itertools.count(-2, -1)))
         return next(name for name in names if name not in self._tasks)
 
@@ -152,9 +152,9 @@ class TaskStore:
             self._due.append(("UPDATE task SET progress = ? WHERE number = ?", (text, record.number)))
 
     def ended(self) -> list[EndedTask]:
-        """Return all tasks that are over, those first that ended first."""
+        """Return all finished tasks, sorted by finish time."""
         fields = ("number", "json_extract(body, '$.ended_s')", "json_extract(body, '$.run.folder')")
-        select = f"SELECT {', '.join(fields)} FROM task WHERE state NOT IN ('submitted', 'paused') ORDER BY 2"  # noqa: S608 - all of it is ours
+        select = f"SELECT {', '.join(fields)} FROM task WHERE state NOT IN ('submitted', 'paused') ORDER BY 2"  # noqa: S608 - constants only
         rows = self._journal.rows(select)
         return [EndedTask(number, float(ended_s or 0), str(folder or "")) for number, ended_s, folder in rows]
 
@@ -171,7 +171,7 @@ class TaskStore:
         return frozenset(self._drained)
 
     def drain(self, nodes: Iterable[str], user: str, time_s: float) -> None:
-        """Record that nodes must not be used, and by whose request."""
+        """Record that nodes must not be used, and who requested it."""
         for node in nodes:
             self._drained[node] = user
             self._due.append(("INSERT OR REPLACE INTO drained VALUES (?, ?, ?)", (node, user, time_s)))
@@ -183,7 +183,7 @@ class TaskStore:
                 self._due.append(("DELETE FROM drained WHERE node = ?", (node,)))
 
     def fact(self, key: str) -> str:
-        """Return the value stored under ``key``; "" if there is none."""
+        """Return the value stored under ``key`` (default: "")."""
         return self._facts.get(key, "")
 
     def record_fact(self, key: str, value: str) -> None:
@@ -235,7 +235,7 @@ def last_cluster(journal: Journal) -> str:
 
 
 def all_kept(journal: Journal) -> tuple[LiveTaskRecord, ...]:
-    """Return all tasks in a journal, in the order of their numbers; none if no live run wrote it."""
+    """Return all tasks in a journal, sorted by number; empty for journals not written by a live run."""
     return tuple(_records(journal, "ORDER BY number")) if journal.has_table("task") else ()
 
 
@@ -259,7 +259,7 @@ def read_record(body: object, state: object, progress: object, path: Path) -> Li
 
 
 def _texts(record: LiveTaskRecord) -> tuple[str, str, str]:
-    """Return state, body and progress as texts; the body holds neither of the others."""
+    """Return state, body and progress as texts; the body excludes the other two."""
     plain = msgspec.structs.replace(record, state=LiveTaskState.SUBMITTED, progress=Progress())
     return str(record.state), wire.encode(plain).decode(), wire.encode(record.progress).decode()
 
@@ -276,7 +276,7 @@ def script_of(argv: Iterable[str]) -> str:
 def learned_profiles(records: Iterable[LiveTaskRecord], source: str) -> tuple[Profile, ...]:
     """Return a profile for each script with measured tasks: of each size and cost the median over its tasks.
 
-    Only sizes whose speed was measured well enough count.
+    Only sizes with a reliable measured speed count.
     """
     rates: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

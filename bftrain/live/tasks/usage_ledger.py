@@ -1,8 +1,7 @@
-"""UsageLedger: who used how many node-hours, GPU-hours and energy, and did how many samples, by day and task.
+"""UsageLedger: node-hours, GPU-hours, energy and samples by user, day and task.
 
-It stands in a table beside the record of events and is written together with it. Node-time is counted between the times
-of the events and decisions that the journal has, so its sums are those of the journal. Days are cut at midnight of this
-machine's time zone.
+The ledger is a table in the journal's database and is written together with the events. Node-time is counted between
+journaled events and decisions, so the sums match the journal. Days are cut at midnight of the machine's time zone.
 """
 
 from __future__ import annotations
@@ -49,37 +48,37 @@ def day_of(time_s: float) -> str:
 
 
 def midnight_before(time_s: float) -> float:
-    """Return when the day of a time began here."""
+    """Return the start of the local day that contains a time."""
     return time.mktime((*time.localtime(time_s)[:3], 0, 0, 0, 0, 0, -1))
 
 
 class UsageLedger:
-    """The sums of the day in memory, all others in the journal. ``due`` gives what is to be written."""
+    """Keeps the current day's sums in memory and all earlier sums in the journal. ``due`` yields pending writes."""
 
     def __init__(self, journal: Journal, rates: NodeRates | None = None) -> None:
         self._journal = journal
         self._rates = rates or NodeRates()
-        self._seen: dict[int, Progress] = {}  # unfinished task -> what of it is counted already
+        self._seen: dict[int, Progress] = {}  # unfinished task -> progress already counted
         self.day = ""
         self._today: dict[int, Sum] = {}  # by task
-        self._tasks: dict[int, LiveTaskRecord] = {}  # those that worked today
+        self._tasks: dict[int, LiveTaskRecord] = {}  # tasks with work today
         self._changed: set[int] = set()
         self._earlier: tuple[Statement, ...] = ()  # rows of days before that are still to be written
-        select = f"SELECT day, {_SUMS} FROM used GROUP BY day ORDER BY day DESC LIMIT {_DAYS}"  # noqa: S608 - all of it is ours
+        select = f"SELECT day, {_SUMS} FROM used GROUP BY day ORDER BY day DESC LIMIT {_DAYS}"  # noqa: S608 - constants only
         self._days = {row[0]: (row[3], row[1]) for row in journal.rows(select)}  # samples and node-seconds
         users = journal.rows(f"SELECT user, {_SUMS} FROM used GROUP BY user")  # noqa: S608 - as above
         self.by_user: dict[str, Sum] = {user: tuple(sums) for user, *sums in users}
 
     def begin(self, record: LiveTaskRecord, progress: Progress) -> None:
-        """Record what a task had done before."""
+        """Record the earlier work of a task."""
         self._seen[record.number] = progress
 
     def forget(self, number: int) -> None:
-        """Forget a task that is over."""
+        """Forget a finished task."""
         self._seen.pop(number, None)
 
     def count(self, record: LiveTaskRecord, progress: Progress, node: str = "") -> None:
-        """Count on this day what a task did since it was counted last, on nodes of the kind of ``node``."""
+        """Add the task's new work to the current day, on nodes of the kind of ``node``."""
         before = self._seen.get(record.number, Progress())
         self._seen[record.number] = progress
         samples, node_s = progress.harvested - before.harvested, progress.node_s - before.node_s
@@ -108,7 +107,7 @@ class UsageLedger:
     def _known(self, record: LiveTaskRecord) -> Sum:
         """Return the hours of a task that an earlier run counted today."""
         where = "WHERE day = ? AND task = ? AND user = ? AND project = ? AND campaign = ?"
-        select = f"SELECT node_s, gpu_s, samples, energy_j FROM used {where}"  # noqa: S608 - all of it is ours
+        select = f"SELECT node_s, gpu_s, samples, energy_j FROM used {where}"  # noqa: S608 - constants only
         found = self._journal.rows(select, (self.day, record.number, *self._whose(record)))
         return found[0] if found else _NOTHING  # four numbers
 
@@ -134,7 +133,7 @@ class UsageLedger:
 
 
 def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
-    """Yield the rows of tasks of a version that kept no hours by day: each stands on the day on which it ended."""
+    """Yield the rows of tasks from versions without daily hours: each on the day when it finished."""
     for record in records:
         progress = record.progress
         if progress.node_s or progress.harvested:
