@@ -23,8 +23,8 @@ from bftrain_solvers.arrays import Floats, Integers, Mask
 
 SizeRule = Callable[[Sequence[Sequence[int]], int], list[int]]  # the allowed sizes of every task, the pool
 
-_MOST_SETS: Final = 1_000  # of kinds that are looked at together
-_ROWS_AT_ONCE: Final = 64  # between two looks at the clock
+_MOST_SETS: Final = 1_000  # sets of kinds to consider
+_ROWS_AT_ONCE: Final = 64  # rows between checks of the clock
 
 
 class FreeNodes:
@@ -318,7 +318,7 @@ def _by_kind(table: ValueTable, rule: SizeRule, stop_at: float) -> list[int]:
     """
     pools, blocks = list(table.problem.by_kind.values()), [block for _, block in table.columns.blocks()]
     there: list[list[tuple[int, list[int]]]] = [[] for _ in pools]  # the tasks on each kind, and their sizes there
-    room = list(pools)  # how many nodes are left on each kind when all tasks there have their smallest size
+    room = list(pools)  # nodes left on each kind after all its tasks have their smallest size
     for place, (task, row) in in_time(enumerate(zip(table.problem.tasks, table.values, strict=True)), stop_at):
         sizes = [[0, *(np.flatnonzero(row[block] > -np.inf) + 1).tolist()] for block in blocks]
         runs = [kind for kind in range(len(pools)) if len(sizes[kind]) > 1 and sizes[kind][1] <= room[kind]]

@@ -31,7 +31,7 @@ _TERMINATIONS: Final = {
     16: Termination.TIME_LIMIT,  # work
     17: Termination.TIME_LIMIT,  # memory
 }
-_HANDED_S: Final = 2e-6  # for a column or a row to be handed over, measured on a quiet machine
+_HANDED_S: Final = 2e-6  # seconds to transfer a column or row, measured on an idle machine
 _TOGETHER: Final = 4_000  # rows that are handed over between two looks at the clock
 
 

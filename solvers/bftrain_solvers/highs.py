@@ -22,7 +22,7 @@ _STDOUT: Final = Lock()
 _STRAY: Final = b"HighsMipSolverData::"
 # scipy.optimize.milp: 0 optimal, 1 a limit was reached, 2 infeasible or no valid model, 3 unbounded, 4 other
 _TERMINATIONS: Final = {0: Termination.OPTIMAL, 1: Termination.TIME_LIMIT, 2: Termination.INFEASIBLE}
-_INFEASIBLE: Final = "HiGHS Status 8"  # in the message: the status number does not distinguish it from a model error
+_INFEASIBLE: Final = "HiGHS Status 8"  # text of the message: the status number is ambiguous
 
 
 # Measured overruns of deadlines of 1 ms to 1 s, by number of non-zero coefficients: up to 20 ms for this many,

@@ -117,7 +117,7 @@ class LibraryProcess:
         self._lock = Lock()
         process, self._process = self._process, None
         if process is not None:
-            process.returncode = 0  # not ours to wait for
+            process.returncode = 0  # another process waits for it
             _close_pipes(process)  # with a second copy here, the worker would outlive its owner
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -178,7 +178,7 @@ class LibraryProcess:
         _close_pipes(process)
         if kill or not self._ready:  # a worker that is still importing would not notice the closed input
             process.kill()
-            Thread(target=process.wait, daemon=True).start()  # to free its memory takes up to 60 ms
+            Thread(target=process.wait, daemon=True).start()  # freeing its memory takes up to 60 ms
             return
         try:
             process.wait(_END_S)

@@ -192,7 +192,7 @@ class _Assembly:
         self._builder = MatrixBuilder()
         self._columns: dict[int, dict[int, float]] = {}  # handle -> column -> coefficient
         self._kinds = np.maximum(draft.table.kind_of, 0)  # 0 nodes count as 0 nodes of the first kind
-        self._nodes: list[dict[int, float]] = [{} for _ in draft.table.kinds]  # by kind: column -> nodes
+        self._nodes: list[dict[int, float]] = [{} for _ in draft.table.kinds]  # kind -> column -> nodes
 
     def programme(self) -> MilpModel:
         draft, builder = self._draft, self._builder

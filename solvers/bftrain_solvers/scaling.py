@@ -42,7 +42,7 @@ def fitted(matrix: ModelMatrix) -> tuple[ModelMatrix, Integers]:
     column, bits = matrix.columns[used].astype(np.int64), np.frexp(sizes[used])[1].astype(np.int64)
     free = ~matrix.integer
     by_row = np.zeros(matrix.row_lower.size, dtype=np.int64)
-    for _ in range(_PASSES):  # to the middle between the largest and the smallest, of rows and columns in turn
+    for _ in range(_PASSES):  # rows and columns in turn, to the middle between the largest and the smallest
         by_row = -_middle(bits + units[column], row, by_row.size)
         units = np.where(free, -_middle(bits + by_row[row], column, units.size), 0)
     scaled = bits + units[column]

@@ -77,7 +77,7 @@ def grid_of(
         if copies is None:
             clear = cleared(values, present, pools, columns, stop_at)
             values = clear.values
-        else:  # of rows alike all are cleared alike
+        else:  # equal rows have equal results
             each = np.repeat(np.arange(len(values)), copies)
             clear = cleared(values[each], present[each], pools, columns, stop_at)
             values = clear.values[copies.cumsum() - copies]

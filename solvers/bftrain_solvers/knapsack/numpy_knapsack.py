@@ -233,7 +233,7 @@ def _searched(
     sizes = at_price.least[kinds.of_row]
     idle = pool - int(sizes.sum())
     taken = (most - sizes).cumsum()
-    upto = int(taken.searchsorted(idle, side="right"))  # so many whole steps fit
+    upto = int(taken.searchsorted(idle, side="right"))  # number of whole steps that fit
     sizes[:upto] = most[:upto]
     idle -= int(taken[upto - 1]) if upto else 0
     if idle == 0 or at_price.losses[kinds.of_row[upto], sizes[upto] + idle] == 0:

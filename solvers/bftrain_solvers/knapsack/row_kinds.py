@@ -14,7 +14,7 @@ import numpy as np
 
 from bftrain_solvers.arrays import Floats, Integers
 
-_FEW_ROWS: Final = 16  # so few are not worth looking for
+_FEW_ROWS: Final = 16  # minimum number of rows for the search of equal rows
 _FACTOR: Final = 0x1E3779B97F4A7C15  # odd, with irregular bits
 _KEPT: Final = 256
 

@@ -22,7 +22,7 @@ from bftrain_solvers.value_grid import NEVER
 Stage = tuple[list[int], list[int]]  # nodes above the least, rising; loss of each
 
 _MOST_SUMS: Final = 500  # measured: beyond that tables are as fast
-_SUMS_A_STAGE: Final = 20  # the same, for each stage of many
+_SUMS_A_STAGE: Final = 20  # the same, per stage of many
 _FEW_ALIKE: Final = 3
 _FEW_SIZES: Final = 3
 _LARGEST_SHEET: Final = 200_000  # numbers; beyond that a sheet falls out of the processor's cache
@@ -54,7 +54,7 @@ def quick_division(stages: Sequence[Stage], room: SearchBounds) -> tuple[int, li
         raise DeadlinePassed
     falling = _falling(stages, room.nodes)[0] if len(stages) > _FEW_ALIKE else stages
     fewest = room.nodes - room.cutoff // room.idle_loss  # lower bound of the used nodes: more idle nodes lose too much
-    sums: list[dict[int, int]] = [{0: 0}]  # from the last stage on: nodes that they take in all -> smallest loss
+    sums: list[dict[int, int]] = [{0: 0}]  # last stage first: total nodes -> smallest loss
     tried = 0
     for (sizes, losses), most_before in zip(reversed(falling), reversed(before[:-1]), strict=True):
         tried += len(sums[-1]) * len(sizes)

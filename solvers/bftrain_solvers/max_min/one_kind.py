@@ -215,7 +215,7 @@ class LevelsReached:
         """Return whether no other choice than ``raised`` can be better."""
         idle = self.free - sum(map(self._step, raised))
         if self._step(left[0]) - self._step(raised[-1]) > idle:
-            return True  # no other choice of as many fits: not even with the largest step changed for the smallest
+            return True  # no other choice of this size fits, even with the largest step replaced by the smallest
         one, *more = (self.step_lists[place].rest(self.rungs[place]) for place in movable)
         if all(other == one for other in more):
             return True
@@ -242,7 +242,7 @@ def _searched(
             given = np.full((free + 1 - nodes, 1), rank[step_lists[place].levels[rung]], dtype=np.int32)
             tried = np.sort(np.concatenate((best[: free + 1 - nodes], given), axis=1), axis=1)
             known = longer[nodes:]
-            first, rows = (tried != known).argmax(axis=1), np.arange(len(tried))  # where the two rows differ
+            first, rows = (tried != known).argmax(axis=1), np.arange(len(tried))  # first differences
             better = tried[rows, first] > known[rows, first]
             known[better] = tried[better]
             choice[nodes:][better] = number
@@ -332,7 +332,7 @@ def _by_levels(table: ValueTable, coupling: LevelCoupling, stop_at: float) -> tu
         return sizes, "" if climb.sure else _UNSURE
     certain, levels = known[: climb.chosen], [climb.level(place) for place in known[climb.chosen :]]
     above = [level for level in levels if level > levels[0]] if levels else []
-    if not above:  # no level above the tie is known
+    if not above:  # no known level above the tie
         return sizes, ""
     floors = dict.fromkeys(counted, levels[0]) | {counted[place]: climb.level(place) for place in certain}
     free = [counted[place] for place in range(len(counted)) if place not in set(certain)]

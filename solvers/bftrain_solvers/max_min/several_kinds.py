@@ -31,7 +31,7 @@ from bftrain_solvers.node_kinds.search import best_columns, solved
 
 _ROUNDING: Final = 1e-12  # relative
 _FOR_LEVELS: Final = 0.8  # share of the time; the remainder is for the leftover nodes
-_LEAST_S: Final = 0.05  # for a first plan, even if there is no time at all
+_LEAST_S: Final = 0.05  # minimum time for a first plan
 _WORDS: Final = "raised step by step"
 _UNSURE: Final = "some of those equally badly off were chosen by the last answer"
 _MOST_BANDS: Final = 3  # simultaneously open bands

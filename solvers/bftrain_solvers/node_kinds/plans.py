@@ -229,7 +229,7 @@ def best_division(
     # The widest choices last: the states before them are few
     rows = rows[np.argsort(inside[rows].sum(axis=1), kind="stable")]
     choices = [np.flatnonzero(inside[row]) for row in rows]
-    spare = np.where(at.prices > 0, (below - 1) // np.maximum(at.prices, 1), room)  # so many nodes may stay idle
+    spare = np.where(at.prices > 0, (below - 1) // np.maximum(at.prices, 1), room)  # nodes that may stay idle
     most_taken = [np.zeros_like(room), *(space.takes[columns].max(axis=0) for columns in reversed(choices))]
     coming = np.cumsum(most_taken, axis=0)[::-1]  # the most of each kind that the rows from each on can use
     nothing = np.zeros(1, dtype=np.int64)
@@ -246,7 +246,7 @@ def best_division(
             return None
     total = stages[-1].losses.copy()
     for used, free, price in zip(stages[-1].used, room.tolist(), at.prices.tolist(), strict=True):
-        total += (free - used) * price  # of what stays idle
+        total += (free - used) * price  # price of idle nodes
     state = int(total.argmin())
     if total[state] >= below:
         return None

@@ -18,13 +18,13 @@ from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 
 _PRECISE: Final = 1e-8  # limit for primal and dual residuals, and for the gap
 _MOST_STEPS: Final = 100
-_BALANCE_STEPS: Final = 3  # of rows and columns, which get similar largest entries
+_BALANCE_STEPS: Final = 3  # scaling passes, which equalise the largest entries of rows and columns
 _FARTHEST: Final = 0.999  # maximum share of the distance to the border
 _SHORTER: Final = 0.99
 _SMALL: Final = 20_000  # a matrix with fewer elements is a dense one
 _FEW: Final = 250  # rows; a system with fewer is solved as a dense one
-_DENSE: Final = 0.1  # of its elements are not 0: a matrix with more is factored as a dense one
-_MOST_ROWS: Final = 1500  # for compiled code, which factors a dense matrix
+_DENSE: Final = 0.1  # share of non-zero elements above which a matrix is factored as dense
+_MOST_ROWS: Final = 1500  # limit for compiled code, which factors a dense matrix
 _RELATIVE: Final = 1e-14  # added to the diagonal, which makes equal rows harmless
 
 

@@ -114,7 +114,7 @@ class Combinations:
         self.speed = speed / self.largest[self.one]
         self.other_speed = np.where(self.other >= 0, other_speed / self.largest[self.other], 0.0)
         self.used: Integers = np.arange(self.singles)
-        self.speed_prices: Floats = np.zeros(self.largest.size)  # of the last programme with levels
+        self.speed_prices: Floats = np.zeros(self.largest.size)  # prices of the last programme with levels
 
     def _pairs(self) -> list[tuple[Integers, Integers, Integers, Floats, Floats]]:
         tasks, kinds, counts = self.columns.tasks, self.columns.kinds, self.columns.market.counts

@@ -246,7 +246,7 @@ def _finish_time(columns: ShareColumns) -> tuple[Floats, float]:
     alone_s = np.array([task.alone_s for task in columns.tasks]) + work / columns.speeds(columns.alone)
     least_s, market = work / columns.market.speeds.max(axis=1), columns.market
 
-    def rate_at(worst: float) -> Floats:  # for an old task rounding may leave less than its least time
+    def rate_at(worst: float) -> Floats:  # rounding may leave an old task less than its minimum time
         return _raised_to_precision(market, work / np.maximum(worst * alone_s - age, least_s))
 
     def unfairness(shares: Floats) -> float:

@@ -57,7 +57,7 @@ def _places(times_s: Floats, kind_of: Integers) -> tuple[Any, Any, Any]:
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - slow to import
 
-    longest = -(-len(times_s) // np.bincount(kind_of)[kind_of])  # by node
+    longest = -(-len(times_s) // np.bincount(kind_of)[kind_of])  # queue length by node
     behind, node = np.nonzero(np.arange(longest.max())[:, None] < longest)
     task, place = linear_sum_assignment(times_s[:, kind_of[node]] * (behind + 1))
     return task, node[place], behind[place]
@@ -138,7 +138,7 @@ def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: 
     matrix: Any = coo_array((data, (rows, column)), shape=(limits.size, count + due.size)).tocsr()
     most = np.zeros(tasks)
     np.maximum.at(most, entries.one, entries.worth)
-    at_most = float(most.sum()) or 1.0  # so the sum of all worth is less than one deadline
+    at_most = float(most.sum()) or 1.0  # the sum of all worth is then below one deadline
     wanted = np.concatenate((-entries.worth / at_most * (1.0 - _SLACK), np.ones(due.size)))
     whole, upper = np.repeat([0, 1], [count, due.size]), np.ones(wanted.size)
     solve: Any = milp  # its type hints lack sparse matrices

@@ -19,10 +19,10 @@ import numpy as np
 from bftrain_solvers.arrays import Floats, Mask
 from bftrain_solvers.sharing.linear import LinearRows, Places, maximise
 
-_SMALL: Final = 160  # with fewer tasks all are in doubt
+_SMALL: Final = 160  # minimum number of tasks; below it, all are in doubt
 _FEWEST: Final = 64  # tasks in doubt at first
 _CUTS: Final = 24  # cuts before the next programme
-_INSIDE: Final = 0.5  # of the way to where the next cut might be
+_INSIDE: Final = 0.5  # share of the distance to the next possible cut
 _CENTRING: Final = 20
 _CENTRED: Final = 0.1
 _NARROW: Final = 1e-7  # distance of a cut from the centre; below it, rounding determines the next cut
@@ -30,9 +30,9 @@ _TOLERANCE: Final = 1e-9  # relative, between answer and bound
 _MISSING: Final = 1e-8  # relative, of a task's speed
 _MOST_ROUNDS: Final = 60
 _TRIES: Final = 8
-_HASTE: Final = 0.6  # of prices that follow demand
+_HASTE: Final = 0.6  # step size of prices that follow demand
 _CHEAP: Final = 1e-3  # a price for free kinds; other prices are about 1
-_NOTHING: Final = -1  # where a task is that does not run
+_NOTHING: Final = -1  # kind of a task that does not run
 _TIED: Final = 1e-12  # relative: what costs the same
 
 
@@ -142,7 +142,7 @@ class RaisedLevels(NamedTuple):
     height: float
     shares: Floats
     prices: Floats
-    hint: Floats | None = None  # for one much like it
+    hint: Floats | None = None  # solution of a similar problem
     marginal: Floats = np.zeros(0)
 
 
@@ -183,7 +183,7 @@ class PriceSearch:
 
     def __init__(self, kinds: int) -> None:
         ones = np.ones((1, kinds))
-        self._basis: Floats = np.linalg.svd(ones)[2][1:].T  # of the steps after which the sum is as before
+        self._basis: Floats = np.linalg.svd(ones)[2][1:].T  # basis of the steps that keep the sum
         self._cuts, self._limits = self._basis.copy(), np.full(kinds, -1.0 / kinds)
         self._place = np.zeros(kinds - 1)
 

@@ -13,7 +13,7 @@ from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands, rise
 
 _CLOSE_SUM: Final = 1e-6  # maximum distance of the sum of logarithms from its bound, for weights of sum 1
 _MOST_CUTS: Final = 20_000
-_SEARCHED: Final = 1e-14  # the same while prices are looked for
+_SEARCHED: Final = 1e-14  # precision during the price search
 _NEVER: Final = -1e300  # worth of an impossible choice
 
 
@@ -61,7 +61,7 @@ def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floa
             bound = float((budgets * np.log(speeds)).sum() + slope @ centre)
             if bound < best:
                 best, wanted = bound, speeds
-        width = float(np.linalg.norm(slope @ axes))  # so far may the bound fall inside
+        width = float(np.linalg.norm(slope @ axes))  # possible decrease of the bound inside
         if width <= _SEARCHED:
             break
         towards = slope @ axes / width
