@@ -31,7 +31,7 @@ from bftrain.values.table import ValueTable
 # Grace beyond the deadline for a table, absolute plus a fraction of the deadline: ensures at least one plan
 _GRACE_S: Final = 0.02
 _MORE_GRACE: Final = 0.08
-_PLACED: Final = "consolidated"  # the same if racks are known
+_PLACED: Final = "consolidated"  # default placement if racks are known
 _PLACEMENT: Final = "neighbours"  # placement with the smallest losses where nodes have names
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 LONGEST_LINE_BYTES: Final = 1 << 20
 LARGEST_TEXT_BYTES: Final = 1 << 28
 UNPACKED_BYTES: Final = 1 << 26  # any file may unpack to this size
-UNPACKED_RATIO: Final = 200  # and larger files to this multiple of their size; the published log of Summit has 73
+UNPACKED_RATIO: Final = 200  # limit for larger files, as a multiple of their size; the published log of Summit has 73
 HEAD_BYTES: Final = 4096
 BYTE_ORDER_MARK: Final = "\ufeff"
 NOT_TEXT: Final = "it must be UTF-8 text; check that this is the right file, and that it is not compressed"
@@ -153,7 +153,7 @@ def user_cache() -> Path | None:
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         place = named if named.is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # no home
+    except RuntimeError:  # no home directory
         return None
     return place / "bftrain" if place.is_absolute() else None
 

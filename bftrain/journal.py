@@ -218,7 +218,7 @@ class Journal:
 
     def _read_first(self) -> int:
         found = self.rows("SELECT value FROM about WHERE key = ?", (_FIRST,))
-        if not found and self.has_table("part"):  # of the version before, which moved steps into other files
+        if not found and self.has_table("part"):  # the previous version moved steps into other files
             found = self.rows("SELECT coalesce(max(last), 0) FROM part")
         text = str(found[0][0]) if found else "0"
         if not text.isdecimal():

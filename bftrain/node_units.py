@@ -11,7 +11,7 @@ from bftrain.nodesets import expand
 
 NODE, GPU, CORE = "node", "gpu", "core"
 UNITS: Final = (NODE, GPU, CORE)
-SLOT_MARK: Final = "/"  # between a node and its slot
+SLOT_MARK: Final = "/"  # separates a node from its slot
 
 _WORDS: Final = {GPU: "GPU", CORE: "core"}
 

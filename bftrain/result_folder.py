@@ -40,7 +40,7 @@ from bftrain.files import (
 from bftrain.values import wire
 
 NAME: Final = ".bftrain.lock"
-_WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # on some NFS and Lustre mounts
+_WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # some NFS and Lustre mounts
 _LONGEST_COMMAND: Final = 120
 
 
@@ -93,7 +93,7 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # the folder may be read-only by now; the file is unlocked anyway
-            self._path.unlink(missing_ok=True)  # before the release: afterwards it may belong to the next process
+            self._path.unlink(missing_ok=True)  # before the release: the next process may own it afterwards
         self._close()
 
     def _locked(self) -> bool:
@@ -133,7 +133,7 @@ class FolderLock:
 
 
 SUMS: Final = "SHA256SUMS"
-REPORT_FILE: Final = "report.html"  # not in SUMS, since bftrain report may redraw it; PAGE_MARK marks it as ours
+REPORT_FILE: Final = "report.html"  # missing in SUMS, since bftrain report may redraw it; PAGE_MARK marks it as ours
 PAGE_MARK: Final = '<meta name="generator" content="bftrain '
 INTERRUPTED: Final = "interrupted"  # the reason for a partial result
 DRAFT: Final = ".bftrain-draft"
@@ -216,7 +216,7 @@ class ResultFolder:
         with naming(self.path, ready), naming(self.path, draft), synced_later():
             new = {path.name for path in draft.iterdir()}
             sums = (f"{_sha256(draft / name)}  {name}\n" for name in sorted(new - {REPORT_FILE}))
-            write_text(draft / SUMS, "".join(sums))  # in the format of sha256sum
+            write_text(draft / SUMS, "".join(sums))  # sha256sum format
             self._check_files(self._read_summary())  # foreign files may have appeared meanwhile
             old = {*self._kind.names, SUMS} - new - {SUMS}
             write_text(draft / _OBSOLETE, "".join(f"{name}\n" for name in sorted(old)))

@@ -8,8 +8,8 @@ from typing import Final
 UNKNOWN: Final = "-"
 
 _LARGE: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
-_WHOLE_FROM: Final = 100  # from here on without decimals
-_ROUNDING: Final = 1e-12  # what sums of floats are off
+_WHOLE_FROM: Final = 100  # numbers of this size or more have no decimals
+_ROUNDING: Final = 1e-12  # relative error of float sums
 _SMALLEST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _A_SECOND_MS: Final = 1000.0
 _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))

@@ -22,7 +22,7 @@ def parse(text: str, where: str, *, fix: str | None = None) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         what, where = str(error), f"{where}:{line[1]}" if line else where
-    except ValueError:  # from int(), which refuses thousands of digits
+    except ValueError:  # int() rejects thousands of digits
         what = "a whole number has more than 64 bits"
     except RecursionError:
         what = "tables or lists are nested too deep"

@@ -12,7 +12,7 @@ from bftrain.files import CsvFile, whole_text
 from bftrain.node_units import host_of, node_of
 from bftrain.nodesets import expand
 
-BY_NAME: Final = "*"  # in place of a rack: how many of the last numbers in a node's name are not the rack's
+BY_NAME: Final = "*"  # replaces a rack's name: number of trailing numbers in a node's name outside the rack
 NAMES: Final = "names:"
 KIND: Final = "topology file"
 _MOST_NUMBERS: Final = 4  # limit in node names

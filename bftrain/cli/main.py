@@ -205,7 +205,7 @@ def _exit_at_once(code: int) -> None:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except (OSError, ValueError):  # which Python reports
+    except (OSError, ValueError):  # Python reports these itself
         return
     os._exit(code)
 

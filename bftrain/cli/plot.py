@@ -27,7 +27,7 @@ _DAY_S: Final = 86_400.0
 _EPOCH_FROM_S: Final = 1e8  # logs with an earlier start have their own zero, not 1970
 _LATEST_S: Final = 1e12  # later times are shown like times beyond the calendar
 _UNITS: Final = ((_DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_WHOLE_FROM: Final = 100  # of a unit: from here on without decimals
+_WHOLE_FROM: Final = 100  # numbers of this size or more have no decimals
 _PART_STYLE: Final = "blue"
 _REST_STYLE: Final = "bright_black"
 

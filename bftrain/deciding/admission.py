@@ -29,7 +29,7 @@ class KindCapacity:
         self._pools, self._demand, self._over = pools, demand, over
         self._free = {kind: factor * count for kind, count in pools.items() if count}
         self._tasks_in: dict[str, list[str]] = {kind: [] for kind in self._free}
-        self._demands: dict[str, dict[str, int]] = {}  # by admitted task and kind
+        self._demands: dict[str, dict[str, int]] = {}  # admitted task -> kind -> demand
         self._blocked: set[str] = set()
 
     @property
@@ -99,7 +99,7 @@ class FirstComeAdmission:
     max_tasks: int = 35
     name: ClassVar[str] = "first-come"
 
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - part of the interface
+    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - interface
         """Return the first ``max_tasks`` names."""
         return tuple(islice(waiting_or_running, self.max_tasks))
 

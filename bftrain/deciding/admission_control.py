@@ -70,7 +70,7 @@ class AdmissionView:
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
 
 
-NO_LIMIT: Final = 0  # on the size of a task
+NO_LIMIT: Final = 0  # no limit on the task's size
 
 
 class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,7 +156,7 @@ class AdmissionControl:
                 dropped.append(task)
             else:
                 continue
-            self._known.remove(task)  # from here on, a new task may have this name
+            self._known.remove(task)  # the name is free for a new task now
             changed.pop(task, None)
         new = [event.spec.name for event in events if isinstance(event, TaskSubmitted)]
         new += [event.renamed for event in events if isinstance(event, TaskEdited)]

@@ -65,7 +65,7 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     by position, or, for placements without positions, by the time at which they became free.
     """
 
-    time_s: float | None  # of the last event or decision; None before the first
+    time_s: float | None  # time of the last event or decision; None before the first
     decisions: int
     next_group: int
     free: tuple[NodeGroup, ...]
@@ -73,8 +73,8 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     competed: tuple[str, ...]
     owed: tuple[Action, ...]
     notes: tuple[str, ...]
-    admission: AdmissionSnapshot | None = None  # of an admission with state
-    node_stay: NodeStay = NodeStay()  # not in journals of earlier versions
+    admission: AdmissionSnapshot | None = None  # state of a stateful admission
+    node_stay: NodeStay = NodeStay()  # missing in journals of earlier versions
     only_measured: bool | None = None  # whether all events since the last decision were measurements; None: no events
 
     def same_as(self, other: HarvesterSnapshot) -> bool:

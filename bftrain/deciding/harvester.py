@@ -105,9 +105,9 @@ class Harvester:
         self._tasks.chooses_batches = self.chooses_batches
         self._tasks.turn_s = turn_s
         self._takes_turns = turn_s > 0.0 and (self.uses_history or asked.level_coupling)
-        self._only_measured: bool | None = None  # since the last decision, by events; None: no event yet
+        self._only_measured: bool | None = None  # whether all events since the last decision are measurements
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
-        self.time_s = float("-inf")  # of the last event or decision
+        self.time_s = float("-inf")  # time of the last event or decision
         self._changes = 0  # number of calls that processed events
         self._decisions = 0
         self._competed: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ grouped = GroupedPlacement()
 _NUMBER: Final = re.compile(r"(\d+)")
 _NUMBERS: Final = 3  # the last numbers of a name that count; earlier ones are part of its letters
 _BASE: Final = 1000  # distance of two nodes whose second-last numbers differ by 1
-_SPAN: Final = _BASE**_NUMBERS  # of the nodes with the same letters
+_SPAN: Final = _BASE**_NUMBERS  # range of the nodes with equal letters
 
 
 @lru_cache(maxsize=2**18)

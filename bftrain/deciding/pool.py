@@ -29,7 +29,7 @@ class NodePool:
         self._count: Counter[str] = Counter()  # nodes by kind
         self._free: set[str] = set()
         self._by_group: dict[str, dict[int, dict[str, None]]] = {}  # kind -> group -> free nodes
-        self._ordered: dict[str, OrderedNodes] = {}  # the same with positions: kind -> free nodes
+        self._ordered: dict[str, OrderedNodes] = {}  # kind -> free nodes, for pools with positions
 
     def __len__(self) -> int:
         return len(self._group)

@@ -27,7 +27,7 @@ class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     solution: Solution
     fallback: str = ""
-    kinds: Mapping[str, str] = NOTHING  # of the nodes, if they have kinds
+    kinds: Mapping[str, str] = NOTHING  # node kinds, if any
 
     @property
     def quality(self) -> Quality:

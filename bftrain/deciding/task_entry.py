@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MOST_FITS: Final = 8  # cost fits with cached descriptions
-_MOST_DESCRIPTIONS: Final = 64  # of a task
+_MOST_DESCRIPTIONS: Final = 64  # limit per task
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     since_s: float
     held_node_s: float = 0.0
     done_samples: float = 0.0
-    started_s: float = 0.0  # not in journals of earlier versions
+    started_s: float = 0.0  # missing in journals of earlier versions
 
     def until(self, now_s: float, size: int, speed: float) -> TaskHistory:
         """Return the totals at ``now_s``, after holding ``size`` nodes at ``speed`` samples/s since ``since_s``."""
@@ -77,12 +77,12 @@ class TaskEntry:
     paused: bool = False
     chooses_batch: bool = False  # whether decisions choose its batch; its speed is then the progress at the best batch
     place_of: Callable[[str], str] = host_of
-    expected: tuple[CompetingTask, CompetingTask] | None = None  # as it is, and with its expected speeds
+    expected: tuple[CompetingTask, CompetingTask] | None = None  # original, and copy with expected speeds
     changes: int = 0  # number of changes of its size, kind or spec
     # Descriptions by cost fit, size and kind, which recur; the same object each time, by which rows of tables are found
     _descriptions: dict[tuple[CostFit | None, int, str], CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are modified copies
-    _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # by cost fit, with other nodes
+    _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # descriptions by cost fit
     _speed: float | None = None
     _nodes: tuple[str, ...] | None = None
     _by_progress: TaskSpec | None = None

@@ -22,7 +22,7 @@ class CompetingTasks(msgspec.Struct, frozen=True, eq=False):
     tasks: list[CompetingTask]
     spread: bool
     entries: list[TaskEntry]
-    changes: list[int]  # of the entries, when they were described
+    changes: list[int]  # change counters of the entries at the time of description
 
     def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
         """Return the present descriptions: this object if unchanged, otherwise a modified copy."""
@@ -57,13 +57,13 @@ class TaskTable:
 
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
         self._place_of = place_of
-        self._described: dict[CostFit | None, CompetingTasks] = {}  # by how costs are fitted
+        self._described: dict[CostFit | None, CompetingTasks] = {}  # cost fit -> descriptions
         self._spread: set[str] = set()  # tasks whose speed depends on the places of their nodes
         self._timed: set[str] = set()  # tasks with a deadline
         self.now_s = 0.0
-        self.queue_changes = 0  # how often the tasks that want nodes changed
+        self.queue_changes = 0  # number of changes in the tasks that want nodes
         self.chooses_batches = False
-        self.turn_s = 0.0  # how long a task keeps its nodes after its start
+        self.turn_s = 0.0  # time that a task keeps its nodes after its start
         self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
 

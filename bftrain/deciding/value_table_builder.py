@@ -17,15 +17,15 @@ from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
 
-_CACHED_ROWS = 20_000  # in a store
+_CACHED_ROWS = 20_000  # limit per store
 _ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
-_CACHED_NUMBERS = 2**24  # in all stores
-_STORES = 8  # that fit at least: a pool that changes has many sizes
+_CACHED_NUMBERS = 2**24  # limit over all stores
+_STORES = 8  # minimum number of stores: a changing pool has many sizes
 _TABLES = 2  # tables per store, of any size, so small changes do not fill it
 _ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
 _LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
-_MANY = 100  # from this number of new rows on, they are computed together
+_MANY = 100  # minimum number of new rows for vectorisation
 
 
 class ValueTableBuilder:
@@ -40,7 +40,7 @@ class ValueTableBuilder:
             if not objective_capabilities(objective).uses_work_left:
                 left_out.add("work_left_samples")
         self._key_of = attrgetter(*(name for name in CompetingTask.__struct_fields__ if name not in left_out))
-        self._stores: dict[tuple[Layout, float], RowStore] = {}  # by layout and horizon, which alternate
+        self._stores: dict[tuple[Layout, float], RowStore] = {}  # (layout, horizon) -> rows; several alternate
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
         """Return the table of ``problem``; its ``objective`` must be this builder's.
@@ -68,7 +68,7 @@ class ValueTableBuilder:
             starts = np.cumsum([1, *(most for _, most in layout)]).tolist()
             blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=False)]
             values = store.rows(numbers, np.concatenate((np.zeros(1, dtype=np.int64), *blocks)))
-        in_time(late)  # before the work on the whole table
+        in_time(late)  # checked before the work on the full table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
         known = tuple(numbers) if store.numbered else None
         table = ValueTable(problem=problem, values=values, coupling=coupling, row_numbers=known)

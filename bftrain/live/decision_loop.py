@@ -78,9 +78,7 @@ class DecisionLoop:
         self._hurry_reason = ""
         self._held_back = True
         self._ended = False
-        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = (
-            deque()
-        )  # write steps, and their callbacks
+        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # with callbacks
         self.stalled: JournalStalled | None = None  # why the journal cannot be written now
         self._again: asyncio.TimerHandle | None = None
         self._kept_at = self._journal.stood_at  # not the start of this run: many short runs would never keep it
@@ -269,7 +267,7 @@ class DecisionLoop:
             answer: ChosenSizes | Exception
             try:
                 answer = self._harvester.answer(request, hurry=hurry)
-            except Exception as error:  # noqa: BLE001 - a third-party metric or solver may raise anything; the loop reports it
+            except Exception as error:  # noqa: BLE001 - a third-party metric or solver may raise anything
                 answer = error
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._answered, request, answer)
@@ -284,10 +282,10 @@ class DecisionLoop:
             self._overtime.cancel()
         if isinstance(answer, Exception):
             _log.warning("no decision: %s: %s", type(answer).__name__, answer)
-            self._absorb()  # and sizes stay as they are until something happens
+            self._absorb()  # sizes stay unchanged until the next event
             return
         if self.stalled is not None:
-            return  # it is asked again when the journal can be written
+            return  # asked again when the journal is writable
         if self._harvester.outdated(request):
             self._outdated += 1
             self._hurry_reason = HURRY if self._outdated >= _OUTDATED else ""
@@ -304,7 +302,7 @@ class DecisionLoop:
             return
         due = self._store.due()
         self._write(lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision))
-        if self.stalled is not None:  # to give nodes up needs no memory: the journal would have tasks keep them
+        if self.stalled is not None:  # releasing nodes needs no record: the journal would have tasks keep them
             self._ordered([action for action in decision.actions if isinstance(action, Shrink | Stop)])
         self._absorb()
 

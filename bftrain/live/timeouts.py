@@ -23,9 +23,9 @@ class Timeouts:
     tick_s: float = 1.0  # period of the daemon's timer, for measurements and pauses
     write_s: float = 10.0  # the daemon writes the progress of tasks to the journal
     task_retry_s: float = 30.0  # the daemon retries tasks after failures of a file system or launcher
-    restore_s: float = 30.0  # at a start, the daemon waits for the file systems of all tasks together
-    restore_task_s: float = 1.0  # it waits at least so long for each
-    first_look_s: float = 20.0  # at a start, the daemon waits for the scheduler to list our nodes
+    restore_s: float = 30.0  # at startup, the daemon waits for the file systems of all tasks together
+    restore_task_s: float = 1.0  # minimum wait for each task
+    first_look_s: float = 20.0  # at startup, the daemon waits for the scheduler to list our nodes
     slow_look_s: float = 5.0  # then it prints that it waits
     sweep_s: float = 10.0  # the daemon retries the release of surplus nodes
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
@@ -55,12 +55,12 @@ class Timeouts:
     # Schedulers
     pilot_look_gap_s: float = 0.3  # the shortest time between two looks at pilots
     node_look_gap_s: float = 0.2  # the shortest time between two looks at nodes, without pilots
-    after_preemption_s: float = 1.0  # no command is run, because the job that takes the node starts now
+    after_preemption_s: float = 1.0  # no command runs, because the job that takes the node starts now
     limits_s: float = 600.0  # limits of partitions, queues and accounts are read again
     pilot_retry_s: float = 10.0  # the longest time until a scheduler that did not list pilots is asked again
     scheduler_retry_s: float = 1.0  # a scheduler that raised an error is run again; twice as long each time
     scheduler_retry_most_s: float = 60.0  # the longest such time
-    pilots_gone_s: float = 30.0  # at the end, the daemon waits for the scheduler to cancel all pilots
+    pilots_gone_s: float = 30.0  # on shutdown, the daemon waits for the scheduler to cancel all pilots
     node_tidying_s: float = 60.0  # the daemon waits for the epilog of a finished job
 
     # Hooks
@@ -81,8 +81,8 @@ class Limits:
     connections_of_user: int = 128  # one user, or all over TCP, must not lock out the rest
     unfinished_tasks: int = 10_000  # each is looked at in every decision
     unfinished_tasks_of_user: int = 2_000  # limit per user; operators have none
-    shown_tasks: int = 1000  # in an update of a stream
-    rows_at_once: int = 1000  # of the journal, removed in one step of the loop
+    shown_tasks: int = 1000  # tasks per update of a stream
+    rows_at_once: int = 1000  # journal rows removed in one step of the loop
     snapshot_steps: int = 1000  # steps between two snapshots in the journal
     fewest_journal_steps: int = 5000  # the smallest journal_steps of a site
 

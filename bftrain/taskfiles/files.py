@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Writer = Callable[[list[Record], IO[str]], None]
 
 KIND: Final = "task file"
-MADE_BY: Final = "made by bftrain"  # in the top comment of files that commands write
+MADE_BY: Final = "made by bftrain"  # part of the top comment in generated files
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 BATCH_CELL: Final = "write key=number with spaces between, such as initial=128 noise_scale=2000 largest=4096"
 SPREAD_CELL: Final = "write 0.8, or such speeds by places with semicolons between: 2=0.9; 4=4:200 8:350; v100 2=0.7"

@@ -55,8 +55,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     shrink_cost_s: float
     start_cost_s: float | None = None
     source: str
-    batch: BatchScaling | None = None  # with which batches its tasks may train
-    spread: SpreadSpeeds | None = None  # how fast its tasks are on several hosts
+    batch: BatchScaling | None = None  # allowed batches of its tasks
+    spread: SpreadSpeeds | None = None  # speed of its tasks on several hosts
 
 
 @cache

@@ -226,7 +226,7 @@ def names(value: Struct, field: str) -> tuple[str, ...]:
     twice = repeated(found)
     if twice is not None:
         reject(value, field, f"names '{twice}' twice")
-    together = "".join(found)  # one check for all: there may be thousands of nodes
+    together = "".join(found)  # a single check: there may be thousands of nodes
     if " " in together or not together.isprintable():
         odd = next(name for name in found if " " in name or not name.isprintable())
         reject(value, field, f"must hold names without spaces and control characters, not {_show(odd)}")
@@ -335,7 +335,7 @@ def instance(value: Struct, field: str, kind: type) -> None:
 def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:
     """Check that ``field`` is a sequence of values of ``kind``; store it as a tuple."""
     given = getattr(value, field)
-    if type(given) is tuple and set(map(type, given)) <= {kind}:  # one check for all: there may be thousands
+    if type(given) is tuple and set(map(type, given)) <= {kind}:  # a single check: there may be thousands
         return given
     return sequence(value, field, instance_of(kind), f"a list of {kind.__name__} values")
 

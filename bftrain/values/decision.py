@@ -14,7 +14,7 @@ from bftrain.values.actions import Action
 from bftrain.values.solution import Quality, Termination
 from bftrain.values.wire import NOTHING, Mapped, unchecked
 
-UNCHANGED: Final = "unchanged"  # in place of a solver's name if sizes did not change
+UNCHANGED: Final = "unchanged"  # replaces a solver's name if sizes did not change
 STAYED: Final = "sizes stay as they were"
 _TAKEN: Final = ("sizes of ", " taken")
 

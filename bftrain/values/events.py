@@ -136,7 +136,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
     shrink_cost_s: float | None = None
     start_cost_s: float | None = None
     work_left_samples: float | None = None
-    noise_scale: float | None = None  # of its batches
+    noise_scale: float | None = None  # noise scale of its batches
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -99,8 +99,8 @@ class SharingProblem(Mapped, frozen=True, kw_only=True):
     policy: str = "max-min"
     tasks: tuple[SharingTask, ...]
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)  # default: weight 1, fair
-    prices: Mapping[str, float] = msgspec.field(default_factory=dict)  # of a node, by kind; default 1
-    pairs: tuple[PairSpeeds, ...] = ()  # for packed policies
+    prices: Mapping[str, float] = msgspec.field(default_factory=dict)  # node prices by kind (default: 1)
+    pairs: tuple[PairSpeeds, ...] = ()  # speeds for packed policies
 
     def __post_init__(self) -> None:
         checks.counts(self, "nodes")

@@ -27,7 +27,7 @@ class Columns:
     """Column 0 means no nodes, followed by a block per kind, for 1, 2, ... nodes of the kind."""
 
     kinds: tuple[str, ...]
-    widths: tuple[int, ...]  # of the blocks: the largest size of any task on each kind
+    widths: tuple[int, ...]  # block widths: the largest size of any task on each kind
     nodes: NDArray[np.int64]
     kind_of: NDArray[np.int64]  # index in ``kinds``, by column
 
@@ -107,7 +107,7 @@ class ValueTable:
     coupling: Coupling | None = None
     row_numbers: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
     columns: Columns = field(init=False, repr=False, compare=False)
-    names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # of the tasks
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # task names
     _valued: list[object] = field(init=False, repr=False, compare=False, default_factory=list)  # columns, their value
 
     def __post_init__(self) -> None:

@@ -79,7 +79,7 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
 
     ``fix`` is advice for the author of the text, such as the place where the format is documented.
     """
-    if not isinstance(text, bytes | str):  # from a damaged file
+    if not isinstance(text, bytes | str):  # damaged file
         raise BadInput("no text", where=where, fix=fix)
     try:
         return _decoder(cast("Hashable", kind)).decode(text)

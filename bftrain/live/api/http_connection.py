@@ -101,7 +101,7 @@ class _ClientConnection:
         self._writer = writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
         self._head_only = False  # the current request has a normal body again
-        self._begun = b""  # what arrived of its head
+        self._begun = b""  # received part of its head
 
     async def turn(self, handle: Handle, refuse: Refuse) -> bool:
         try:

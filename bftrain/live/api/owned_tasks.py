@@ -29,7 +29,7 @@ from bftrain.node_units import word_of
 from bftrain.text_formats import counted
 from bftrain.values.events import TaskEdited
 
-_CHUNK: Final = 256 * 1024  # of a log, at a time
+_CHUNK: Final = 256 * 1024  # bytes of a log per request
 _MOST_FILES: Final = 10_000
 
 
@@ -160,7 +160,7 @@ class TaskEditor:
             added = record
             await within(timeouts.TIMEOUTS.file_system_s, lambda: pool.add(added), folder, undo=lambda: pool.drop(name))
             try:
-                record, event = self._changed(caller, find(), given)  # it may have been given nodes meanwhile
+                record, event = self._changed(caller, find(), given)  # it may have received nodes meanwhile
             except BftrainError:
                 pool.drop(name)
                 raise

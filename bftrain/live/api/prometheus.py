@@ -101,7 +101,7 @@ class LiveMetrics(Collector):
             registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
-        self._asked_at: float | None = None  # since when something is to be decided
+        self._asked_at: float | None = None  # start of the current wait for a decision
         self.idle_s = self._used_s = 0.0  # node-seconds
         self._sizes = (0, 0)  # nodes that are ours, and that tasks hold
         self._sized_at = time.monotonic()

@@ -47,11 +47,11 @@ class ApiServer:
         self._routes = routes
         self._servers: list[asyncio.Server] = []
         self._talks: set[asyncio.Task[None]] = set()
-        self._places: dict[asyncio.Task[None], str] = {}  # by owner, ordered by the last request
-        self._of: Counter[str] = Counter()  # how many places each has
+        self._places: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, sorted by the last request
+        self._of: Counter[str] = Counter()  # number of slots by owner
         self._token: ApiToken | None = None
         self.hindrances: tuple[str, ...] = ()  # why other users cannot reach the socket
-        self._made: tuple[int, int] | None = None  # which file our socket is
+        self._made: tuple[int, int] | None = None  # identity of our socket file
 
     async def open(self) -> None:
         """Start listening."""
@@ -101,7 +101,7 @@ class ApiServer:
             path.unlink()  # stale: the lock excludes other runs
         elif path.exists():
             raise BadConfig("is there, and is no socket", where=str(path), fix="set api.socket to another path")
-        before = os.umask(0o177)  # no connection is possible before its mode is right
+        before = os.umask(0o177)  # connections must wait for the correct mode
         try:
             server = await asyncio.start_unix_server(self._met_at_socket, path, backlog=_BACKLOG)
         except OSError as error:

@@ -55,7 +55,7 @@ _ODD: Final = (_FAULT, "no decision")  # followed by the text of an error, which
 class RunControl:
     """The live run as a whole: its state, and operators' actions."""
 
-    state: Callable[[], str]  # as callers see it
+    state: Callable[[], str]  # state as shown to callers
     since_s: float
     ready: asyncio.Event
     warnings: RecentWarnings
@@ -116,7 +116,7 @@ class LiveService:
 
     async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
         """Cancel a task."""
-        await self._until_ready(to_write=False)  # to end what fills a disk must be possible
+        await self._until_ready(to_write=False)  # stopping a task that fills the disk must be possible
         record = self._unfinished(caller, name)
         done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
         self._happened(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
@@ -348,7 +348,7 @@ class LiveService:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
         check_weight(caller, given.weight, site.api.max_weight)
         number, ending = self._store.next_number, caller.name_ending if site.api.names_by_user else ""
-        stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # after the script
+        stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # the script's name
         name = f"{given.name}{ending}" if given.name else self._store.free_name(stem or "task", ending)
         if self._store.get(name) is not None:
             raise schemas.NotNow(

@@ -168,7 +168,7 @@ def logged(log_format: LogFormat, out: Output, level: int) -> Iterator[None]:
         LOGGER.removeHandler(handler)
 
 
-async def narrate(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - signature of process.Beside
+async def narrate(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - as process.Beside
     """Log preemptions, and in detail all changes of nodes and tasks."""
     daemon.observers.append(_Narrator(daemon).observe)
 

@@ -177,7 +177,7 @@ def _open(address: str) -> None:
     import tempfile
     import webbrowser
 
-    file, name = tempfile.mkstemp(prefix="bftrain-page-", suffix=".html")  # for us alone
+    file, name = tempfile.mkstemp(prefix="bftrain-page-", suffix=".html")  # readable only for this user
     with os.fdopen(file, "w", encoding="utf-8") as page:
         page.write(
             f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}"><p>Opening.</p>\n'

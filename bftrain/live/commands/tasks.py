@@ -34,7 +34,7 @@ _LOG_EVERY_S: Final = 0.5
 _WATCH_S: Final = 2.0
 OVER: Final = frozenset({"done", "failed", "cancelled"})
 _LINES_BYTES: Final = 64 * 1024  # size of the final part of a log that is searched for its last lines
-_LAST_BYTES: Final = 1024 * 1024  # of a log, shown by default
+_LAST_BYTES: Final = 1024 * 1024  # default size of the shown part of a log
 
 
 def talks(function: Callable[P, R]) -> Callable[P, R]:
@@ -170,7 +170,7 @@ def _watch(look: Callable[[], RenderableType]) -> None:
             time.sleep(_WATCH_S)
             try:
                 shown, silent_since_s = look(), 0.0
-            except NotAvailable:  # it restarts, or its machine is busy
+            except NotAvailable:  # the daemon restarts, or its machine is busy
                 silent_since_s = silent_since_s or time.time()
             notice = f"no answer since {clock(silent_since_s)}" if silent_since_s else ""
             live.update(_fitting(console, shown, notice), refresh=True)

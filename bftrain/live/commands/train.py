@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from bftrain_elastic.tryout.readiness_check import ReadinessFinding
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
-_EVERY_S: Final = 2.0  # how often progress is printed
+_EVERY_S: Final = 2.0  # interval of progress lines
 _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
-_REST_S: Final = 5.0  # how long the default schedule stays at each size
+_REST_S: Final = 5.0  # time at each size of the default schedule
 _WARMING_S: Final = 180.0
 _WIDTH: Final = 100  # columns of a check's output
-_LEAST_WIDTH: Final = 16  # of a wrapped text
-_NAME_WIDTH: Final = 18  # of the name of a finding
+_LEAST_WIDTH: Final = 16  # width of wrapped text
+_NAME_WIDTH: Final = 18  # width of a finding's name
 _RESTART: Final = frozenset({"process", "torchrun"})  # launchers that start a script again at each size
-_TAIL_BYTES: Final = 65536  # of a log that are shown at a time
+_TAIL_BYTES: Final = 65536  # chunk of a log shown at a time
 
 F = TypeVar("F", bound=Callable[..., Any])
 

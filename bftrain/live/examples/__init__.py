@@ -15,7 +15,7 @@ SITES: Final = ("slurm", "pbs", "flux", "local", "slurm-nodes", "pbs-nodes")
 UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
 NAMES: Final = SITES + UNITS
 
-# Who is who in the files
+# Placeholder names in the files
 _USER: Final = "jane"
 _HOST: Final = "login1"
 _PYTHONS: Final = ("/home/jane/venv/bin/python", "/opt/bftrain/bin/python")
@@ -38,6 +38,6 @@ def for_us(name: str) -> str:
     for python in _PYTHONS:
         given = given.replace(python, sys.executable)
     user = getpass.getuser()
-    if _PLAIN.fullmatch(user):  # nothing that would have to be quoted, or that schedulers do not take
+    if _PLAIN.fullmatch(user):  # no characters that need quoting or that schedulers reject
         given = given.replace(f'"{_USER}"', f'"{user}"').replace(f"bftrain-{_USER}", f"bftrain-{user}")
     return re.sub(rf"\b{_HOST}\b", socket.gethostname().partition(".")[0] or _HOST, given)

@@ -86,9 +86,9 @@ class NodeKinds:
 class NodeRates:
     """The GPUs and watts of a node, by kind, and the projects of users; a slot has one GPU."""
 
-    gpus: Mapping[str, float] = field(default_factory=dict)  # by kind; "": all remaining kinds
+    gpus: Mapping[str, float] = field(default_factory=dict)  # kind -> GPUs; "": all remaining kinds
     watts: Mapping[str, float] = field(default_factory=dict)
-    projects: Mapping[str, str] = field(default_factory=dict)  # by user
+    projects: Mapping[str, str] = field(default_factory=dict)  # user -> project
     kind_of: Callable[[str], str] = lambda _: ""
     gpus_of: Callable[[str], float] = lambda _: 0.0  # default: unknown
 

@@ -34,7 +34,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     """Settings of the agents: what runs on nodes, and how it connects to the daemon."""
 
     used: bool = True  # False: launchers that need no agents; then the scheduler's word alone makes a node ours
-    listen: Text = "127.0.0.1"  # where we wait for agents
+    listen: Text = "127.0.0.1"  # address on which the daemon waits for agents
     port: Count = 0  # 0: the one we had before, or any
     reach: Word = ""  # how agents reach us, if not by the address above
     address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
@@ -43,10 +43,10 @@ class Agents(_Table, frozen=True, kw_only=True):
     # Modules that workers find imported; the second is needed by the first optimizer, and takes as long as the first
     preload: tuple[str, ...] = ("torch", "torch._dynamo")
     patience_s: Positive = 30.0  # how long agents and workers survive without the daemon
-    grace_s: NotNegative = 0.0  # from the scheduler's SIGTERM to its SIGKILL: tasks may use it to hand over or save
-    settle_s: NotNegative = 5.0  # that a preemption may take to reach all processes of a node and its agent
+    grace_s: NotNegative = 0.0  # time from the scheduler's SIGTERM to its SIGKILL: tasks may hand over or save
+    settle_s: NotNegative = 5.0  # delay of a preemption between the processes of a node and its agent
     log_mb: Annotated[float, Meta(ge=1, le=1e15)] = 64.0  # kept of a worker's output: the beginning and the end
-    nice: Annotated[int, Meta(ge=0, le=19)] = 0  # of imports and workers, as for nice(1)
+    nice: Annotated[int, Meta(ge=0, le=19)] = 0  # niceness of imports and workers, as for nice(1)
 
 
 class Environment(_Table, frozen=True, kw_only=True):
@@ -54,17 +54,17 @@ class Environment(_Table, frozen=True, kw_only=True):
 
     setup: tuple[str, ...] = ()  # lines of bash that run before, such as module load cuda
     prefix: tuple[str, ...] = ()  # words in front of the command, such as apptainer exec --nv IMAGE
-    python: str = ""  # that runs scripts; "": python3 of PATH then
+    python: str = ""  # Python for scripts; "": python3 on PATH
 
 
 class KeepSettings(_Table, frozen=True, kw_only=True):
     """Limits on the journal, and on what tasks that are over leave behind; 0: no limit."""
 
     journal_steps: Count = 1_000_000  # limit in live.db; older steps are moved to the folder archive
-    archive_days: NotNegative = 365.0  # for which these copies are kept
-    commit_days: NotNegative = 90.0  # after a task's end, for which its folder is kept; logs stay
-    task_days: NotNegative = 365.0  # after its end, for which its folder with logs, and its record, are kept
-    folders_gb: NotNegative = 100.0  # that folders of tasks which are over may take; the oldest go first
+    archive_days: NotNegative = 365.0  # retention of these copies
+    commit_days: NotNegative = 90.0  # retention of a finished task's folder; logs stay
+    task_days: NotNegative = 365.0  # retention of a finished task's logs and record
+    folders_gb: NotNegative = 100.0  # limit for the folders of finished tasks; the oldest are deleted first
 
     def __post_init__(self) -> None:
         if 0 < self.journal_steps < timeouts.LIMITS.fewest_journal_steps:
@@ -107,7 +107,7 @@ class Times(_Table, frozen=True, kw_only=True):
     settle_s: NotNegative = 0.0  # delay of decisions after joining nodes or submissions; departures are never delayed
     # Time for agents to reconnect after a restart, before their nodes count as lost; at least their patience
     reunion_s: NotNegative = 10.0
-    drain_s: NotNegative = 30.0  # that tasks have to put themselves in order when we end or nodes are drained
+    drain_s: NotNegative = 30.0  # time for tasks to save their state on shutdown or when nodes are drained
     look_s: Positive = 60.0  # polling interval of the scheduler, in addition to its own messages
     idle_s: NotNegative = 60.0  # idle time before nodes are returned
     # Quiet period before objectives that depend on past service share nodes again; 0: never
@@ -144,9 +144,9 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
     folder: str = ""
     state: str = ""
     launcher: Text = "native"  # default launcher of tasks
-    launchers: tuple[str, ...] = ()  # that tasks may choose; (): all there are
-    environment: str = ""  # for tasks that name none
-    environments: Mapping[str, Environment] = {}  # that tasks may name
+    launchers: tuple[str, ...] = ()  # launchers that tasks may choose; (): all
+    environment: str = ""  # default environment of tasks
+    environments: Mapping[str, Environment] = {}  # environments by name
     scheduler: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = msgspec.field(
         default_factory=lambda: {"name": "local"}
     )

@@ -32,15 +32,15 @@ UNFINISHED: Final = frozenset({LiveTaskState.SUBMITTED, LiveTaskState.PAUSED})
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a task by its reports, and its measurements."""
 
-    samples: float = 0.0  # of steps that were done for the first time
+    samples: float = 0.0  # samples of steps, without repetitions
     # Only for tasks that report batch sizes: the equivalent number of samples at the initial batch size
     equivalent_samples: float | None = None
-    earlier_samples: float | None = None  # of these, done by an earlier task in the same folder, if known
+    earlier_samples: float | None = None  # samples of an earlier task in the same folder, if known
     step: int = 0  # the furthest one reported
     in_memory_step: int = 0  # last step whose state is in the memory of two or more nodes
     committed_step: int = 0  # last step whose state is on disk
     loss: float | None = None
-    noise_scale: float | None = None  # of its gradients, smoothed over its reports
+    noise_scale: float | None = None  # noise scale of its gradients, smoothed over its reports
     node_s: float = 0.0  # allocated node-seconds
     started_s: float | None = None  # time of the first allocation
     rescales: int = 0  # decided changes of size

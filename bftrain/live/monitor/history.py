@@ -92,7 +92,7 @@ class HistoryLevel:
             self._weigh(state, (index + 1) * width - begin_s)
             self._close()
             if index + 1 < last:
-                numbers, sizes = _columns(state.sizes)  # the same for all cells that are filled with it
+                numbers, sizes = _columns(state.sizes)  # equal for all cells filled with it
                 whole = (width, float(state.pool), state.speed, numbers, sizes)
                 self._closed.extend(HistoryAverages(between, *whole) for between in range(index + 1, last))
             self._begin_cell(last)

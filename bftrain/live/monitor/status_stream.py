@@ -35,7 +35,7 @@ from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
 
-WATCHERS: Final = 100  # at a time
+WATCHERS: Final = 100  # concurrent streams
 _OF_ONE: Final = 20  # streams per user; operators have no limit
 LONGEST_S: Final = 864_000.0
 _SAVE_EVERY: Final = 120  # beats
@@ -72,7 +72,7 @@ class StatusStream:
         self._left: dict[str, float] = {}
         self._saving: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
-        self._seen: list[tuple[float, HistorySample]] = []  # when nodes left, until the decision that follows is made
+        self._seen: list[tuple[float, HistorySample]] = []  # states at departures of nodes, until the next decision
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, until they change
         for record in store.unfinished:
             self._know(record)
@@ -168,7 +168,7 @@ class StatusStream:
         for handle in (self._soon, self._next_beat):
             if handle is not None:
                 handle.cancel()
-        if self._saving is not None and not self._saving.done():  # and the disk may hang
+        if self._saving is not None and not self._saving.done():  # the disk may hang
             self._saving.cancel()
         else:
             self.history.saving(self._path)()

@@ -115,9 +115,7 @@ class NodeManager:
                 self.node_tracker.allow(news.nodes, news.until_s)
             case Taken():
                 self.node_tracker.take(news.nodes)
-                self.release_now(
-                    [node for node in news.nodes if node not in self._deadlines]
-                )  # the rest have a grace period
+                self.release_now([node for node in news.nodes if node not in self._deadlines])  # not in a grace period
             case Remark():
                 _log.warning("%s", news.text)
                 return
@@ -192,7 +190,7 @@ class NodeManager:
             self._soon.cancel()
             self._soon = None
         if not self._opened:
-            return ()  # what we knew before is looked at first
+            return ()  # known nodes are checked first
         return tuple(node_events(pool, self.node_tracker.ours, now, self.kinds))
 
     def leave(self, nodes: Collection[str], pool: frozenset[str]) -> None:

@@ -25,12 +25,12 @@ class NodeTracker:
         self.taken: set[str] = set()  # nodes that it has reclaimed since
         self.present: set[str] = set()  # an agent is registered there
         self.expected: set[str] = set()  # nodes whose agents may still reconnect after a restart
-        self.drained: frozenset[str] = frozenset()  # they must not be used
+        self.drained: frozenset[str] = frozenset()  # nodes that must not be used
         self.to_leave: frozenset[str] = frozenset()  # drained by the scheduler
         self.noticed: set[str] = set()  # nodes whose preemption was announced by their agents
-        self.until_s: dict[str, float] = {}  # expected times of preemption, where known
+        self.until_s: dict[str, float] = {}  # expected times of preemption, if known
         self.closed = False  # no nodes are used any longer
-        self.paused = False  # no node is used for now
+        self.paused = False  # no node is used during a pause
 
     @property
     def usable(self) -> AbstractSet[str]:
@@ -131,7 +131,7 @@ def task_events(
     wanted = {record.name: record for record in records if record.unfinished}
     for name in unfinished:
         if name not in wanted:
-            yield TaskCancelled(time_s=time_s, task=name)  # what to run for it is unknown
+            yield TaskCancelled(time_s=time_s, task=name)  # the program of such a task is unknown
     for name, record in wanted.items():
         if name not in unfinished:
             yield TaskSubmitted(time_s=time_s, spec=record.spec)

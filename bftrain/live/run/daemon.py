@@ -77,7 +77,7 @@ class LiveDaemon:
         self.ready = asyncio.Event()  # set when tasks can be changed
         self._state = "starting"
         self._clock_behind = False
-        self._decided_at = time.monotonic()  # when nodes could last change hands: not by measurements alone
+        self._decided_at = time.monotonic()  # last event that could move nodes between tasks; measurements do not count
         self._loop = asyncio.get_running_loop()
         self._box: deque[dict[str, Any]] = deque()  # messages from other threads
         self._box_noticed = False
@@ -112,7 +112,7 @@ class LiveDaemon:
         for record in self.task_store.unfinished:  # some were added under other node kinds of the site
             if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
                 _log.warning("task '%s' was submitted for other kinds of nodes: %s", record.name, unfit)
-        self.want()  # before anything is asked for: no useless pilot is submitted
+        self.want()  # first of all, so no useless pilot is submitted
         self.node_manager.run(self.opened.agent_order)
         await asyncio.sleep(0)  # it listens before the first query, so no change is lost
         allowed = await self.node_manager.look(timeouts.TIMEOUTS.first_look_s)
@@ -320,7 +320,7 @@ class LiveDaemon:
         if what == "events":
             if not all(isinstance(event, TaskMeasured) for event in value):
                 self._decided_at = time.monotonic()
-            if not all(isinstance(event, NodesJoined | NodesLeft) for event in value):  # which change no demand
+            if not all(isinstance(event, NodesJoined | NodesLeft) for event in value):  # these keep the demand
                 self.want()
         self._notify(what, value)
 

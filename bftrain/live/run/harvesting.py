@@ -11,7 +11,7 @@ from bftrain.live.model.schemas import HandBack, HarvestingView
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.live.tasks.task_store import TaskStore
 
-_PAUSED: Final = "harvesting is paused until"  # as a fact: seconds since 1970, or inf
+_PAUSED: Final = "harvesting is paused until"  # fact: seconds since 1970, or inf
 _HAND_BACKS: Final = 100
 _WAITING: Final = "waiting"
 

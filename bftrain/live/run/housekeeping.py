@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 ARCHIVE: Final = "archive"  # folder next to the journal
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
-_WRITES: Final = 500  # in the write-ahead log before they are moved into the main file
+_WRITES: Final = 500  # writes in the write-ahead log before they are moved into the main file
 _NAMED: Final = 5  # tasks, in a warning
 _PILOT_LOG_BYTES: Final = 4_000_000  # a longer log of a node's pilots is truncated
 
@@ -92,7 +92,7 @@ class Housekeeping:
         if last := self._journal.cut_point():
             path = self._journal.path
             copy = path.parent / ARCHIVE / f"{path.stem}-{last:09d}.db"
-            self._next_cut_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_s  # if this copy fails
+            self._next_cut_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_s  # retry after a failure
             await run_in_daemon_thread(lambda: copy_journal(path, copy))
             self._next_cut_s = 0.0
             self._perform(lambda: self._journal.cut(last))

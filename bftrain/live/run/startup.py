@@ -79,7 +79,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         complete_file(site.journal)
         _check_same_site(site, journal)
         task_store = TaskStore(journal)
-        task_store.write()  # what an earlier version left otherwise
+        task_store.write()  # changes to an earlier version's tables
         harvester = recover(journal, deciding)
         hub = _hub(site, task_store, tell, scheduler.keep_workers_s) if site.agents.used else None
         opened.pop_all()  # success: everything stays open

@@ -37,7 +37,7 @@ LATER: Final = float("inf")
 class PilotState(StrEnum):
     """The state of a pilot. Each scheduler has a table from its own states to these."""
 
-    WAITING = "waiting"  # in the queue
+    WAITING = "waiting"  # waits in the queue
     RUNNING = "running"
     STOPPED = "stopped"  # suspended: its agent is frozen, its node works for another job
     ENDING = "ending"  # its processes are terminating
@@ -56,10 +56,10 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     state: PilotState
     node: str = ""
     mark: str = ""  # digest of its submission parameters
-    start_s: float = 0.0  # since 1970; of a waiting one, when it will probably start
+    start_s: float = 0.0  # seconds since 1970; for a waiting pilot, the expected start
     end_s: float | None = None  # when it finished, or its time limit
     number: str = ""
-    why: str = ""  # it waits
+    why: str = ""  # reason for waiting
 
 
 ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
@@ -101,7 +101,7 @@ class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     mark: str
     script: str
-    seconds: float  # how long it may hold a node
+    seconds: float  # time limit on a node
     rank: int = 0  # 0 for the longest pilots; higher ranks should start later
     avoid: tuple[str, ...] = ()  # nodes it must not get
 
@@ -116,9 +116,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class Trouble(StrEnum):
     """The consequence of a failed command."""
 
-    AWAY = "away"  # no answer: try again soon, the world may have changed meanwhile
+    AWAY = "away"  # no response: retry soon, the state may have changed meanwhile
     LIMIT = "limit"  # the limit on jobs is reached
-    REFUSED = "refused"  # so it will never work: people have to change something
+    REFUSED = "refused"  # permanent error: an operator must change the settings
     GONE = "gone"  # the job no longer exists
 
 
@@ -198,7 +198,7 @@ def log_folder(site: Site) -> Path:
 _NOT_RUN: Final = 127
 _TOO_SLOW: Final = 124
 _BUFFERED: Final = 1 << 16  # output bytes before a command blocks
-_SAID_LETTERS: Final = 500  # of an error, for people
+_SAID_LETTERS: Final = 500  # characters of an error message
 # Options in the environment would change what commands print and do; we may run in a job; and BFTRAIN_ is ours
 _OPTIONS: Final = (
     "SLURM_",
@@ -274,7 +274,7 @@ async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> No
     for number in range(3):
         pipe = transport.get_pipe_transport(number)
         if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
-            pipe.abort()  # it would close only after all is written
+            pipe.abort()  # a regular close would wait for pending writes
         elif pipe is not None:
             pipe.close()
     await process.wait()
@@ -343,7 +343,7 @@ class PilotBackend(ABC):
 
     name: str
     programs: ClassVar[tuple[str, ...]] = ()
-    remedy: ClassVar[str] = ""  # where programs are missing
+    remedy: ClassVar[str] = ""  # fix for missing programs
     cancels: ClassVar[tuple[str, ...]] = ()  # the command that cancels the jobs that follow
     troubles: ClassVar[Sequence[tuple[str, Trouble]]] = ()  # pattern in the output -> consequence; first match
     together: bool = False  # whether one command submits any number of pilots

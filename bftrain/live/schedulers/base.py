@@ -4,7 +4,7 @@ A node is in the pool while both are true: the scheduler allows it, and an agent
 pilot jobs the scheduler allows the nodes of running pilots, so the agents' messages suffice. With hooks, agents wait on
 every node, and the scheduler's reports decide.
 
-A release must never be delayed: ``post(Taken(...))`` triggers one before any other work.
+Releases have priority: ``post(Taken(...))`` triggers a release before any other work.
 
 A scheduler is registered by a function that builds it, a ``MakeScheduler``, in entry points ``bftrain.scheduler``.
 """
@@ -27,7 +27,7 @@ from bftrain.ports import Availability
 from bftrain.values import checks, wire
 
 # Bounds of settings, which are checked when a file is read
-_LARGEST: Final = 1e15  # of any number, and not infinite
+_LARGEST: Final = 1e15  # limit of any number; excludes infinity
 Count = Annotated[int, Meta(ge=0)]
 NotNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
@@ -37,7 +37,7 @@ _WORD: Final = wire.pattern_of("a word without blanks", r"^[^\s\x00-\x1f\x7f]*\Z
 Text = Annotated[str, Meta(min_length=1, pattern=_TEXT)]
 Word = Annotated[str, Meta(pattern=_WORD)]  # may be empty
 
-PLACES: Final = re.compile(r"\{(node|host)\}")  # in the words of an AgentOrder
+PLACES: Final = re.compile(r"\{(node|host)\}")  # placeholders in the words of an AgentOrder
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True, tag="allowed"):
@@ -114,7 +114,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
     hooks: HooksView | None = None  # None without a spool
     pools: tuple[PoolFacts, ...] = ()
-    commands_a_minute: int | None = None  # that it ran in the last minute; none where it runs none
+    commands_a_minute: int | None = None  # commands in the last minute; None if it runs no commands
 
 
 class Scheduler(ABC):
@@ -126,7 +126,7 @@ class Scheduler(ABC):
     name: str
     # Registration of an agent proves that its node is ours (a pilot job). Otherwise an ``Allowed`` is also required
     agents_suffice: bool = False
-    unit: str = NODE  # of the names that it uses: whole nodes, or single GPUs
+    unit: str = NODE  # unit of its names: whole nodes, or single GPUs
     keep_workers_s: float | None = None  # how long agents without a daemon keep workers (None: indefinitely)
 
     @property
@@ -207,10 +207,10 @@ _REMOVED: Final = ("when", "timezone")  # keys of earlier versions
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a pool; ``table`` contains its scheduler's own settings."""
 
-    name: Text  # of its scheduler
+    name: Text  # name of its scheduler
     pool: str = ""  # pool name; optional for a single pool
-    kind: str = ""  # of its nodes that [kinds] does not name
-    unit: str = NODE  # what tasks get: whole nodes, or single GPUs of nodes that others' jobs may share
+    kind: str = ""  # default kind of its nodes, if missing in [kinds]
+    unit: str = NODE  # unit of allocation: whole nodes, or single GPUs of nodes that may be shared with other jobs
     table: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:

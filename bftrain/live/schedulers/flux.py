@@ -50,7 +50,7 @@ RESULTS: Final[Mapping[str, PilotState]] = {
 _SIGNALLED: Final = frozenset({143, 137})  # exit codes after SIGTERM or SIGKILL
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"job is inactive|unknown job id", Trouble.GONE),
-    (r"exceeds policy limit|limit", Trouble.LIMIT),  # of time, and shorter pilots may be accepted
+    (r"exceeds policy limit|limit", Trouble.LIMIT),  # time limit: shorter pilots may be accepted
     (r"[Uu]nable to connect|onnection|did not answer|timed? out|not responding", Trouble.AWAY),
     (r"not a valid|[Ii]nvalid|disabled|denied|not permitted|unsatisfiable|unrecognized|cannot be run", Trouble.REFUSED),
 )
@@ -115,7 +115,7 @@ class Flux(PilotBackend):
 
     def __init__(self, settings: FluxSettings) -> None:
         self._settings = settings
-        self._cores = 1.0  # of a node
+        self._cores = 1.0  # cores per node
 
     def script(self, order: AgentOrder, site: Site) -> str:
         """Return the job script; the node name comes from Flux."""

@@ -68,7 +68,7 @@ class HookSpool:
         self._sure_at = 0.0
         self._known: dict[tuple[str, str, int], None] = {}
         self._partial: dict[str, float] = {}  # name -> time of discovery
-        self._stuck: set[str] = set()  # what cannot be removed
+        self._stuck: set[str] = set()  # files that cannot be removed
         self.odd = ""  # the last unexpected finding, for the log
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
@@ -145,7 +145,7 @@ class HookSpool:
         if not text.endswith(".\n"):
             self.lost |= name not in self._partial
             late = now_s - self._partial.setdefault(name, now_s) >= timeouts.TIMEOUTS.hook_file_s
-            return "was never finished: is the disk full?" if late else None  # it is still being written
+            return "was never finished: is the disk full?" if late else None  # otherwise it is still being written
         heard = read_line(text.removesuffix("\n"), about.st_mtime)
         return "says what no hook of ours says" if heard is None else (about.st_mtime_ns, name, heard)
 

@@ -156,7 +156,7 @@ class LocalScheduler(Scheduler):
         """Return the idle slots by the timetable, after all agents have left the other slots."""
         self._find_agents()
         idle = SlotTimetable(self._settings).idle_at(self._elapsed())
-        used = idle | self._allowed  # of these the loop takes care
+        used = idle | self._allowed  # nodes watched by the loop
         await self._until_ended(self._agents.keys() - used)
         return idle
 
@@ -293,7 +293,7 @@ class _Agent:
             text = file.read_text()
             known = json.loads(text) if text.startswith("{") else _process(text)
             agent = cls(file, int(known["pid"]), str(known["begun"]))
-            if "ending_s" in known:  # it has had SIGTERM, and a second one would cut its grace short
+            if "ending_s" in known:  # a second SIGTERM would shorten its grace period
                 agent.ended_by_us = True
                 agent.ending_since -= max(0.0, time.time() - float(known["ending_s"]))
         except (OSError, ValueError, KeyError, TypeError):

@@ -47,8 +47,8 @@ class NodeWatch(Scheduler):
         self._settings = settings
         self._run = run
         self._allowed: frozenset[str] = frozenset()
-        self._starting: set[str] = set()  # nodes on which jobs started since the last poll
-        self._ended: dict[str, float] = {}  # nodes whose job exited but that are not idle yet -> since when
+        self._starting: set[str] = set()  # nodes with job starts since the last poll
+        self._ended: dict[str, float] = {}  # nodes of finished jobs that are not idle yet -> since when
         self._hinted = asyncio.Event()
         self._post: Post = lambda _: None
         self._away = ""
@@ -100,13 +100,13 @@ class NodeWatch(Scheduler):
         return idle
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Do nothing: nodes are not reserved."""
+        """Ignore the request: nodes are not reserved."""
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Do nothing: the scheduler can use its nodes at any time."""
+        """Return immediately: the scheduler can use its nodes at any time."""
 
     async def leave(self) -> None:
-        """Do nothing: this scheduler started no agents."""
+        """Return immediately: this scheduler started no agents."""
 
     def _until_tidy_s(self) -> float:
         """Return when to poll again after hooks reported an end but the node is not idle yet: soon, then less often."""
@@ -128,7 +128,7 @@ class NodeWatch(Scheduler):
             self._post(Allowed(nodes=tuple(sorted(came))))
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
-        """Return nodes on which a job starts; poll immediately after an exit, as another job may have started."""
+        """Return nodes where a job starts; poll immediately after an exit, as another job may have started."""
         self.hooks.on_messages(heard)
         self._starting.update(node for one in heard if one.what == "start" for node in one.nodes)
         if taken := self._allowed & self._starting:

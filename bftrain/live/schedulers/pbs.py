@@ -43,7 +43,7 @@ MARK: Final = "BFTRAIN_PILOT"  # the variable that carries a pilot's mark
 STATES: Final[Mapping[str, PilotState]] = {
     "Q": PilotState.WAITING,
     "H": PilotState.WAITING,  # on hold
-    "W": PilotState.WAITING,  # for its time
+    "W": PilotState.WAITING,  # waits for its start time
     "T": PilotState.WAITING,  # moved to this server
     "B": PilotState.RUNNING,  # a started array
     "R": PilotState.RUNNING,
@@ -63,7 +63,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"would exceed|limit of jobs|Maximum number of jobs|server resource limits", Trouble.LIMIT),
     (r"[Cc]onnect|timed? out|did not answer|End of File|No route", Trouble.AWAY),
     (r"[Uu]nknown|[Uu]nauthori[sz]ed|rejected|[Ii]llegal|[Ii]nvalid|denied|cannot be run|not enabled", Trouble.REFUSED),
-    (r"Bad UID", Trouble.REFUSED),  # of root
+    (r"Bad UID", Trouble.REFUSED),  # rejects root
 )
 _HIGH: Final = 150  # jobs of queues with this priority or more preempt other jobs
 _FEW: Final = 50  # jobs per query by name
@@ -102,7 +102,7 @@ class Pbs(PilotBackend):
 
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings
-        self._alive: frozenset[str] = frozenset()  # at the last look
+        self._alive: frozenset[str] = frozenset()  # jobs at the last poll
         self._over: dict[str, Attributes] = {}  # recently finished jobs that the server remembers
 
     def script(self, order: AgentOrder, site: Site) -> str:

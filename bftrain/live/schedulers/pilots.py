@@ -72,7 +72,7 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     # For which pilots may hold a node
     lengths_s: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (86_400.0, 3_600.0, 600.0)
     poll_s: Positive = 30.0  # interval of polls, unless agents send hints
-    plan_poll_s: NotNegative = 120.0  # how often planned jobs and drained nodes are asked for; 0: never
+    plan_poll_s: NotNegative = 120.0  # interval of queries for planned jobs and drained nodes; 0: never
     command_timeout_s: Positive = 20.0
     spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
     spool_writers: tuple[str, ...] = ()  # users, in addition to root and this one, with trusted files
@@ -88,7 +88,7 @@ class PilotJobs(Scheduler):
         check_site(site)
         self.name, self.unit = batch.name, batch.unit
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
-        self._without = self._nodes = frozenset[str]()  # those to avoid; all that there are, as far as known
+        self._without = self._nodes = frozenset[str]()  # nodes to avoid; all known nodes
         self._stock, self._hinted, self._busy = (
             PilotPolicy(settings, together=batch.together),
             asyncio.Event(),
@@ -155,7 +155,7 @@ class PilotJobs(Scheduler):
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Keep the stock of pilots, and post changes of their states."""
         self._post = post
-        for text in filter(None, self._remarked.values()):  # of what ``check`` found
+        for text in filter(None, self._remarked.values()):  # remarks found by ``check``
             post(Remark(text=text))
         log_folder(self._site).mkdir(mode=0o700, parents=True, exist_ok=True)
         with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
@@ -251,7 +251,7 @@ class PilotJobs(Scheduler):
         why = blocked(pilots) or ("" if self._announced else self._remarked.get("blocked", ""))
         long = too_long(pilots)
         if (why and not self._remarked.get("blocked")) or (long and not self._too_long):
-            self._limits_at = -math.inf  # they have changed since they were read
+            self._limits_at = -math.inf  # limits have changed since the last read
         self._too_long = long
         self._remark("blocked", why)
         self._remark("turns", TURNS if self._stock.takes_turns else "")
@@ -262,7 +262,7 @@ class PilotJobs(Scheduler):
         found = [pilot.mark for pilot in pilots if pilot.state in ALIVE]
         alive, marks = len(found), set(found)
         limit: CommandFailed | None = None
-        longest: PilotOrder | None = orders[0] if orders else None  # that may be allowed, as far as lengths matter
+        longest: PilotOrder | None = orders[0] if orders else None  # longest pilot that may be accepted
         try:
             for place, (order, count) in enumerate(zip(orders, counts, strict=True)):
                 done, error = await self._submit_length(order, count, at_once=count if limit is None else 1)

@@ -61,12 +61,12 @@ class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
 
 class _SeenPilot(msgspec.Struct, kw_only=True):
     alive: int
-    waiting: dict[str, list[Pilot]]  # by mark
+    waiting: dict[str, list[Pilot]]  # mark -> waiting pilots
     stale: list[Pilot]  # waiting pilots with outdated parameters
     holding: list[Pilot]
     stopped: list[Pilot]  # suspended pilots that block a node in use
-    leaving: int  # that still hold nodes, but end or were ordered to
-    parting: int  # that still wait, but were ordered to go
+    leaving: int  # pilots with nodes that are exiting or cancelled
+    parting: int  # waiting pilots that are cancelled
 
 
 class PilotPolicy:
@@ -80,14 +80,14 @@ class PilotPolicy:
         self._limits = PilotLimits()
         self._wanted = LATER
         self._aims: dict[str, int] = {}
-        self._turn = 0  # how often another length had its turn since a pilot started
+        self._turn = 0  # turns of other lengths since the last start of a pilot
         self._turned_s: float | None = None  # start of the current turn
         self.takes_turns = False  # the limit is too low for all lengths, and no length could start in its turn
-        self._adapted_s: dict[str, float] = {}  # when the aim changed last, or was seen to be right
+        self._adapted_s: dict[str, float] = {}  # time of the last change or confirmation of the aim
         self._held: frozenset[str] | None = None  # ids of pilots with nodes at the last poll
         self._most = max(1, math.floor(settings.submits_per_min))  # commands in ``_window_s``
         self._window_s = 60.0 * self._most / settings.submits_per_min
-        self._sent: deque[float] = deque()  # when the commands of the last such window ran
+        self._sent: deque[float] = deque()  # times of the commands in the current window
         self._now_s = 0.0  # time of the last poll
         # Number of queued pilots when the scheduler reported its limit, and the expiry of that limit
         self._ceiling = LATER
@@ -97,7 +97,7 @@ class PilotPolicy:
         self._cancelled: dict[str, float] = {}  # id -> when
         self._over: set[str] | None = None  # ids of pilots known to be over
         self._failing = 0  # looks in a row that found pilots failed
-        self._failed_at_s = -math.inf  # on the scheduler's clock
+        self._failed_at_s = -math.inf  # time on the scheduler's clock
         self._strikes: dict[str, int] = {}
         self._bad: dict[str, float] = {}  # node -> until when it is avoided
 

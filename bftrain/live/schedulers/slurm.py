@@ -208,7 +208,7 @@ class Slurm(PilotBackend):
         return await self._on_slots(run, pilots) if self.unit == GPU else pilots
 
     async def _on_slots(self, run: Run, pilots: Sequence[Pilot]) -> Sequence[Pilot]:
-        """Set the slot of each pilot; a finished pilot without a known slot keeps its node name."""
+        """Set the slot of each pilot; finished pilots with unknown slots keep their node name."""
         self._slots = {one.number: slot for one in pilots if (slot := self._slots.get(one.number))}
         if fresh := [one.number for one in pilots if one.state in HOLDING and one.number not in self._slots]:
             try:
@@ -271,7 +271,7 @@ def read_pilots(said: str) -> Iterator[Pilot]:
 
 
 def read_idle(said: str) -> frozenset[str]:
-    """Parse names of idle nodes; a suffix of the state marks sleeping, planned or unresponsive nodes."""
+    """Parse the idle nodes; a suffix of the state marks sleeping, planned or unresponsive nodes."""
     rows = (line.partition("|") for line in said.splitlines())
     return frozenset(node for node, _, state in rows if state.strip() == "idle")
 
@@ -436,7 +436,7 @@ async def _check_qos(run: Run, name: str) -> None:
     try:
         rows = read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", "qos", "format=Name,Preempt"))))
     except CommandFailed:
-        return  # not all users may ask
+        return  # some sites restrict this query
     preempted = {row["Name"]: row["Preempt"].split(",") for row in rows if row.keys() >= {"Name", "Preempt"}}
     if preempted and name not in preempted:
         raise NotAvailable("Slurm has no such QOS", where=f"QOS '{name}'", fix="see sacctmgr show qos")
@@ -467,7 +467,7 @@ async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, st
         try:
             rows += read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", *words))))
         except CommandFailed:
-            continue  # not all users may ask; sbatch's answer will show it
+            continue  # some sites restrict this query; sbatch's answer will show the limit
     return rows
 
 
@@ -545,8 +545,8 @@ esac
 _ASKED: Final = re.compile(r"--(?:gres=(?:.*,)?gpu|gpus-per-node=|gpus=)(?::?[A-Za-z_][\w-]*)?:?(\d+)?(?:,.*)?")
 _COUNT: Final = re.compile(r"(?:^|,)gpu(?::[A-Za-z_][\w.-]*)?:(\d+)")
 _JOB: Final = re.compile(r"\bJobId=(\d+) .*? Nodes=(\S+) .*?\bGRES=\S*?\bgpu[:\w.-]*\(IDX:(\d+)\)")
-_MOST_REQUESTS: Final = 32  # to the controller, which works for milliseconds on each
-_SHARED_STATES: Final = frozenset({"idle", "mix"})  # of nodes that may start one more job
+_MOST_REQUESTS: Final = 32  # requests to the controller, which needs milliseconds for each
+_SHARED_STATES: Final = frozenset({"idle", "mix"})  # states of nodes that can start another job
 _ROW: Final = "NodeList:256|,StateCompact:32|,Gres:512|,GresUsed:512"
 
 

@@ -40,12 +40,12 @@ class TaskManager:
     ledger: UsageLedger
 
     def __post_init__(self) -> None:
-        self.tracks: dict[str, TaskProgressTrack] = {}  # of all unfinished tasks
+        self.tracks: dict[str, TaskProgressTrack] = {}  # unfinished tasks
         self._counted: set[str] = set()  # tasks with counted hours but unwritten progress
         self._ended: list[str] = []  # finished tasks that launchers still know
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
         self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of their unfinished dependencies
-        self._attempts: dict[str, asyncio.Future[None]] = {}  # for launchers to register tasks; each may hang
+        self._attempts: dict[str, asyncio.Future[None]] = {}  # pending registrations at launchers; each may hang
 
     @property
     def now(self) -> float:
@@ -147,7 +147,7 @@ class TaskManager:
         self._cut_day(time_s)
         for name, track in self.tracks.items():
             before, nodes = track.held, holdings.get(name, ())
-            if nodes is not before and nodes != before:  # as of few tasks
+            if nodes is not before and nodes != before:  # true for few tasks
                 track.hold(nodes, time_s, decided=decided, gone=gone)
                 if before:
                     self._count(track, before)
@@ -205,7 +205,7 @@ class TaskManager:
         reason = reason[-_REASON_LETTERS:]
         _log.warning("task '%s' failed: %s", name, reason.partition("\n")[0])
         track.progress = replace(track.progress, failures=track.progress.failures + 1)
-        if name in self._harvester.unfinished:  # it gets another try
+        if name in self._harvester.unfinished:  # it is retried
             progress = track.advance_to(self.now)
             self._count(track, track.held)
             self._task_store.change(replace(record, reason=reason, progress=progress))
@@ -300,5 +300,5 @@ def _missing(track: TaskProgressTrack) -> str:
     """Return how much work a finished task has left undone, as text; "" if none."""
     work, progress = track.record.spec.work_samples, track.progress
     if work is None or not progress.step or progress.samples >= work * _ALL_OF_IT:
-        return ""  # how much a task that never reports has done is unknown
+        return ""  # the progress of a task that never reports is unknown
     return f" ended well after {progress.samples:,.0f} of {work:,.0f} samples"

@@ -23,14 +23,14 @@ from bftrain.values.events import TaskMeasured
 from bftrain.values.task import TaskSpec
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
-_LEARN_EVERY_S: Final = 5.0  # interval between measurements of a task that reach the decisions
+_LEARN_EVERY_S: Final = 5.0  # time between measurements of a task that reach the decisions
 _LONGEST_START_S: Final = 300.0  # limit of a start's protection: some programs never report a step
 _FRESH_S: Final = 5.0  # how long the last measured speed is shown; at least some steps
 _FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision
 _COST_NEWS_S: Final = 0.1
 _NOISE_NEWS: Final = 0.1  # relative: a smaller change of the noise scale is not worth a decision
-_NOISE_WEIGHT: Final = 0.1  # of the last report
+_NOISE_WEIGHT: Final = 0.1  # weight of the last report
 
 
 @dataclass(eq=False)
@@ -42,14 +42,14 @@ class TaskProgressTrack:
     measuring: SpeedMeasurement = field(default_factory=SpeedMeasurement)
     held: tuple[str, ...] = ()
     held_since_s: float = 0.0
-    running: int = 0  # on how many nodes it is confirmed to run
+    running: int = 0  # number of nodes with confirmed workers
     narrowed: int | None = None
-    reported_s: float = 0.0  # when it last did
+    reported_s: float = 0.0  # time of the last report
     rate: float = 0.0  # samples/s over the last reports
     learned_s: float = 0.0
     news: bool = False  # newer speeds or costs than those known to the decisions
     batch_decided: bool = False  # the curve, made for another batch size, does not apply
-    starts: int = 0  # since its last step
+    starts: int = 0  # starts since its last step
     starting_since: float | None = None  # time of an allocation that has not produced a step yet
     skip_start: bool = False  # the next "starting" is none: it runs since before us
     _line: tuple[float, int] | None = None
@@ -181,7 +181,7 @@ class TaskProgressTrack:
             changed["noise_scale"] = noise
         if curve is None and not changed:
             return None
-        if curve is not None and self.record.guessed and spec.curves:  # it runs on these kinds, as fast on each
+        if curve is not None and self.record.guessed and spec.curves:  # equal speed is assumed on these kinds
             changed["curves"] = dict.fromkeys(spec.curves, curve)
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 

@@ -60,7 +60,7 @@ class UsageLedger:
         self._rates = rates or NodeRates()
         self._seen: dict[int, Progress] = {}  # unfinished task -> progress already counted
         self.day = ""
-        self._today: dict[int, Sum] = {}  # by task
+        self._today: dict[int, Sum] = {}  # task -> sum
         self._tasks: dict[int, LiveTaskRecord] = {}  # tasks with work today
         self._changed: set[int] = set()
         self._earlier: tuple[Statement, ...] = ()  # rows of days before that are still to be written

@@ -23,7 +23,7 @@ FILES: Final[Mapping[str, str]] = {
     "words.js": _SCRIPT,
     "icon.svg": "image/svg+xml",
 }
-# Nothing but our own files, nothing written into the page, no foreign frame around it
+# Only our own files, no inline code or styles, no embedding in other sites
 _HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

@@ -58,7 +58,7 @@ def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str
     if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
         raise overwrite_error(hook, "is not a hook that bftrain wrote")
     hook.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside its place and moved there, so that no scheduler ever runs half of one
+    # Written next to its destination and moved there atomically, so a scheduler never runs a partial hook
     beside = hook.with_name(f".{hook.name}.{os.getpid()}")
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
     with os.fdopen(file, "w", encoding="utf-8") as opened:
