@@ -37,7 +37,7 @@ class FreeNodes:
         self._speeds = np.where(np.isfinite(table.values), table.all_speeds(), -inf)
         self.tasks = table.problem.tasks
         self.chosen = [0] * len(self.tasks)
-        self._left = np.array([*table.problem.by_kind.values(), 0])  # the last is for column 0, which needs none
+        self._left = np.array([*table.problem.by_kind.values(), 0])  # the last entry is for column 0: no nodes
         self._nodes, self._kind_of = table.nodes, table.kind_of
 
     def speeds(self, place: int) -> Floats:
@@ -68,7 +68,7 @@ class FreeNodes:
         return int(self._left[self._kind_of[self.chosen[place]]])
 
     def further(self, place: int) -> tuple[Integers, Integers]:
-        """Return the larger columns on a task's kind that fit, and how many more nodes they have."""
+        """Return the larger columns on a task's kind that fit, and their additional nodes."""
         if perf_counter() > self._stop_at:
             raise DeadlinePassed
         now = self.chosen[place]
@@ -93,7 +93,7 @@ def _allowed_sizes(values: Floats) -> Iterator[list[int]]:
 
 
 def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int], stop_at: float = inf) -> list[int]:
-    """Choose a column in each row of ``values``; those in ``blocks`` stand for 1, 2, ... nodes of a kind.
+    """Choose a column in each row of ``values``; the columns in ``blocks`` are 1, 2, ... nodes of a kind.
 
     Each iteration takes the step, of any length, with the largest gain per added node. It starts with no nodes,
     includes the rescaling costs in the table, and never reverses a step; a task stays on the kind of its first step.
@@ -233,7 +233,7 @@ def _targets(table: ValueTable, runs: Sequence[int], stop_at: float) -> list[int
             sets = confined
             break
     free = {kinds: sum(count for kind, count in enumerate(counts) if kinds >> kind & 1) for kinds in sets}
-    # Nodes by weight, task, place of its size among its sizes
+    # Nodes by weight, task, index of its size among its sizes
     queue = [(_by_weight(0, task), place, 0) for place, task in enumerate(tasks) if runs[place]]
     heapify(queue)
     while queue:
@@ -341,7 +341,7 @@ def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
     """
     chosen = [0] * len(allowed)
     free = pool
-    queue = [(0, task, 0) for task in range(len(allowed))]  # size now, task, place of that size among the allowed
+    queue = [(0, task, 0) for task in range(len(allowed))]  # size, task, index of the size in the allowed sizes
     while queue and free:
         size, task, place = heappop(queue)
         if place + 1 == len(allowed[task]):

@@ -1,4 +1,4 @@
-"""``cbc``: the mixed-integer programme on CBC, in a process of its own, since the native library can abort."""
+"""``cbc``: the mixed-integer programme on CBC, in a separate process because the native library can abort."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from bftrain_solvers.knapsack.numpy_knapsack import LastPrice
 
 
 class ExactSolver:
-    """A multiple-choice knapsack over sizes in whole numbers: see :mod:`bftrain_solvers.knapsack.numpy_knapsack`.
+    """A multiple-choice knapsack over integer sizes: see :mod:`bftrain_solvers.knapsack.numpy_knapsack`.
 
     The table's entries are rounded to a grid of 2**-42 of the largest entry or finer (for 1,000 tasks of 64 nodes;
     finer for fewer). On this grid the result is optimal without any tolerance, and the bound equals the value. Ties are

@@ -22,7 +22,7 @@ _INFINITY: Final = 1e100  # GRB.INFINITY
 _TERMINATIONS: Final = {
     2: Termination.OPTIMAL,
     3: Termination.INFEASIBLE,
-    4: Termination.INFEASIBLE,  # or unbounded, and our columns are bounded or tied to some that are
+    4: Termination.INFEASIBLE,  # or unbounded, but all columns are bounded or tied to bounded columns
     7: Termination.TIME_LIMIT,  # iterations
     8: Termination.TIME_LIMIT,  # nodes
     9: Termination.TIME_LIMIT,
@@ -32,7 +32,7 @@ _TERMINATIONS: Final = {
     17: Termination.TIME_LIMIT,  # memory
 }
 _HANDED_S: Final = 2e-6  # seconds to transfer a column or row, measured on an idle machine
-_TOGETHER: Final = 4_000  # rows that are handed over between two looks at the clock
+_TOGETHER: Final = 4_000  # rows transferred between two checks of the clock
 
 
 class GurobiSolver(MilpSolver):

@@ -1,7 +1,7 @@
-"""LibraryProcess: a native library in a process of its own, kept warm, killed when late, replaced when dead.
+"""LibraryProcess: a native library in a separate process: kept warm, killed when late, replaced after a crash.
 
-Native libraries can abort their process, and check their clocks only between their own steps. Here that costs a failed
-solution and a new process, not the program.
+Native libraries can abort their process, and check their clocks only between their own steps. In a separate process
+this costs a failed solution and a new process, not the program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class WorkerDied(Exception):
-    """The worker is gone."""
+    """The worker has exited."""
 
 
 class WorkerTimeout(Exception):
@@ -48,7 +48,7 @@ class WorkerTimeout(Exception):
 class LibraryProcess:
     """A worker that solves with ``module``, used by one caller at a time.
 
-    A process forked from this one gets a worker of its own.
+    A forked process gets a worker of its own.
     """
 
     def __init__(self, module: str) -> None:
@@ -104,7 +104,7 @@ class LibraryProcess:
             self._lock.release()
 
     def close(self) -> None:
-        """End the worker; the next solve starts a new one."""
+        """Stop the worker; the next solve starts a new worker."""
         self._after_fork()
         with self._lock:
             self._end(kill=False)
@@ -135,7 +135,8 @@ class LibraryProcess:
             stderr=subprocess.DEVNULL,
             env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
             bufsize=0,
-            start_new_session=True,  # an interrupt at the terminal is for the program, which then closes the worker
+            # An interrupt at the terminal only reaches the program, which then closes the worker
+            start_new_session=True,
         )
         assert process.stdin is not None  # noqa: S101 - requested as a pipe
         os.set_blocking(process.stdin.fileno(), False)

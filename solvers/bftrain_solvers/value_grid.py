@@ -108,7 +108,7 @@ def _range(values: Floats) -> tuple[Mask | None, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class PrunedRows:
-    """Rows less their largest entry, the sum of these largest entries, and how far rounding may be off in them."""
+    """Rows less their largest entry, the sum of these largest entries, and a bound of their rounding errors."""
 
     values: Floats
     raised: float

@@ -154,7 +154,7 @@ class Core(msgspec.Struct, frozen=True, eq=False):
     stages: list[Stage]
 
     def divided(self, more: list[int]) -> list[int]:
-        """Return the sizes of all rows, given how many nodes ``more`` than their least those with a choice get."""
+        """Return the sizes of all rows; rows with a choice get ``more`` nodes than their minimum."""
         sizes = self.least.copy()
         for row, nodes in zip(self.rows, more, strict=True):
             sizes[row] += nodes

@@ -174,7 +174,7 @@ def fewer_stages(stages: list[Stage], cutoff: int) -> list[Stage] | None:
 
 
 def _free(others: list[int], span: int, cutoff: int) -> int:
-    """Return how many of many identical tasks may be at a size other than ``a`` and ``b``."""
+    """Return the limit on the number of identical tasks at a size other than ``a`` and ``b``."""
     if not others:
         return 0
     by_span = span - 1 if span > 1 else _MOST_FREE

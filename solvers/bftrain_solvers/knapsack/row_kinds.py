@@ -20,7 +20,7 @@ _KEPT: Final = 256
 
 
 class RowKinds(msgspec.Struct, frozen=True, eq=False):
-    """``first`` and ``count``: the first row of each kind and how many there are; ``of_row``: the kind of each row."""
+    """``first`` and ``count``: the first row of each kind and its number of rows; ``of_row``: the kind of each row."""
 
     first: Integers
     count: Integers

@@ -1,11 +1,11 @@
-"""Max-min allocation on one kind of nodes: the worst-off task takes its next step, again and again.
+"""Max-min allocation on one node kind: the worst-off task repeatedly takes its next step.
 
 A task's level is its benefit at a size. LevelsReached raises the task with the lowest level until its next step does
 not fit; that task is stuck, and the remaining tasks continue. Each raised task has the fewest nodes that lift it above
 the stuck task, so no task could make room. This maximises the smallest level, then the second smallest, and so on. If
 several tasks share the lowest level and not all can be raised, the largest possible number is raised.
 
-GroupBudget: users share nodes by weight in the same way, and each user divides nodes by a rule of its own.
+GroupBudget: users share nodes by weight in the same way, and each user divides nodes by an own rule.
 
 Leftover nodes go to the tasks with the most additional work. If a tie was broken arbitrarily, plans with equal levels
 but other stuck tasks may do more work. One knapsack bounds all of them: it keeps the level of the first tie and leaves
@@ -113,7 +113,7 @@ class LevelsReached:
         return cls(step_lists, [0] * len(step_lists), pool, same=same, stop_at=stop_at)
 
     def level(self, place: int) -> float:
-        """Return how well off a task is now."""
+        """Return the present level of a task."""
         return self.step_lists[place].levels[self.rungs[place]]
 
     def size(self, place: int) -> int:

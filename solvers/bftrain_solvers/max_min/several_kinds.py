@@ -52,7 +52,7 @@ class LevelStepsByKind:
         return self.levels[np.arange(len(rungs)), rungs]
 
     def need(self, rungs: Integers) -> Integers:
-        """Return how many nodes of each kind every task needs, if it runs on that kind."""
+        """Return the number of nodes that every task needs on each kind."""
         return self.needs[np.arange(len(rungs)), rungs]
 
 

@@ -1,4 +1,4 @@
-"""The search for the best columns: prices, some plan, a core; repeated until the core is proven to hold the best.
+"""The search for the best columns: prices, a plan, a core; repeated until the core provably contains the best plan.
 
 HiGHS solves the remainder if the search gives up.
 """

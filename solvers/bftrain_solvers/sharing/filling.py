@@ -22,7 +22,7 @@ Rates = Callable[[Mask], Floats]  # rates of the tasks that can still rise; 0 fo
 
 _FREE: Final = 1e-7  # a price of speed below this is none: prices are about 1
 _FULL: Final = 1.0 - 1e-12
-_CLOSE: Final = 1e-9  # relative: a level within this of a place on the path counts as reached
+_CLOSE: Final = 1e-9  # relative tolerance for reaching a level of the path
 _SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: allowed errors of levels from programmes
 _MOST_WORK: Final = 30_000  # tasks times programmes: about 3 s
 _LEAST_RISES: Final = 20
@@ -62,7 +62,7 @@ def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
 
 def _rates(rates: Rates, rising: Mask, largest: Floats) -> Floats:
     rate = rates(rising)
-    # Tasks of weight 0 get the time that no other task can use
+    # Tasks of weight 0 get the remaining time
     return rate if rate.any() else np.where(rising, largest, 0.0)
 
 
@@ -138,10 +138,10 @@ def _last_feasible_place(market: ShareDemands, rates: Rates) -> tuple[Floats, Fl
 def _furthest(
     market: ShareDemands, way: _LevelPath, last: int, shares: Floats, hint: Floats | None
 ) -> tuple[int, Floats, Floats | None]:
-    """Return the last reachable place of the path, shares that reach it, and prices.
+    """Return the last feasible position of the path, shares that reach it, and prices.
 
-    A programme computes how far all tasks can rise towards a place. If they do not reach it, its prices prove which
-    places are out of reach, and the one before these is tried next: it is usually the last reachable one.
+    A programme computes how far all tasks can rise towards a position. If they do not reach it, its prices prove which
+    positions are infeasible, and the position before these is tried next: it is usually the last feasible position.
     """
     prices, beyond = 1.0 / market.counts if hint is None else hint, len(market.nodes) + 1
     while (place := way.last(way.proven_out_of_reach(last, beyond, prices) - 1)) > last:

@@ -30,10 +30,10 @@ _RELATIVE: Final = 1e-14  # added to the diagonal, which makes equal rows harmle
 
 @dataclass(frozen=True, slots=True)
 class EqualColumns:
-    """Columns of at least 0 within ``limits`` of rows. With ``rising``, the last column is free and maximised.
+    """Non-negative columns within ``limits`` of rows. With ``rising``, the last column is free and maximised.
 
-    ``entries[i]`` stands in ``row[i]`` for each of ``times[i]`` columns like ``column[i]``. ``columns`` and ``rows``
-    are the numbers of equals; the free column has none.
+    ``entries[i]`` is the coefficient in ``row[i]`` of each of ``times[i]`` columns equal to ``column[i]``. ``columns``
+    and ``rows`` are multiplicities, without the free column.
     """
 
     entries: Floats

@@ -36,7 +36,7 @@ class LinearResult:
 
 
 def maximise(worth: Floats, rows: LinearRows, *, last: tuple[float, float] | None = None) -> LinearResult:
-    """Maximise ``worth`` over non-negative columns; the ``last`` has bounds of its own."""
+    """Maximise ``worth`` over non-negative columns; ``last`` contains the bounds of the final column, if different."""
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 

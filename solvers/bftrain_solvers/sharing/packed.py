@@ -376,7 +376,7 @@ def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
 
 
 _WORK: Final = ("work_left_samples", "age_s", "alone_s")
-_NAME: Final = ("name",)  # each task has its place in the queue, or its own deadline
+_NAME: Final = ("name",)  # each task has its own queue position or deadline
 max_min: Final = PackedRule("max-min-packed", LEVEL_IS, _max_min)
 finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True, looks_at=_WORK)
 water_filling: Final = PackedRule("water-filling-packed", LEVEL_IS, _water_filling)

@@ -11,7 +11,7 @@ from bftrain_solvers.sharing.policies import ShareColumns, SharingRule, checked_
 from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands
 from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
 
-_NOWHERE: Final = 1e6  # cost of a place on a kind that cannot run the task, in multiples of the longest time
+_NOWHERE: Final = 1e6  # cost of a kind that cannot run the task, in multiples of the longest time
 _LONGEST_S: Final = 10.0  # limit of the search over deadlines
 _SLACK: Final = 1e-9  # relative: by how much a programme may miss a speed
 

@@ -1,4 +1,4 @@
-"""Rising: how far the speeds of all tasks can rise together, each at its own rate, on shares of several kinds.
+"""Rising: the maximum joint rise of all tasks' speeds, each at its own rate, on shares of several kinds.
 
 The programme: largest ``z`` with ``sum_k speed[j,k] x[j,k] >= level[j] + rate[j] z``, ``sum_k x[j,k] <= 1`` and ``sum_j
 nodes[j] x[j,k] <= count[k]``. It has two rows per task and only one per kind. Once a node-second of each kind has a
@@ -232,7 +232,7 @@ class Rise:
         return max(0.0, float(((1.0 - self.level)[rising] / self.rate[rising]).min()))
 
     def solved(self, prices: Floats | None) -> RaisedLevels:
-        """Return how far all can rise, starting from ``prices`` if given."""
+        """Return the maximum rise, starting from ``prices`` if given."""
         if (at_top := self.try_height(self.top, prices)) is not None:
             return at_top
         found = self._searched(prices) if len(self.level) > _SMALL else None
@@ -310,7 +310,7 @@ class Rise:
         return None
 
     def _bound(self, prices: Floats, height: float) -> tuple[float, Floats]:
-        """Return how far all could rise, up to ``height``, if only total payments were limited, and the costs there."""
+        """Return the maximum rise, up to ``height``, under a limit on total payments only, and the costs there."""
         budget = float(prices @ self.market.counts)
         costs, slopes = self._costs(height, prices)
         for _ in range(_MOST_ROUNDS):
@@ -384,7 +384,7 @@ class _Fixed:
         return cls(task, slow, fast, at_zero, grows, max(0.0, float(begins)), float(ends))
 
     def usage(self, market: ShareDemands) -> tuple[Floats, Floats]:
-        """Return how many nodes of each kind they use at height 0, and the slope."""
+        """Return the number of nodes of each kind used at height 0, and the slope."""
         kinds, nodes = len(market.counts), market.nodes[self.task]
         used, grows = (
             np.bincount(self.slow, nodes * slow, kinds) + np.bincount(self.fast, nodes * fast, kinds) + np.zeros(kinds)
