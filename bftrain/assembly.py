@@ -186,7 +186,7 @@ def shares_of(policy: SharingPolicy, problem: SharingProblem, when: str = "") ->
         found = policy.share(problem)
     except Exception as error:
         if isinstance(error, BftrainError) or ours:
-            raise  # already reported, or our own fault
+            raise  # already reported, or an internal error
         raise BrokenPlugin(raised(error), where=where, fix="repair the policy") from error
     return found if ours else check_shares(found, problem, where)
 

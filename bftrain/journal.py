@@ -163,7 +163,7 @@ class Journal:
     def append_events(self, events: Sequence[Event], also: Sequence[Statement] = (), *, sync: bool = True) -> None:
         """Start a step with its events, before the decision.
 
-        ``also`` runs in the same transaction. Without ``sync`` the step survives a kill, but perhaps not a power cut.
+        ``also`` runs in the same transaction. Without ``sync`` the step survives a kill, but not always a power cut.
         """
         self._insert(self._step + 1, events, also, sync=sync)
 
@@ -230,7 +230,7 @@ class Journal:
     def _insert(
         self, step: int, items: Sequence[Event | Decision], also: Sequence[Statement] = (), *, sync: bool = True
     ) -> None:
-        """Add entries in one transaction; raise an error if another process has added any meanwhile."""
+        """Add entries in one transaction; raise an error if another process has added entries meanwhile."""
         kinds = ("decision" if isinstance(value, Decision) else "event" for value in items)
         rows = [
             (step, kind, value.time_s, wire.encode(value).decode()) for kind, value in zip(kinds, items, strict=True)

@@ -40,8 +40,8 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     any_coupling: bool = False  # has its own coupling between tasks
     level_coupling: bool = False  # uses couplings of bftrain.deciding.levels
     uses_history: bool = False  # uses age, node-seconds and samples of tasks
-    uses_work_left: bool = True  # uses the remaining work of tasks, which is then kept up to date
-    interruptible: bool = False  # ``recast`` has a parameter ``late``, a function that returns whether the time is over
+    uses_work_left: bool = True  # uses the tasks' remaining work, which is kept current if set
+    interruptible: bool = False  # ``recast`` has a parameter ``late``: returns whether the deadline has passed
 
     def solved_by(self, solver: SolverCapabilities) -> bool:
         """Return whether a solver supports this objective."""

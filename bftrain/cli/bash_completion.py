@@ -1,4 +1,4 @@
-"""Completion in bash of values with a colon: bash splits ``FILE.py:NAME`` into three words and expects the last."""
+"""Completion in bash of values with a colon: bash splits ``FILE.py:NAME`` into three words and expects the last one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ColonBashComplete(BashComplete):
     _before = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before, and the word to complete."""
+        """Return the preceding words, and the word to complete."""
         args, incomplete = super().get_completion_args()
         if incomplete == ":":
             args, incomplete = [*args, ":"], ""

@@ -27,7 +27,7 @@ class ExpectedSpread:
 
     def __init__(self, pool: NodePool, place_of: Callable[[str], str]) -> None:
         self._pool, self._place_of = pool, place_of
-        self._free: dict[str, dict[str, int]] = {}  # free nodes by kind and place, the most first, cached
+        self._free: dict[str, dict[str, int]] = {}  # cache: free nodes by kind and place, the largest places first
 
     def seen(self, entry: TaskEntry, task: CompetingTask) -> CompetingTask:
         """Return the task with its expected speeds; the same object until something changes."""

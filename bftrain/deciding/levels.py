@@ -23,7 +23,7 @@ Entries = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class LevelCoupling:
-    """Make the worst-off task as well off as possible, then the next, ... ; then maximise the sum of ``spare``.
+    """Raise the level of the worst-off task as far as possible, then the next, ...; then maximise the sum of ``spare``.
 
     ``counted`` contains the indices of the tasks that count. All of them are raised in turn, or with ``first`` only
     that number of the worst-off. ``spare`` has a value per second for every table entry; it decides between plans

@@ -85,8 +85,8 @@ def position(node: str) -> int:
 class NeighbourPlacement:
     """Keeps the nodes of each task close together by name, because such nodes are reclaimed together.
 
-    Batch schedulers give a job nodes that are close in the machine, and names follow the machine's layout. A starting
-    job then takes nodes from few tasks, not from many.
+    Batch schedulers give a job neighbouring nodes, and node names follow the machine's layout. A starting
+    job then takes nodes from few tasks.
     """
 
     name = "neighbours"

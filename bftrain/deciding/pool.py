@@ -12,9 +12,9 @@ from bftrain.values.ordered_nodes import OrderedNodes
 class NodePool:
     """The idle nodes by name.
 
-    Nodes that join in one step form a group with a rising number: they became idle together, so they
+    Nodes that join in one step form a group with an increasing number: they became idle together, so they
     will probably leave together, and a small number means long idle. All nodes of a group have one kind. All
-    containers keep insertion order, so the same events always lead to the same choices.
+    containers keep insertion order, so equal events always lead to equal choices.
 
     Free nodes are kept by group; if nodes have a ``position``, sorted by position instead.
     """

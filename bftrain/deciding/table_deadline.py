@@ -9,7 +9,7 @@ class TableOverdue(Exception):
     """The time for building a table has run out."""
 
 
-Late = Callable[[], bool]  # whether the time is over
+Late = Callable[[], bool]  # whether the deadline has passed
 
 
 def no_limit() -> bool:
@@ -18,6 +18,6 @@ def no_limit() -> bool:
 
 
 def in_time(late: Late) -> None:
-    """Raise :class:`TableOverdue` if the time is over."""
+    """Raise :class:`TableOverdue` if the deadline has passed."""
     if late():
         raise TableOverdue

@@ -42,7 +42,7 @@ from bftrain.values.wire import unchecked
 
 _log = logging.getLogger(__name__)
 _CAN_WAIT: Final = (NodesJoined, TaskSubmitted, TaskResumed, TaskMeasured)
-_OUTDATED: Final = 3  # answers in a row, before the fallback is asked instead
+_OUTDATED: Final = 3  # consecutive outdated answers before the fallback solver is used
 HURRY: Final = "events came faster than it answered"
 HANGS: Final = "it did not come back"
 
@@ -125,7 +125,7 @@ class DecisionLoop:
         return self.change(self._store.due(), sync=sync)
 
     def change(self, statements: Sequence[Statement], *, sync: bool = True) -> bool:
-        """Write statements that belong to no event; return whether they are written."""
+        """Write statements without an event; return whether they are written."""
         return not statements or self._write(lambda: self._journal.change(*statements, sync=sync))
 
     def perform(self, step: Callable[[], None]) -> bool:
@@ -331,7 +331,7 @@ class DecisionLoop:
             self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
 
     def _valid_actions(self, actions: Sequence[Action]) -> Iterator[Action]:
-        """Yield the actions of a waiting decision without nodes and tasks that have gone meanwhile."""
+        """Yield the actions of a waiting decision, without nodes and tasks that have left meanwhile."""
         for action in actions:
             if isinstance(action, Start | Grow):
                 held = self._harvester.held.get(action.task, ())

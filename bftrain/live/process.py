@@ -86,7 +86,7 @@ class LiveProcess:
             self._now.set()
 
     def _on_internal_error(self, _loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
-        """End after an internal error: the state in memory may be wrong, the journal is right."""
+        """Exit after an internal error: the state in memory may be wrong, the journal is correct."""
         error = about.get("exception")
         self._daemon.broke(Fault(f"{about.get('message')}: {type(error).__name__}: {error}"))
 
@@ -124,7 +124,7 @@ class LiveProcess:
                 job.cancel()
             daemon.close()
             await api.close()
-            # Let agents go, unless we end so suddenly that another run is to find them
+            # Release agents, unless the exit is abrupt and another run will take them over
             if opened.hub is not None and not self._now.is_set() and not daemon.broken.done():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeouts.TIMEOUTS.close_s):

@@ -53,11 +53,11 @@ class Timeouts:
     quiet_s: float = 8.0  # a client waits for the next update of a stream
 
     # Schedulers
-    pilot_look_gap_s: float = 0.3  # the shortest time between two looks at pilots
-    node_look_gap_s: float = 0.2  # the shortest time between two looks at nodes, without pilots
+    pilot_look_gap_s: float = 0.3  # minimum time between two polls of pilots
+    node_look_gap_s: float = 0.2  # minimum time between two polls of nodes, without pilots
     after_preemption_s: float = 1.0  # no command runs, because the job that takes the node starts now
     limits_s: float = 600.0  # limits of partitions, queues and accounts are read again
-    pilot_retry_s: float = 10.0  # the longest time until a scheduler that did not list pilots is asked again
+    pilot_retry_s: float = 10.0  # maximum time until a scheduler that did not list pilots is polled again
     scheduler_retry_s: float = 1.0  # a scheduler that raised an error is run again; twice as long each time
     scheduler_retry_most_s: float = 60.0  # the longest such time
     pilots_gone_s: float = 30.0  # on shutdown, the daemon waits for the scheduler to cancel all pilots

@@ -50,7 +50,7 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.nodes[-1]
 
     def speed(self, size: float) -> float:
-        """Return the speed in samples/s at ``size`` nodes; a fractional size stands for an average over two sizes."""
+        """Return the speed in samples/s at ``size`` nodes; a fractional size is interpolated between two sizes."""
         return float(np.interp(size, (0, *self.nodes), (0.0, *self.rate)))
 
     def speeds(self, largest: int) -> NDArray[np.float64]:

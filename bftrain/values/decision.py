@@ -25,7 +25,7 @@ def taken_from(solver: str) -> str:
 
 
 class Decision(Mapped, frozen=True, kw_only=True):
-    """New sizes of all competing tasks (0 = it waits) and the actions that bring them about.
+    """New sizes of all competing tasks (0 = it waits) and the resulting actions.
 
     ``at_once`` contains the actions that events since the last decision required immediately, before this decision
     (nodes returned, tasks paused); ``actions`` contains the actions added by the decision.

@@ -77,7 +77,7 @@ class OrderedNodes:
         return names, array("q", places)
 
     def _runs(self, names: list[str], places: array[int]) -> Iterator[tuple[int, int, int]]:
-        """Split nodes into runs that belong between two of the present ones; yield where, the first and the end."""
+        """Split nodes into runs that fit between two present nodes; yield the index, start and end of each."""
         first, last = 0, len(names)
         while first < last:
             index = self._index(places[first], names[first])

@@ -25,7 +25,7 @@ _ABSURD_LENGTH: Final = re.compile(rb"^content-length:[ \t]*\d{20,}[ \t]*\r?$", 
 _LARGEST_HEAD: Final = 32 * 1024
 _MOST_PIECES: Final = 2048  # limit per body: reading byte by byte would block the server
 _CHUNK: Final = 65536
-_LINGER: Final = 4 << 20  # bytes that we accept after our answer
+_LINGER: Final = 4 << 20  # bytes accepted after the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class _ClientConnection:
         self._head_only = head.method == b"HEAD"
         fields = dict(head.headers)
         length = fields.get(b"content-length")
-        if length is not None and b"transfer-encoding" in fields:  # a proxy between us may believe the other one
+        if length is not None and b"transfer-encoding" in fields:  # a proxy in between may interpret the other header
             raise BadRequest(400, "it has both Transfer-Encoding and Content-Length")
         if int(length or 0) > LARGEST_BODY:
             raise BadRequest(413, _TOO_LARGE)

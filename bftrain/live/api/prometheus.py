@@ -103,7 +103,7 @@ class LiveMetrics(Collector):
         ProcessCollector(registry=self._registry)
         self._asked_at: float | None = None  # start of the current wait for a decision
         self.idle_s = self._used_s = 0.0  # node-seconds
-        self._sizes = (0, 0)  # nodes that are ours, and that tasks hold
+        self._sizes = (0, 0)  # our nodes, and nodes with tasks
         self._sized_at = time.monotonic()
         self._size()
         self._since_s = tasks.now

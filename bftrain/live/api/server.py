@@ -207,7 +207,7 @@ class ApiServer:
             else:
                 await http_connection.serve(reader, writer, counted, _refusal)
         except asyncio.CancelledError:
-            pass  # we end
+            pass  # shutdown
         except Exception as error:  # noqa: BLE001 - a client's data must not disturb other connections
             self._service.fault(error)
         finally:
@@ -220,7 +220,7 @@ class ApiServer:
         Pages of other sites in the user's browser do not have it.
         """
         api = self._site.api
-        # A foreign name that points to us makes a browser believe that we are theirs
+        # A foreign host name that resolves to this server would make a browser treat it as that site (DNS rebinding)
         given = request.headers.get("host", "").lower()
         name = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
         if not api.beyond_loopback and name not in {*_LOCAL_NAMES, api.tcp.rpartition(":")[0].lower()}:

@@ -48,7 +48,7 @@ from bftrain.version import __version__
 _log = logging.getLogger(__name__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _FAULT: Final = "a fault of ours"
-_ODD: Final = (_FAULT, "no decision")  # followed by the text of an error, which may hold anything
+_ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ class _Narrator:
                 _log.debug("%s: finished", event.task)
 
     def _tell_preemption(self, taken: frozenset[str]) -> None:
-        """Log which nodes tasks lost, and how many each has left."""
+        """Log the nodes lost by tasks, and the remaining number of nodes of each."""
         losers = {task: nodes for task, nodes in self._held.items() if not taken.isdisjoint(nodes)}
         lost = sorted((node for nodes in losers.values() for node in taken.intersection(nodes)), key=natural_order)
         left = self._daemon.harvester.held

@@ -72,7 +72,7 @@ class MomentOption(click.ParamType[datetime]):
 
 
 def _words(_context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
-    """Split an option into words as a shell does."""
+    """Split an option into words like a shell."""
     try:
         return None if value is None else shlex.split(value)
     except ValueError as error:

@@ -159,7 +159,7 @@ def status(task: str | None, client: Client, out: Output, *, watch: bool) -> Non
 
 
 def _watch(look: Callable[[], RenderableType]) -> None:
-    """Show what ``look`` returns on a screen of its own, until Ctrl-C, also while the live run does not answer."""
+    """Show the result of ``look`` on a separate screen until Ctrl-C, even while the live run does not answer."""
     from rich.console import Console
     from rich.live import Live
 

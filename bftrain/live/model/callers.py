@@ -21,7 +21,7 @@ from bftrain.live.model.task_record import LiveTaskRecord, is_name
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
 _TOKEN_BYTES: Final = 32
-_SHORTEST: Final = 32  # characters of a token that we did not make
+_SHORTEST: Final = 32  # minimum length of tokens from other sources
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,8 +45,8 @@ def by_node(sets: Sets) -> dict[str, str]:
 class NodeKinds:
     """The kinds of nodes; false if nodes have no kinds.
 
-    An unnamed node among named ones is of a kind of its own, as in the log that a journal is exported to: the speed of
-    tasks with curves by kind is unknown on it.
+    An unnamed node among named nodes has a kind of its own, as in an exported journal: the speed of tasks with
+    curves by kind is unknown there.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)

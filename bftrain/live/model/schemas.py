@@ -374,7 +374,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in words. ``kind`` is joined, left, size, task or failed."""
+    """An event as text. ``kind`` is joined, left, size, task or failed."""
 
     number: int
     time_s: float

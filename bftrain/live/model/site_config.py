@@ -33,7 +33,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Agents(_Table, frozen=True, kw_only=True):
     """Settings of the agents: what runs on nodes, and how it connects to the daemon."""
 
-    used: bool = True  # False: launchers that need no agents; then the scheduler's word alone makes a node ours
+    used: bool = True  # False: launchers without agents; the scheduler's report alone then makes a node ours
     listen: Text = "127.0.0.1"  # address on which the daemon waits for agents
     port: Count = 0  # 0: the one we had before, or any
     reach: Word = ""  # how agents reach us, if not by the address above
@@ -53,12 +53,12 @@ class Environment(_Table, frozen=True, kw_only=True):
     """An environment that tasks can refer to: the setup before a program runs."""
 
     setup: tuple[str, ...] = ()  # lines of bash that run before, such as module load cuda
-    prefix: tuple[str, ...] = ()  # words in front of the command, such as apptainer exec --nv IMAGE
+    prefix: tuple[str, ...] = ()  # command prefix, such as apptainer exec --nv IMAGE
     python: str = ""  # Python for scripts; "": python3 on PATH
 
 
 class KeepSettings(_Table, frozen=True, kw_only=True):
-    """Limits on the journal, and on what tasks that are over leave behind; 0: no limit."""
+    """Limits on the journal, and on the remains of finished tasks; 0: no limit."""
 
     journal_steps: Count = 1_000_000  # limit in live.db; older steps are moved to the folder archive
     archive_days: NotNegative = 365.0  # retention of these copies
@@ -79,7 +79,7 @@ class Api(_Table, frozen=True, kw_only=True):
     group: str = ""  # members may connect with mode 660
     tcp: str = ""  # HOST:PORT for HTTP with a token; "": none
     beyond_loopback: bool = False  # required for a HOST that other machines can reach
-    open_metrics: bool = False  # /metrics over TCP needs no token: it names no user and no task
+    open_metrics: bool = False  # /metrics over TCP without a token: it reveals no user and task names
     token: str = ""  # the file of the token; "": token in the folder `state`
     metrics_by_user: bool = False  # /metrics names users with their hours
     operators: tuple[str, ...] = ()  # users, in addition to the daemon's user, with access to all tasks

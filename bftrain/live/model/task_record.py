@@ -44,7 +44,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     node_s: float = 0.0  # allocated node-seconds
     started_s: float | None = None  # time of the first allocation
     rescales: int = 0  # decided changes of size
-    preemptions: int = 0  # moments at which it lost nodes
+    preemptions: int = 0  # number of preemptions
     failures: int = 0
     speeds: Mapping[int, float] = {}  # samples/s by size
     settled: tuple[int, ...] = ()  # sizes with a reliable measured speed

@@ -54,7 +54,7 @@ class HistorySample(NamedTuple):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """The name and owner of a task, kept after it is over."""
+    """The name and owner of a task, kept after it has finished."""
 
     name: str
     uid: int
@@ -206,7 +206,7 @@ class LiveHistory:
     def load(self, path: Path) -> None:
         """Continue from the saved history of an earlier run.
 
-        Unreadable parts are ignored, as only people look at it.
+        Unreadable parts are ignored, as the history is for display only.
         """
         try:
             saved = wire.decode(path.read_bytes(), _Saved)
@@ -257,7 +257,7 @@ class EventFeed:
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque(maxlen=KEPT)
         self.last = 0  # the number of the last entry
-        self._folded: dict[int, str] = {}  # number of an entry -> its nodes in words
+        self._folded: dict[int, str] = {}  # number of an entry -> text of its nodes
 
     def on_event(self, event: Event, pool: int, number_of: Callable[[str], int], *, given_back: bool = False) -> None:
         """Add an event that leaves ``pool`` nodes; set ``given_back`` if we released the departed nodes."""

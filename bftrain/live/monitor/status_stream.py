@@ -41,7 +41,7 @@ LONGEST_S: Final = 864_000.0
 _SAVE_EVERY: Final = 120  # beats
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
 _AWAY: Final = ("away", 0)
-_OVER: Final = 20  # tasks that are over and shown
+_OVER: Final = 20  # number of finished tasks shown
 
 
 class StatusStream:

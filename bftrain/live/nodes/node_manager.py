@@ -47,8 +47,8 @@ class NodeManager:
         self._since_look: list[News] | None = None
         self._wanted: tuple[int, frozenset[str], Mapping[str, int]] | None = None
         self._idle_since = self._swept = time.monotonic()
-        self._giving: set[str] = set()  # nodes that the scheduler is just asked to take
-        self._deadlines: dict[str, asyncio.TimerHandle] = {}  # noticed nodes -> when their grace is over
+        self._giving: set[str] = set()  # nodes whose release is in progress
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}  # noticed nodes -> end of their grace period
         self._jobs: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
         self._opened = self._closed = self._misnamed = False
@@ -236,7 +236,7 @@ class NodeManager:
     def sweep(self, pool: frozenset[str]) -> None:
         """Return nodes that tasks do not vacate in time, and nodes whose release failed; called periodically.
 
-        Drained nodes are given back repeatedly until their agents are gone: a request may fail, the daemon may have
+        Drained nodes are released repeatedly until their agents have exited: a request may fail, the daemon may have
         been killed during a drain, and a waiting pilot may start on a drained node.
         """
         overdue = self._launcher_pool.overdue(self._times.drain_s).difference(self._deadlines)

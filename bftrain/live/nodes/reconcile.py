@@ -21,7 +21,7 @@ class NodeTracker:
     def __init__(self, *, agents_suffice: bool, agents_used: bool) -> None:
         self._agents_suffice = agents_suffice
         self.agents_used = agents_used
-        self.allowed: set[str] = set()  # the scheduler lets us use them
+        self.allowed: set[str] = set()  # nodes that the scheduler lends us
         self.taken: set[str] = set()  # nodes that it has reclaimed since
         self.present: set[str] = set()  # an agent is registered there
         self.expected: set[str] = set()  # nodes whose agents may still reconnect after a restart
@@ -76,7 +76,7 @@ class NodeTracker:
         self.allowed.difference_update(nodes)
         if self._agents_suffice:
             self.taken.update(self.present.union(self.expected).intersection(nodes))
-            self.expected -= set(nodes)  # their pilots are over, and all that ran in them
+            self.expected -= set(nodes)  # their pilots have finished, and all processes in them
         for node in nodes:
             self.until_s.pop(node, None)
 

@@ -168,7 +168,7 @@ class LiveDaemon:
         self.node_manager.kinds = NodeKinds({**kinds, **self.site.kind_of}, self.site.unit)
 
     async def drain(self) -> None:
-        """End in order: tasks save their state, and all our jobs at the scheduler end."""
+        """Shut down cleanly: tasks save their state, and all our jobs at the scheduler are cancelled."""
         self._state = "draining"
         self.decision_loop.hold_back()
         await self.node_manager.drain(self.decision_loop.pool)
@@ -363,7 +363,7 @@ class LiveDaemon:
         return True
 
     def want(self) -> None:
-        """Report to the scheduler how many nodes could be used, and which must not be."""
+        """Report to the scheduler the number of usable nodes, and the nodes to avoid."""
         by_kind = {pool.kind: self._usable(pool.kind) for pool in self.site.pools if pool.kind}
         self.node_manager.want(self._usable(), self.task_store.drained, by_kind)
 
@@ -373,5 +373,5 @@ class LiveDaemon:
         return [*map(self.harvester.spec, [task for task in self.harvester.unfinished if task not in paused][:most])]
 
     def _usable(self, kind: str = "") -> int:
-        """Return how many nodes these tasks could use, of a kind or of all together."""
+        """Return the number of nodes these tasks could use, of one kind or of all together."""
         return sum(spec.max_nodes for spec in self._willing() if not kind or spec.curve_on(kind) is not None)

@@ -47,7 +47,7 @@ class Housekeeping:
     _perform: Callable[[Callable[[], None]], bool]
 
     def __post_init__(self) -> None:
-        self._sizes: dict[int, int] = {}  # bytes in folders of tasks that are over
+        self._sizes: dict[int, int] = {}  # bytes in folders of finished tasks
         self._next_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_first_s
         self._next_cut_s = 0.0  # later than now after a failed cut
         self._removing = self._journal.first > 0  # whether entries are left before the first step

@@ -41,7 +41,7 @@ class PilotState(StrEnum):
     RUNNING = "running"
     STOPPED = "stopped"  # suspended: its agent is frozen, its node works for another job
     ENDING = "ending"  # its processes are terminating
-    TAKEN = "taken"  # over: preempted, cancelled, out of time
+    TAKEN = "taken"  # finished: preempted, cancelled, timed out
     LEFT = "left"  # finished: the agent exited with code 0
     FAILED = "failed"  # finished: failed to start, or exited with a non-zero code
 
@@ -103,7 +103,7 @@ class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     seconds: float  # time limit on a node
     rank: int = 0  # 0 for the longest pilots; higher ranks should start later
-    avoid: tuple[str, ...] = ()  # nodes it must not get
+    avoid: tuple[str, ...] = ()  # nodes to exclude
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def is_ours(pilot: Pilot, site: Site) -> bool:
 
 
 def of_others(pilots: Collection[Pilot], site: Site) -> str:
-    """Return the remark on pilots of the site's name that another owner has; "" if all of those are over."""
+    """Return the remark on another owner's pilots with the site's name; "" if all of them have finished."""
     if all(is_ours(one, site) for one in pilots if one.state in ALIVE):
         return ""
     return (
@@ -238,7 +238,7 @@ class CommandRunner:
         argv, loop = command.argv, asyncio.get_running_loop()
         self._begun.append(time.monotonic())
         try:
-            # As ``create_subprocess_exec`` does, which keeps its transport to itself
+            # The same as ``create_subprocess_exec``, which hides its transport
             transport, protocol = await loop.subprocess_exec(
                 lambda: SubprocessStreamProtocol(limit=_BUFFERED, loop=loop),
                 *argv,
@@ -314,10 +314,10 @@ def pilot_script(
     words: Mapping[str, str] = _NODE_WORDS,
     check: str = "",
 ) -> str:
-    """Return the job script; ``find_node`` is a line of sh that sets ``$node`` to the name of its node, and its log's.
+    """Return the job script; ``find_node`` is a line of sh that sets ``$node`` to the name of its node and its log.
 
-    ``start`` is a command of the scheduler that starts the agent, if the job itself must not start it. ``words`` are sh
-    for the name that the agent registers with and for its host; ``check`` are lines that end a job which cannot work.
+    ``start`` is a scheduler command that starts the agent, if the job itself must not start it. ``words`` are sh
+    expressions for the agent's registered name and its host; ``check`` are lines that exit a job that cannot work.
     """
     # Words are quoted for sh, with those names in place of ``{node}`` and ``{host}``
     pieces = (
@@ -381,7 +381,7 @@ class PilotBackend(ABC):
         raise NotImplementedError
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
-        """Submit pilots; return how many were submitted, which may be fewer."""
+        """Submit pilots; return the submitted number, which may be smaller."""
         await run(self.submission(order))
         return min(count, 1)
 

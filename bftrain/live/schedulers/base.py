@@ -108,7 +108,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that a scheduler knows at the moment, for the status and the journal."""
 
     cluster: str = ""  # the name of the machine
-    nodes: frozenset[str] = frozenset()  # all nodes, ours or not
+    nodes: frozenset[str] = frozenset()  # all nodes, including nodes that are not ours
     node_kinds: Mapping[str, str] = {}  # the kind of each node of a pool that has one
     pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
     partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
@@ -151,9 +151,9 @@ class Scheduler(ABC):
 
     @abstractmethod
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Set how many nodes could be used now, and which must not be (drained); called again on each change.
+        """Set the number of usable nodes, and the nodes to avoid (drained); called again on each change.
 
-        Default before the first call: unlimited. It takes no node back: ``give_back`` does.
+        Default before the first call: unlimited. It takes back no nodes: ``give_back`` does.
         """
 
     @abstractmethod
@@ -162,13 +162,13 @@ class Scheduler(ABC):
 
     @abstractmethod
     async def leave(self) -> None:
-        """End all our jobs at the scheduler, running and waiting ones, for a drain."""
+        """Cancel all our jobs at the scheduler, both running and waiting, for a drain."""
 
     async def check(self, agent: AgentOrder) -> None:  # noqa: B027 - optional
         """Raise ``NotAvailable`` if it can never work with the settings of the site, as far as it knows."""
 
     def want_kinds(self, by_kind: Mapping[str, int]) -> None:  # noqa: B027 - optional
-        """Set how many nodes of each kind could be used; called before ``want``."""
+        """Set the number of usable nodes of each kind; called before ``want``."""
 
     def hint(self) -> None:  # noqa: B027 - optional
         """Handle the arrival or exit of an agent: a good time to poll."""
@@ -239,7 +239,7 @@ def scheduler_settings(table: Mapping[str, Any], kind: type[Settings]) -> Settin
 
 
 def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[PoolSettings, ...]:
-    """Read a table [scheduler], or the list [[scheduler]]; each but one has a name of its own."""
+    """Read a table [scheduler], or the list [[scheduler]]; every pool except one needs a name."""
     tables = [given] if isinstance(given, Mapping) else list(given)
     if not tables:
         raise BadConfig("names no scheduler", where="[[scheduler]]", fix='such as name = "slurm"')

@@ -64,7 +64,7 @@ class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     """Settings of pilots in Flux; "" is its default queue."""
 
     queue: Word = ""
-    options: tuple[str, ...] = ()  # more words for flux submit
+    options: tuple[str, ...] = ()  # extra arguments of flux submit
     poll_s: Positive = 2.0  # other jobs wait so long for the nodes of pilots
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ def read_pilots(jobs: Sequence[FluxJob], name: str) -> Iterator[Pilot]:
 
 
 def read_idle(said: str) -> frozenset[str]:
-    """Parse a line of free and one of allocated nodes; a node with a job on some of its cores stands in both."""
+    """Parse a line of free and a line of allocated nodes; a partly allocated node is in both."""
     rows = {
         state: expand(nodes) if nodes else () for state, _, nodes in (one.partition(" ") for one in said.splitlines())
     }

@@ -64,7 +64,7 @@ class HookSpool:
     def __init__(self, folder: Path, *, writers: Collection[int] = (), trusted: Collection[int] | None = None) -> None:
         self._folder = folder
         self._trusted = frozenset(trusted if trusted is not None else {0, os.geteuid(), *writers})
-        self._seen_ns = 0  # the folder's time when we looked into it
+        self._seen_ns = 0  # the folder's modification time at the last scan
         self._sure_at = 0.0
         self._known: dict[tuple[str, str, int], None] = {}
         self._partial: dict[str, float] = {}  # name -> time of discovery
@@ -126,7 +126,7 @@ class HookSpool:
         return new
 
     def _read(self, name: str, now_s: float) -> tuple[int, str, HookNews] | str | None:
-        """Read a file; return its report, an error message, or ``None`` if it is gone or unfinished."""
+        """Read a file; return its report, an error message, or ``None`` if it is missing or unfinished."""
         path = self._folder / name
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -228,7 +228,7 @@ class HookListener:
 class HookTally:
     """Counts hook reports, and detects unreported job starts and exits.
 
-    Hooks report each of ``expected`` of every job. If a look at the scheduler finds a change that no hook reports
+    Hooks report each of ``expected`` of every job. If a poll of the scheduler finds a change that no hook reports
     within a while, hooks are missing on some or all nodes.
     """
 
@@ -298,7 +298,7 @@ def listening(
 
     try:
         spool = HookSpool(Path(folder), writers=[pwd.getpwnam(name).pw_uid for name in writers])
-    except KeyError as error:  # nodes are still asked for
+    except KeyError as error:  # polling continues
         post(Remark(text=f"hooks are not heard: spool_writers: no user is called {error.args[0]}"))
         yield
         return

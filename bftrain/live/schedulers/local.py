@@ -161,12 +161,12 @@ class LocalScheduler(Scheduler):
         return idle
 
     async def give_back(self, nodes: Collection[str]) -> None:
-        """End the agents of slots."""
+        """Stop the agents of slots."""
         self._given_back.update(nodes)
         self._end_agents(nodes)
 
     async def leave(self) -> None:
-        """End all agents."""
+        """Stop all agents."""
         self._leaving = True
         self._find_agents()
         await self._until_ended(self._agents.keys())
@@ -333,7 +333,7 @@ _BEGUN: Final = 19  # index of the start time, counted from the field after the 
 
 
 def _begun_at(pid: int) -> str:
-    """Return when a process started, in ticks since boot; "" if it is gone or a zombie."""
+    """Return when a process started, in ticks since boot; "" for a missing process or a zombie."""
     try:
         return _process(Path(f"/proc/{pid}/stat").read_text())["begun"]
     except OSError:

@@ -59,7 +59,7 @@ class NodeWatch(Scheduler):
         return self._available()
 
     def facts(self) -> SchedulerFacts:
-        """Return what hooks reported, and how many commands ran."""
+        """Return hook counts, and the number of commands."""
         return SchedulerFacts(hooks=self.hooks.report, commands_a_minute=self._run.in_last_minute)
 
     async def run(self, post: Post, agent: AgentOrder) -> None:  # noqa: ARG002 - agents run on all nodes already
@@ -119,7 +119,7 @@ class NodeWatch(Scheduler):
         return max(timeouts.TIMEOUTS.node_look_gap_s, now - max(self._ended.values())) if self._ended else math.inf
 
     def _found(self, idle: frozenset[str]) -> None:
-        idle -= self._starting  # a job started there while we asked, and the answer may be older
+        idle -= self._starting  # a job started there during the query, so the answer may be stale
         before, self._allowed = self._allowed, idle
         if gone := before - idle:
             self.hooks.on_found(gone, time.monotonic())

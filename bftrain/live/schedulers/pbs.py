@@ -67,16 +67,16 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
 )
 _HIGH: Final = 150  # jobs of queues with this priority or more preempt other jobs
 _FEW: Final = 50  # jobs per query by name
-_REMEMBERED: Final = 200  # jobs that are over
+_REMEMBERED: Final = 200  # finished jobs kept
 
 
 class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of pilots in PBS."""
 
     queue: Text
-    options: tuple[str, ...] = ()  # more words for qsub
+    options: tuple[str, ...] = ()  # extra arguments of qsub
 
-    select: Text = "1:ncpus=1"  # together with place=exclhost: one whole host
+    select: Text = "1:ncpus=1"  # with place=exclhost: one full host
     account: str = ""
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Pbs(PilotBackend):
     remedy = REMEDY
     cancels = ("qdel",)
     troubles = TROUBLES
-    avoids = False  # a job can ask for nodes, but not for all except some
+    avoids = False  # jobs can request nodes, but not exclude nodes
 
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings

@@ -69,12 +69,12 @@ _Length = Annotated[float, Meta(ge=60, le=1e15)]
 class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     """Settings of all schedulers with pilots."""
 
-    # For which pilots may hold a node
+    # Time limits of pilots, in seconds
     lengths_s: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (86_400.0, 3_600.0, 600.0)
     poll_s: Positive = 30.0  # interval of polls, unless agents send hints
     plan_poll_s: NotNegative = 120.0  # interval of queries for planned jobs and drained nodes; 0: never
     command_timeout_s: Positive = 20.0
-    spool: str = ""  # the folder into which hooks of the scheduler write, if there are any
+    spool: str = ""  # folder of the scheduler's hook reports, if any
     spool_writers: tuple[str, ...] = ()  # users, in addition to root and this one, with trusted files
 
 
@@ -197,7 +197,7 @@ class PilotJobs(Scheduler):
         self.hint()
 
     async def leave(self) -> None:
-        """Cancel all pilots, and wait until they are gone."""
+        """Cancel all pilots, and wait until they have exited."""
         self._leaving, deadline = True, time.monotonic() + timeouts.TIMEOUTS.pilots_gone_s
         async with self._busy:
             while True:
@@ -232,7 +232,7 @@ class PilotJobs(Scheduler):
             self._plans_at, self._plans = now, {}
             with suppress(CommandFailed):  # plans for other jobs are optional
                 self._plans = await self._batch.plans(self._run, job_name(self._site))
-            with suppress(CommandFailed):  # asked again with the next plans
+            with suppress(CommandFailed):  # retried with the next plans
                 await self._drains.refresh(self._batch, self._run, held_nodes(pilots), self._post)
         self._tell(pilots)
         if text := self.hooks.unreported(now):

@@ -95,7 +95,7 @@ class PilotPolicy:
         self._troubles = 0
         self._resume_at = -math.inf
         self._cancelled: dict[str, float] = {}  # id -> when
-        self._over: set[str] | None = None  # ids of pilots known to be over
+        self._over: set[str] | None = None  # ids of finished pilots
         self._failing = 0  # looks in a row that found pilots failed
         self._failed_at_s = -math.inf  # time on the scheduler's clock
         self._strikes: dict[str, int] = {}
@@ -110,7 +110,7 @@ class PilotPolicy:
         self._limits = limits
 
     def submitted(self, count: int) -> None:
-        """Record that a command submitted so many pilots, perhaps none."""
+        """Record the number of pilots that a command submitted, possibly 0."""
         self._sent.append(self._now_s)
         if count:
             self._troubles = 0
@@ -154,7 +154,7 @@ class PilotPolicy:
         idle: int | None = None,
         others: Sequence[int] = (),
     ) -> PilotMoves:
-        """Decide after a look at all pilots.
+        """Decide after a poll of all pilots.
 
         ``wall_s`` is the time on the scheduler's clock. ``marks`` are the marks of the orders, the longest first.
         ``idle`` is the number of idle nodes, if known. For schedulers that do not preempt pilots, ``others`` contains
@@ -271,10 +271,10 @@ class PilotPolicy:
         return budget
 
     def _shared_out(self, budget: int, marks: Sequence[str], kept: Sequence[int]) -> tuple[int, ...]:
-        """Return how many pilots of each length should wait: the aim of each if the budget allows it; ``kept`` first.
+        """Return the desired number of waiting pilots by length: each aim if the budget allows it; ``kept`` first.
 
-        A small budget rotates: if no node is idle long enough for one length, another gets its turn. On a full cluster
-        none would help, so turns get longer: each one cancels a job and submits another.
+        A small budget rotates: if no node is idle long enough for one length, another length gets its turn. On a full
+        cluster this is useless, so turns get longer: each cancels a job and submits another.
         """
         aims = [1 if self._failing else self._aims[mark] for mark in marks]
         targets = [0] * len(aims)

@@ -36,7 +36,7 @@ class SchedulerPool:
     settings: PoolSettings
     scheduler: Scheduler
     nodes: set[str] = field(default_factory=set)
-    heard: bool = False  # whether its scheduler was ever asked with success
+    heard: bool = False  # whether a query of its scheduler ever succeeded
 
 
 class SchedulerPools(Scheduler):
@@ -113,7 +113,7 @@ class SchedulerPools(Scheduler):
         return frozenset().union(*(pool.nodes for pool in self.pools)) if all(one.heard for one in self.pools) else None
 
     def want_kinds(self, by_kind: Mapping[str, int]) -> None:
-        """Set how many nodes of each kind could be used; other kinds are limited by the total only."""
+        """Set the number of usable nodes of each kind; other kinds are limited by the total only."""
         self._by_kind = by_kind
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
@@ -146,7 +146,7 @@ class SchedulerPools(Scheduler):
         await _all_of(pool.scheduler.give_back(nodes) for pool in self._of(nodes))
 
     async def leave(self) -> None:
-        """End all our jobs in all pools."""
+        """Cancel all our jobs in all pools."""
         await _all_of(pool.scheduler.leave() for pool in self.pools)
 
     def _of(self, nodes: Collection[str]) -> tuple[SchedulerPool, ...]:

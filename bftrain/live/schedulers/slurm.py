@@ -61,7 +61,7 @@ STATES: Final[Mapping[str, PilotState]] = {
     "TIMEOUT": PilotState.TAKEN,
     "REVOKED": PilotState.TAKEN,
     "DEADLINE": PilotState.TAKEN,
-    "NODE_FAIL": PilotState.TAKEN,  # the node went down, which is no fault of the pilot
+    "NODE_FAIL": PilotState.TAKEN,  # hardware failure, not the pilot's
     "COMPLETED": PilotState.LEFT,
     "BOOT_FAIL": PilotState.FAILED,
     "FAILED": PilotState.FAILED,
@@ -90,13 +90,13 @@ _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
 # States of nodes, and marks behind them, that administrators set to empty a node: maintenance, reboot, power down
 _EMPTIED: Final = re.compile(r"(drain|maint|fail).*|.*[$@^!%]")
-# What we choose ourselves for sbatch: pilots elsewhere than was checked would be in others' way, or never be found
+# sbatch options that bftrain sets: pilots in an unchecked place would obstruct other jobs, or never be found
 _OURS: Final = ("partition", "qos", "nodes", "job-name", "comment", "array", "requeue", "time", "clusters")
 _WORD: Final = re.compile(r"--(\w[\w-]+)(?:=.*)?|-([pqNJatM]).*", re.DOTALL)
 
 
 def _chosen_by_us(word: str) -> bool:
-    """Return whether a word for sbatch, perhaps shortened as in ``--part=main``, contradicts our own."""
+    """Return whether an sbatch option, possibly shortened as in ``--part=main``, contradicts our own."""
     found = _WORD.fullmatch(word)
     return found is not None and (found[2] is not None or any(name.startswith(found[1]) for name in _OURS))
 
@@ -107,7 +107,7 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
     partition: Word = ""
     qos: Word = ""
     account: Word = ""
-    options: tuple[str, ...] = ()  # more words for sbatch, such as --gres=gpu:4
+    options: tuple[str, ...] = ()  # extra arguments of sbatch, such as --gres=gpu:4
     arrays: bool = True  # submit many pilots as one job array
 
     def __post_init__(self) -> None:
@@ -566,7 +566,7 @@ def check_options(options: Iterable[str]) -> None:
 
 
 async def check_gpus(run: Run, config: Mapping[str, str], name: str, partition: Mapping[str, str]) -> None:
-    """Raise if Slurm cannot hand out single GPUs of the nodes of a partition."""
+    """Raise if Slurm cannot allocate single GPUs of a partition's nodes."""
     types, select = (config.get(key, "").strip() for key in ("GresTypes", "SelectType"))
     where, fix = f"partition '{name}'" if name else "Slurm", 'leave out unit = "gpu", for whole nodes'
     if GPU not in types.split(","):

@@ -19,7 +19,7 @@ from bftrain_elastic.manager.agent_hub import AgentHub
 
 Tell = Callable[[dict[str, Any]], None]
 _USUAL_STALL_LIMIT_S: Final = 1800.0  # default for jobs without a setting
-_GENTLY = "decided"  # a cause for which launchers take the time that a planned change takes
+_GENTLY = "decided"  # cause that gives launchers the time of a planned change
 
 
 class LauncherPool:
@@ -130,7 +130,7 @@ class LauncherPool:
         return any(holder == task for holder, _ in self._lingering.values())
 
     def close(self) -> None:
-        """End everything that was started. May take a while: not to be called in the loop."""
+        """Stop all processes. May take a while: must not be called in the event loop."""
         for launcher in tuple(self._launchers.values()):
             with suppress(Exception):  # the remaining ones must be closed anyway
                 launcher.close()

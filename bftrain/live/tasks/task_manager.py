@@ -142,7 +142,7 @@ class TaskManager:
                 self._failed(event.task, event.reason)
 
     def hold(self, time_s: float, *, decided: bool = False, gone: AbstractSet[str] = frozenset()) -> None:
-        """Record which nodes tasks hold since ``time_s``: after a decision, or events by which nodes are ``gone``."""
+        """Record the tasks' nodes since ``time_s``: after a decision, or after events with ``gone`` nodes."""
         holdings = self._harvester.held
         self._cut_day(time_s)
         for name, track in self.tracks.items():
@@ -165,7 +165,7 @@ class TaskManager:
             self.ledger.begin_day(day)
 
     def over(self, name: str, state: LiveTaskState, reason: str = "") -> None:
-        """Record that a task is over, and drop state that only unfinished tasks need."""
+        """Record that a task has finished, and drop state that only unfinished tasks need."""
         record, track = self._task_store.get(name), self.tracks.pop(name, None)
         self._ended.append(name)
         self.held_up.pop(name, None)

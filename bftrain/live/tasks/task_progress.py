@@ -25,7 +25,7 @@ from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 _LEARN_EVERY_S: Final = 5.0  # time between measurements of a task that reach the decisions
 _LONGEST_START_S: Final = 300.0  # limit of a start's protection: some programs never report a step
-_FRESH_S: Final = 5.0  # how long the last measured speed is shown; at least some steps
+_FRESH_S: Final = 5.0  # seconds that the last measured speed is shown; at least ``_FRESH_STEPS`` steps
 _FRESH_STEPS: Final = 3.0
 _COST_NEWS: Final = 0.2  # relative: a smaller change of a cost is not worth a decision
 _COST_NEWS_S: Final = 0.1
@@ -51,10 +51,10 @@ class TaskProgressTrack:
     batch_decided: bool = False  # the curve, made for another batch size, does not apply
     starts: int = 0  # starts since its last step
     starting_since: float | None = None  # time of an allocation that has not produced a step yet
-    skip_start: bool = False  # the next "starting" is none: it runs since before us
+    skip_start: bool = False  # ignore the next "starting": the task has been running since before this daemon
     _line: tuple[float, int] | None = None
     _step_s: float = 0.0  # duration of the last step
-    _began_at_step: int | None = None  # the step from which it continued at its first start
+    _began_at_step: int | None = None  # step at which its first start continued
 
     def on_message(self, message: Mapping[str, Any]) -> None:
         """Apply a message of the task."""
@@ -186,7 +186,7 @@ class TaskProgressTrack:
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
     def _changed_noise(self, spec: TaskSpec) -> float | None:
-        """Return the noise scale if decisions look at it, and it differs from the one they know."""
+        """Return the noise scale if decisions use it, and it differs from the last one they used."""
         noise = self.progress.noise_scale
         if noise is None or spec.batch is None:
             return None

@@ -24,7 +24,7 @@ from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 
 _LONGEST_NUMBER: Final = len("#") + 18  # the largest number that fits SQLite's integers
-_REMEMBERED: Final = 500  # tasks that are over and can be shown without reading them again
+_REMEMBERED: Final = 500  # finished tasks kept in memory for display
 
 _SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS task (
@@ -58,7 +58,7 @@ class EndedTask(NamedTuple):
 
 
 class TaskStore:
-    """All unfinished tasks by name, the latest finished ones, drained nodes, and single facts."""
+    """All unfinished tasks by name, the most recently finished tasks, drained nodes, and single facts."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -159,7 +159,7 @@ class TaskStore:
         return [EndedTask(number, float(ended_s or 0), str(folder or "")) for number, ended_s, folder in rows]
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Forget tasks that are over. Their numbers are never used again."""
+        """Forget finished tasks. Their numbers are never reused."""
         for number in numbers:
             self._over.pop(number, None)
         self.record_fact(_FORGOTTEN, str(max(*numbers, int(self.fact(_FORGOTTEN) or 0))))
