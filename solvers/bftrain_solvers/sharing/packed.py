@@ -82,15 +82,19 @@ def _keys(columns: ShareColumns, looks_at: Sequence[str]) -> list[object]:
         (task.model, task.nodes, task.weight, tuple(row), *(getattr(task, name) for name in looks_at))
         for task, row in zip(columns.tasks, columns.market.speeds.tolist(), strict=True)
     ]
-    # Only in a ring of three or more tasks is each task equally often the first and the second of a pair
+    # If two tasks of a model have different speeds together, a task may be the first or the second of a pair. Only in a
+    # ring of three or more tasks of one class does each task have both roles equally often
     differ = {
         (pair.models[0], pair.nodes)
         for pair in columns.problem.pairs
         if pair.models[0] == pair.models[1] and any(first != second for first, second in pair.speeds.values())
     }
+    of_model = Counter((task.model, task.nodes) for task in columns.tasks)
     count = Counter(keys)
     return [
-        (key, task.name) if count[key] == _TWO and (task.model, task.nodes) in differ else key
+        (key, task.name)
+        if (task.model, task.nodes) in differ and not _TWO < count[key] == of_model[task.model, task.nodes]
+        else key
         for key, task in zip(keys, columns.tasks, strict=True)
     ]
 

@@ -332,24 +332,41 @@ def test_no_task_gains_a_part_unless_others_lose_as_much(seed: int) -> None:
     assert programme(given, worth, None) <= weights * (1.0 + 1e-4)
 
 
+def alike_by_model(given: SharingProblem) -> SharingProblem:
+    """Return the problem with equal tasks for each model, gang and weight."""
+    first = {(task.model, task.nodes, task.weight): task for task in given.tasks}
+    tasks = [replace(first[task.model, task.nodes, task.weight], name=task.name) for task in given.tasks]
+    return replace(given, tasks=tuple(tasks))
+
+
 @pytest.mark.parametrize("policy", ["max-min", "water-filling", "finish-time", "makespan", "throughput", "cost"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_classes_of_equal_tasks_do_as_well_as_single_tasks(
     seed: int, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = drawn(seed, most=16)
+    given = alike_by_model(drawn(seed, most=16))
     pairs = []
     for pair in given.pairs:
         same = pair.models[0] == pair.models[1]
         pairs.append(replace(pair, speeds={kind: (a, a if same else b) for kind, (a, b) in pair.speeds.items()}))
-    first = {(task.model, task.nodes, task.weight): task for task in given.tasks}
-    tasks = [replace(first[task.model, task.nodes, task.weight], name=task.name) for task in given.tasks]
-    given = replace(given, tasks=tuple(tasks), pairs=tuple(pairs))
+    given = replace(given, pairs=tuple(pairs))
     one_by_one = share(given, f"{policy}-packed")
     monkeypatch.setattr(packed_policies, "_ONE_BY_ONE", 0)
     by_class = share(given, f"{policy}-packed")
     check_shares(given, by_class)
     assert by_class.value == pytest.approx(one_by_one.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["max-min", "throughput"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_classes_with_unequal_speeds_in_a_pair_lose_nothing(
+    seed: int, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = alike_by_model(drawn(seed, most=16))
+    one_by_one = share(given, f"{policy}-packed")
+    monkeypatch.setattr(packed_policies, "_ONE_BY_ONE", 0)
+    by_class = share(given, f"{policy}-packed")
+    assert by_class.value >= one_by_one.value * (1.0 - 1e-6)
 
 
 def test_without_pairs_a_packed_policy_is_the_plain_one() -> None:
