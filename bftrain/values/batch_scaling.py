@@ -11,10 +11,10 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The batch sizes of a task, in samples per step over all its nodes, and its gradient noise scale.
 
     A sample in a batch of ``initial`` counts fully. In a batch ``M`` it counts ``(noise_scale + initial) /
-    (noise_scale + M)``: averaging over more samples loses less if the gradients are noisy. The batch
+    (noise_scale + M)``: the noisier the gradients, the less is lost by averaging more of them. The batch
     may be any from ``initial`` to ``largest``; without ``largest`` each node processes ``per_node`` samples a step at
     any size. The speeds of the task were measured with ``per_node`` samples per step and node (default: ``initial``).
-    ``fixed_share`` of such a step took constant time for any batch, at the size with the highest speed per node.
+    ``fixed_share`` of such a step took the same time for any batch, at the size with the highest speed per node.
     """
 
     initial: int

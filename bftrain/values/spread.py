@@ -42,7 +42,7 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
-    """The speeds of a task with nodes on more places than necessary.
+    """The speeds of a task whose nodes lie on more places than necessary.
 
     A place is a host if GPUs or cores are counted, and a rack if the racks of whole nodes are known.
     ``per_place`` is the number of nodes on one place in the task's curve: larger sizes are not spread on the fewest

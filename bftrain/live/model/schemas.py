@@ -31,7 +31,7 @@ Unit = Annotated[str, said("What counts as a node: whole nodes, or single GPUs."
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A submitted task. ``name`` defaults to a generated one; without a ``curve``, the task's speed is measured."""
+    """A task as it is handed in. Without a ``name`` it gets one, without a ``curve`` its speed is measured."""
 
     run: Run
     max_nodes: Annotated[Count, said("The most nodes that it can use.")]
@@ -75,7 +75,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes to a task that has no nodes; omitted fields keep their values."""
+    """Changes of a task that holds no nodes; what is not given stays as it is."""
 
     min_nodes: Annotated[Count | None, said("The fewest on which it can run.")] = None
     max_nodes: Annotated[Count | None, said("The most nodes that it can use.")] = None
@@ -103,7 +103,7 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A period during which no node is used."""
+    """A pause in which no node is used."""
 
     for_s: Annotated[
         Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)] | None, said("Seconds; null: until it is resumed.")
@@ -195,7 +195,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remarked(msgspec.Struct, frozen=True, kw_only=True):
-    """A notice with its text, the time of the last repetition, and a count."""
+    """A notice: its text, when it was last repeated, and how often."""
 
     time_s: Seconds
     text: str
@@ -211,7 +211,7 @@ class Harvested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage and work of one user, project, campaign, month, day or task."""
+    """The use and the work of one user, project, campaign, month, day or task."""
 
     of: Annotated[str, said("Whose it is: a user, a project, USER/CAMPAIGN, a month, a day, or #NUMBER of a task.")]
     node_s: Annotated[float, said("Node-seconds held.")]
@@ -221,7 +221,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindView(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one node kind."""
+    """The nodes of one kind."""
 
     pool: Annotated[int, said("Those that are ours.")]
     used: Annotated[int, said("Those that tasks hold.")]
@@ -306,14 +306,14 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of the status page (empty if disabled) and its token file."""
+    """The address of the status page (empty: there is none), and the file of its token."""
 
     address: str
     token_file: str
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A log file of a task: the output of the worker on one slot of a node."""
+    """A log file of a task: what a worker on one slot of a node printed."""
 
     name: str
     size: Annotated[int, said("In bytes.")]
@@ -321,7 +321,7 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error: the cause, the location and the fix."""
+    """An error: what is wrong, where, and how to fix it."""
 
     what: Annotated[str, said("What is wrong.")]
     where: Annotated[str | None, said("Where that was found.")] = None
@@ -329,7 +329,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The response to an invalid request."""
+    """The answer to a request that is wrong."""
 
     error: Problem
 
@@ -361,9 +361,9 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """Averages over one interval, with ``known_s`` observed seconds.
+    """Averages over one interval, ``known_s`` seconds of which were observed.
 
-    ``sizes`` maps task numbers to allocated nodes; number 0 stands for all tasks of other users.
+    ``sizes`` maps task numbers to nodes held; number 0 stands for all tasks of other users.
     """
 
     begin_s: float
@@ -374,7 +374,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as text. ``kind`` is joined, left, size, task or failed."""
+    """An event in words. ``kind`` is joined, left, size, task or failed."""
 
     number: int
     time_s: float
@@ -383,9 +383,9 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """The history: cells (oldest first), their task names, and the latest events.
+    """The history: cells, the oldest first, the names of the tasks in them, and the latest events.
 
-    An update contains only new cells and the last cell if it changed.
+    In an update it holds only cells that are new or, the last one, more complete.
     """
 
     span_s: float
@@ -425,7 +425,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """New and changed tasks, and the numbers of tasks that are no longer shown.
+    """New and changed tasks, and the numbers of those that are no longer shown.
 
     ``more`` counts further tasks: of very many only running ones and the first waiting ones are shown.
     """

@@ -88,7 +88,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HooksView(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of hook reports since the live run started."""
+    """Reports of the scheduler's hooks since the live run began."""
 
     spool: Annotated[str, Meta(description="The folder into which they write.")]
     messages: Annotated[Mapping[str, int], Meta(description="Their number by event: start, ending, end, check.")] = {}
