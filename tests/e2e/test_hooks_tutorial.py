@@ -26,10 +26,14 @@ GUIDE: Final = ROOT / "docs" / "how-to" / "hooks.md"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh
-# Hands its words to the test, and waits until they are done
+# Hands its words to the test, and waits until they are done, or fails after two minutes
 printf '%s' "$*" > "{asked}/.$$"
 mv "{asked}/.$$" "{asked}/$$"
-while [ -e "{asked}/$$" ]; do sleep 0.05; done
+for _ in $(seq 2400); do
+    [ -e "{asked}/$$" ] || exit 0
+    sleep 0.05
+done
+exit 1
 """
 
 
