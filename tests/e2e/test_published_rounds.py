@@ -68,7 +68,7 @@ def test_blox_to_all_digits(
         ("isolated", 71_303.198, 0.002),
         ("max-min", 50_621.546, 0.001),
         ("water-filling", 50_527.0, 0.002),
-        pytest.param("finish-time", 51_144.0, 0.003, marks=pytest.mark.soak),  # 11 s of a core
+        pytest.param("finish-time", 51_144.0, 0.005, marks=pytest.mark.soak),  # 11 s of a core
         ("throughput", 51_585.415, 0.004),
         ("max-min-blind", 71_325.998, 0.002),
         ("allox", 52_161.0, 0.001),

@@ -47,6 +47,7 @@ def rescue(state: StateBase) -> None:
             with aside(own.copies.last):
                 checkpoint_file.save(own.saver.folder, own.copies.last, own.copies.step, own.saver.lineage)
             own.progress.report(StateOnDisk(own.copies.step))
+            own.saver.unreported = None  # an older save
     finally:
         own.copies.lock.release()
 
