@@ -47,6 +47,7 @@ from bftrain.version import __version__
 
 _log = logging.getLogger(__name__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
+_WAIT_OR_CANCEL: Final = "wait, or cancel some"
 _FAULT: Final = "a fault of ours"
 _ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
 
@@ -339,13 +340,7 @@ class LiveService:
         launcher = given.launcher or site.launcher
         if launcher not in self._launcher_names:
             raise UnknownName.among("launcher", launcher, self._launcher_names, where="launcher")
-        if len(self._store.unfinished) >= timeouts.LIMITS.unfinished_tasks:
-            raise schemas.NotNow(
-                f"there are {timeouts.LIMITS.unfinished_tasks} unfinished tasks already", fix="wait, or cancel some"
-            )
-        own = sum(record.uid == caller.uid for record in self._store.unfinished)
-        if own >= timeouts.LIMITS.unfinished_tasks_of_user and not caller.operator:
-            raise schemas.NotNow(f"you have {own} unfinished tasks already", fix="wait, or cancel some")
+        self._check_count(caller)
         check_weight(caller, given.weight, site.api.max_weight)
         number, ending = self._store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # the script's name
@@ -397,6 +392,15 @@ class LiveService:
             # In a folder of its own it starts at step 0; in another folder it may continue an earlier task
             progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
+
+    def _check_count(self, caller: Caller) -> None:
+        """Raise if the site or the caller has too many unfinished tasks for another one."""
+        unfinished, limits = self._store.unfinished, timeouts.LIMITS
+        if len(unfinished) >= limits.unfinished_tasks:
+            raise schemas.NotNow(f"there are {limits.unfinished_tasks} unfinished tasks already", fix=_WAIT_OR_CANCEL)
+        own = sum(record.uid == caller.uid for record in unfinished)
+        if own >= limits.unfinished_tasks_of_user and not caller.operator:
+            raise schemas.NotNow(f"you have {own} unfinished tasks already", fix=_WAIT_OR_CANCEL)
 
     def _numbers_before(self, caller: Caller, names: Iterable[str]) -> tuple[int, ...]:
         """Return the numbers of tasks that have to be done before a new one."""

@@ -107,12 +107,6 @@ def assess(  # noqa: PLR0913 - one parameter an option
         not_resimulated=why_not,
     )
 
-    def replay(sample: ReplayedSample, given: Sequence[TaskSpec]) -> ReplayedHarvest:
-        replayed = replay_sample(sample, given, settings, watch)
-        if replayed is None:
-            raise Interrupted("interrupted")
-        return replayed
-
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
         figures = assess_log(
             source,
@@ -121,12 +115,22 @@ def assess(  # noqa: PLR0913 - one parameter an option
             settings,
             inputs,
             most_events=most_events,
-            replay=replay,
+            replay=lambda sample, given: _replayed(sample, given, settings, watch),
             models=models,
             run=runner("what_ifs") if what_ifs else None,
             scratch=Path(folder),
         )
     return AssessedLog(figures)
+
+
+def _replayed(
+    sample: ReplayedSample, given: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None
+) -> ReplayedHarvest:
+    """Replay the sample; raise ``Interrupted`` if ``watch`` stopped it."""
+    replayed = replay_sample(sample, given, settings, watch)
+    if replayed is None:
+        raise Interrupted("interrupted")
+    return replayed
 
 
 def _resimulated(

@@ -27,7 +27,7 @@ from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import pool_sizes_by_kind
-from bftrain_replay.metrics.fair_time import concave_hull
+from bftrain_replay.metrics.fair_time import ConcaveSpeed, concave_hull
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 Floats = NDArray[np.float64]
@@ -199,11 +199,16 @@ def _fastest(speeds: Floats, nodes: Counts, tasks: Counts) -> Floats:
 def _even(best: Floats, nodes: Counts, tasks: Counts) -> Floats:
     """Return the joint speed on even parts (differing by one node or less), optimal for a concave curve."""
     if (np.diff(best, n=2) > _STRAIGHT * best[-1]).any():
-        hull = concave_hull([(float(size), float(speed)) for size, speed in enumerate(best)][1:])
+        hull = _hull(best)
         best = np.zeros_like(best) if hull is None else np.interp(np.arange(best.size), hull.nodes, hull.rate)
     part, more = np.divmod(nodes, np.maximum(tasks, 1))
     following = np.minimum(part + 1, best.size - 1)
     return np.where(tasks > 0, (tasks - more) * best[part] + more * best[following], 0.0)
+
+
+def _hull(speeds: Floats) -> ConcaveSpeed | None:
+    """Return the least concave curve over the speeds at sizes 0, 1, ...; ``None`` if all are 0."""
+    return concave_hull([(float(size), float(speed)) for size, speed in enumerate(speeds)][1:])
 
 
 def _with_one_more(together: Floats, best: Floats) -> Floats:
@@ -320,7 +325,7 @@ def _cells(pool: _Pool, starts_s: Floats, classes: int) -> Iterator[_Cell]:
 
 def _corners(speeds: Floats) -> tuple[tuple[int, float], ...]:
     """Return the sizes at the corners of the least concave curve over the speeds, with their speeds."""
-    hull = concave_hull([(float(size), float(speed)) for size, speed in enumerate(speeds)][1:])
+    hull = _hull(speeds)
     if hull is None:
         return ()
     return tuple(zip(hull.nodes[1:].astype(int).tolist(), hull.rate[1:].tolist(), strict=True))

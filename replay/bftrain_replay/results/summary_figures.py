@@ -211,6 +211,19 @@ def _parts(
         yield make(name=f"{name}.{part}", label=text, better=_LESS, topic=topic, when=_KNOWN, places=places)
 
 
+def _harvested_of(reference: str, label: str, places: frozenset[FigurePlace] = frozenset()) -> SummaryFigure:
+    """Return the harvest as a share of a reference harvest; more is better."""
+    return _shares(
+        name=f"harvested_of_{reference}",
+        label=f"harvest / {label}",
+        better=_MORE,
+        topic=_HARVEST,
+        when=_KNOWN,
+        places=places,
+        value=lambda summary: _share(field_of(summary, "harvested"), field_of(summary, f"{reference}_samples")),
+    )
+
+
 FIGURES: Final = (
     _times(name="simulated_s", label="time simulated", topic=_HARVEST, when=_DIFFERENT),
     _samples(name="harvested", label="harvest, samples", short="harvested", better=_MORE, topic=_HARVEST, places=_BOTH),
@@ -226,32 +239,9 @@ FIGURES: Final = (
         text=efficiency_text,
     ),
     _shares(name="ceiling_efficiency", label="U without costs", topic=_HARVEST, when=_KNOWN),
-    _shares(
-        name="harvested_of_ceiling",
-        label="harvest / without costs",
-        better=_MORE,
-        topic=_HARVEST,
-        when=_KNOWN,
-        value=lambda summary: _share(field_of(summary, "harvested"), field_of(summary, "ceiling_samples")),
-    ),
-    _shares(
-        name="harvested_of_bound",
-        label="harvest / proven bound",
-        better=_MORE,
-        topic=_HARVEST,
-        when=_KNOWN,
-        places=_BOTH,
-        value=lambda summary: _share(field_of(summary, "harvested"), field_of(summary, "bound_samples")),
-    ),
-    _shares(
-        name="harvested_of_one_each",
-        label="harvest / one task per node",
-        better=_MORE,
-        topic=_HARVEST,
-        when=_KNOWN,
-        places=_PAGE,
-        value=lambda summary: _share(field_of(summary, "harvested"), field_of(summary, "one_each_samples")),
-    ),
+    _harvested_of("ceiling", "without costs"),
+    _harvested_of("bound", "proven bound", _BOTH),
+    _harvested_of("one_each", "one task per node", _PAGE),
     _hours(name="idle_node_h", label="idle node-hours", topic=_NODE_TIME),
     _hours(name="used_node_h", label="idle node-hours used"),
     _shares(
