@@ -289,7 +289,7 @@ def exit_code(error: BaseException) -> int:
             return _print_error(f"your own code {raised(error)}{_traceback_or_hint(error)}", BadInput.exit_code)
         case _:
             _print_traceback(error)
-            what = f"a fault of ours: {type(error).__name__}: {error}. Please report it, with what -v prints."
+            what = f"internal error: {type(error).__name__}: {error}. Please report it with the output of -v."
             return _print_error(what, Fault.exit_code)
 
 

@@ -33,7 +33,7 @@ class Ended:
     def __post_init__(self) -> None:
         """Check that users see no traceback after any error."""
         assert "Traceback" not in self.err, self.err
-        assert "a fault of ours" not in self.err, self.err
+        assert "internal error" not in self.err, self.err
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -44,7 +44,7 @@ def options(draw: st.DrawFn, name: str) -> dict[str, Any]:
 def test_any_file_of_jobs_is_read_or_refused(name: str, data: st.DataObject) -> None:
     content = data.draw(broken(SAMPLES[name].encode(), STRANGE))
     chosen = data.draw(options(name))
-    with TemporaryDirectory() as folder, suppress(BadInput):  # a fault of ours, or anything else, is a failure
+    with TemporaryDirectory() as folder, suppress(BadInput):  # an internal error is a failure
         found = read(Path(folder), content, speeds=TABLE if name == "gavel" else None, **chosen)
         assert found.rows.read == found.rows.used + sum(found.rows.aside.values())
         assert found.rows.used == len(found.tasks)

@@ -249,7 +249,7 @@ class ApiServer:
             return _refused(status or 500, Problem(what=error.what, where=error.where, fix=error.fix))
         except Exception as error:  # noqa: BLE001 - an internal error must not stop the server
             self._service.fault(error)
-            return _refusal(500, f"a fault of ours: {type(error).__name__}: {error}")
+            return _refusal(500, f"internal error: {type(error).__name__}: {error}")
 
     def _find(self, request: Request) -> tuple[Route, dict[str, str]] | Response:
         """Return the route of a request and the names in its path, or an error response with the reason."""

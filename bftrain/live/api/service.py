@@ -48,7 +48,7 @@ from bftrain.version import __version__
 _log = logging.getLogger(__name__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _WAIT_OR_CANCEL: Final = "wait, or cancel some"
-_FAULT: Final = "a fault of ours"
+_FAULT: Final = "internal error"
 _ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
 
 

@@ -28,8 +28,8 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (FileNotFoundError(errno.ENOENT, "No such file or directory", "log.npz"), 3, "bftrain: log.npz: No such file"),
     (PermissionError(errno.EACCES, "Permission denied", "f.toml"), 3, "bftrain: f.toml: Permission denied\n"),
     (OSError(errno.EDQUOT, "Disk quota exceeded", "out.csv"), 4, "bftrain: out.csv: Disk quota exceeded\n"),
-    (ZeroDivisionError("what"), 5, "bftrain: a fault of ours: ZeroDivisionError: what."),
-    (OSError(errno.EIO, "Input/output error"), 5, "bftrain: a fault of ours: OSError: "),
+    (ZeroDivisionError("what"), 5, "bftrain: internal error: ZeroDivisionError: what."),
+    (OSError(errno.EIO, "Input/output error"), 5, "bftrain: internal error: OSError: "),
     (click.exceptions.Exit(4), 4, ""),
 ]
 
@@ -51,8 +51,8 @@ def test_every_end_of_a_command_becomes_words_and_a_code(
     stand_in(monkeypatch, error)
     ended = bftrain("doctor")
     assert (ended.code, ended.out, words in ended.err, "Traceback" in ended.err) == (code, "", True, False), ended.err
-    if "a fault of ours" in words:
-        assert f"{type(error).__name__}: {error}\nbftrain: a fault of ours" in bftrain("doctor", "-v").err
+    if "internal error" in words:
+        assert f"{type(error).__name__}: {error}\nbftrain: internal error" in bftrain("doctor", "-v").err
 
 
 def test_version_and_help(

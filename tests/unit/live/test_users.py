@@ -112,7 +112,7 @@ async def test_what_is_remarked_of_a_task_goes_to_its_owner_alone(tmp_path: Path
         world.tell("a", "failed", reason="cannot read /home/ann/secrets")
         world.tell("a", "note", text="it saves often")
         LOGGER.warning("the controller does not answer")
-        LOGGER.warning("a fault of ours at x:1: KeyError: 'a'")
+        LOGGER.warning("internal error at x:1: KeyError: 'a'")
         await decided(daemon)
         last = daemon.decision_loop.last_decision
         assert last is not None
@@ -126,7 +126,7 @@ async def test_what_is_remarked_of_a_task_goes_to_its_owner_alone(tmp_path: Path
         everything = heard(CHIEF)
         assert len(everything) >= 5
         assert heard(BOB) == {"the controller does not answer", "the solver gave none"}
-        assert heard(ANN) == everything - {"a fault of ours at x:1: KeyError: 'a'"}
+        assert heard(ANN) == everything - {"internal error at x:1: KeyError: 'a'"}
         await service.cancel(ANN, "a")
         await service.submit(BOB, submission("a"))
         assert heard(BOB) & everything == {"the controller does not answer"}, "it was another one's"
