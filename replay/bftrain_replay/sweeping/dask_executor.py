@@ -139,9 +139,12 @@ class DaskExecutor:
     def _future(self, client: Any, sha256: str, load: Callable[[], object]) -> Any:  # noqa: ANN401 - as above
         """Return a cluster input, sent once as a task result: Dask recomputes it after a loss."""
         if sha256 not in self._sent:
+            # Another prefix than that of passes: Dask takes the mean time of a prefix as the cost of its tasks, and
+            # moves none to an idle worker that it expects to end at once
+            key = f"input-of-{self._topic}-{sha256}"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # size warning; it is sent only once
-                self._sent[sha256] = client.submit(_same, load(), key=f"{self._topic}-{sha256}", pure=False)
+                self._sent[sha256] = client.submit(_same, load(), key=key, pure=False)
         return self._sent[sha256]
 
 
