@@ -1,4 +1,4 @@
-"""Print the glossary page, from the entries of `explain`: tools/glossary_page.py > docs/reference/glossary.md."""
+"""Generate the glossary page of the site from the entries of `explain`; ``python tools/glossary_page.py`` prints it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pages, point at a figure. For terms such as *pilot* or *rescale* see
 
 
 def glossary_page() -> str:
-    """Give the page as Markdown."""
+    """Return the page as Markdown."""
     return "\n".join([_FIRST_WORDS, *(line for topic in GlossaryTopic for line in _section(topic))])
 
 

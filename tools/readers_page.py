@@ -1,6 +1,6 @@
-"""Write the generated part of docs/reference/readers.md: findings, columns of each reader, public sets.
+"""Generate the second part of docs/reference/readers.md: findings, columns of each reader, public sets.
 
-``python tools/readers_page.py`` writes it again; a test compares the page with the code.
+`make docs` appends it to the written part; ``python tools/readers_page.py`` prints it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Final
 
 from bftrain.registry import BUILT_IN
 from bftrain_datasets.importing.findings import EARLIER_NAMES, HAZARDS
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "readers.md"
-FIRST_HEADING: Final = "## Findings"
 _ABOUT_FINDINGS: Final = """\
 Each row is used or skipped for a reason: *rows read = used + skipped*, always. `--strict` rejects records with findings
 in bold, with exit code 3.
@@ -35,10 +32,9 @@ These tables need no option; `--preset NAME` selects one by hand. Bold sets were
 _OPTION: Final = re.compile(r"(--[a-z-]+)")
 
 
-def with_generated_part(page: str) -> str:
-    """Return the page with its generated part, from the first generated heading to the page's last line."""
-    hand_written = page.partition(FIRST_HEADING)[0]
-    return hand_written + "\n".join([*_findings(), *_formats(), *_public_sets()]) + "\n"
+def generated_part() -> str:
+    """Return the generated part of the page as Markdown."""
+    return "\n".join([*_findings(), *_formats(), *_public_sets()]) + "\n"
 
 
 def reader_docs(name: str) -> str:
@@ -58,7 +54,7 @@ def _label(text: str, *, bold: bool) -> str:
 
 
 def _findings() -> Iterator[str]:
-    yield from (FIRST_HEADING, "", _ABOUT_FINDINGS)
+    yield from ("## Findings", "", _ABOUT_FINDINGS)
     for title, aside in (("Skipped rows:", True), ("Assumptions:", False)):
         yield from (title, "")
         for name, hazard in HAZARDS.items():
@@ -99,4 +95,4 @@ def _public_sets() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_generated_part(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(generated_part(), end="")  # noqa: T201 - this is what it is for

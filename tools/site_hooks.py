@@ -1,7 +1,7 @@
-"""Additions of `make docs` to docs/: pages on the commands, notebook pages, and the files outside docs/.
+"""Additions of `make docs` to docs/: generated reference, notebook pages, and the files outside docs/.
 
 MkDocs calls these functions while it builds. They are small on purpose: to build the site with another program, write
-the pages from `command_pages` and the rest into the folder that it reads.
+the pages from `command_pages`, `reference_pages` and the rest into the folder that it reads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from command_pages import FOLDER, command_pages  # MkDocs finds it in this file's folder
 from mkdocs.structure.files import File
 from notebook_pages import notebook_page
+
+from tools.reference_pages import APPENDED, WHOLE
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -45,6 +47,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages to the files of docs/."""
     for name, text in command_pages().items():
         files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
+    for name, generate in WHOLE.items():
+        files.append(File.generated(config, name, content=generate()))
     for path in (ROOT / "docs").rglob("*.ipynb"):
         name = path.relative_to(ROOT / "docs").with_suffix(".md")
         files.append(File.generated(config, str(name), content=notebook_page(path)))
@@ -65,7 +69,9 @@ def _from_above(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Turn links to files outside docs/ into links to their pages."""
+    """Append the generated part, and turn links to files outside docs/ into links to their pages."""
+    if page.file.src_uri in APPENDED:
+        markdown = f"{markdown.rstrip()}\n\n{APPENDED[page.file.src_uri]()}"
     up = "../" * (page.file.src_uri.count("/") + 1)
     for name, target in ABOVE.items():
         markdown = markdown.replace(f"]({up}{name}", f"]({up.removesuffix('../')}{target}")

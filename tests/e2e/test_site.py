@@ -11,6 +11,7 @@ import pytest
 from bftrain.cli.main import COMMANDS
 from tests.helpers.pages import PAGES, ROOT
 from tests.helpers.site import Built, build, styled
+from tools.reference_pages import WHOLE
 
 pytestmark = pytest.mark.docs
 
@@ -33,6 +34,7 @@ def test_every_page_is_there(pages: dict[str, Built]) -> None:
     written = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in PAGES if ROOT / "docs" in path.parents}
     written |= {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*.ipynb")}
     made = {"reference/commands/index", *(f"reference/commands/{name}" for name in COMMANDS), *ABOVE.values()}
+    made |= {name.removesuffix(".md") for name in WHOLE}
     assert {name.removesuffix(".html") for name in pages} == written | made
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tools.reference_pages import APPENDED, WHOLE
+
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = tuple(sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]))
 LEFT_OUT: Final = "..."  # stands in an output for lines that are not shown
@@ -82,6 +84,24 @@ def page(path: Path) -> Page:
         number += 1
     found.said.update(said)
     return found
+
+
+def on_site(path: Path) -> bool:
+    """Whether the project or its site has this file."""
+    return path.is_relative_to(ROOT) and (path.is_file() or _name(path) in WHOLE)
+
+
+def site_text(path: Path) -> str:
+    """Return the text of a page on the site, with its generated part."""
+    name = _name(path)
+    if name in WHOLE:
+        return WHOLE[name]()
+    text = path.read_text(encoding="utf-8")
+    return f"{text}\n{APPENDED[name]()}" if name in APPENDED else text
+
+
+def _name(path: Path) -> str:
+    return path.as_posix().removeprefix(f"{ROOT}/docs/")
 
 
 def links(text: str) -> list[str]:

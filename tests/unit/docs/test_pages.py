@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.helpers.every_command import CALLS
-from tests.helpers.pages import PAGES, ROOT, anchors, links, page, pictures_without_words
+from tests.helpers.pages import PAGES, ROOT, anchors, links, on_site, page, pictures_without_words, site_text
 from tests.helpers.reading import ABOUT_PAGES, VERBS, undisclosed_needs, way
 
 PICTURES = ROOT / "docs" / "pictures"
@@ -27,9 +27,9 @@ def leads_nowhere(target: str, path: Path) -> str:
     if parts.scheme or parts.netloc:
         return "" if well_formed(target) else "no address"
     file = (path.parent / parts.path).resolve() if parts.path else path
-    if not file.is_file() or not file.is_relative_to(ROOT):
+    if not on_site(file):
         return "no such file in the project"
-    if parts.fragment and parts.fragment not in anchors(file.read_text(encoding="utf-8")):
+    if parts.fragment and parts.fragment not in anchors(site_text(file)):
         return "no such section, or not by this name everywhere"
     return ""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.helpers.pages import ROOT, links
+from tests.helpers.pages import ROOT, links, site_text
 
 DOCS: Final = ROOT / "docs"
 
@@ -84,7 +84,7 @@ def targets(page: str) -> frozenset[str]:
 
 def section(page: str, heading: str) -> str:
     """Return the text under a heading, up to the next heading of its level; empty if there is none."""
-    text = (DOCS / page).read_text(encoding="utf-8")
+    text = site_text(DOCS / page)
     found = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
     if found is None:
         return ""
