@@ -33,10 +33,10 @@ _CHANGES: Final = ("start", "grow", "shrink", "stop")
 _ENDS: Final = ("done", "failed", "cancelled")
 _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
 _USED: Final = {
-    "bftrain_usage_node_seconds_total": "Node-time that tasks held, of all runs on this state.",
-    "bftrain_usage_gpu_seconds_total": "GPU-time that tasks held, of all runs, by the GPUs that the site tells.",
-    "bftrain_usage_samples_total": "Samples that were done, of all runs.",
-    "bftrain_usage_joules_total": "Energy of nodes that tasks held, of all runs, by the watts that the site tells.",
+    "bftrain_usage_node_seconds_total": "Node-time of tasks, over all runs on this state.",
+    "bftrain_usage_gpu_seconds_total": "GPU-time of tasks, over all runs, by the site's GPU numbers.",
+    "bftrain_usage_samples_total": "Samples, over all runs.",
+    "bftrain_usage_joules_total": "Energy of the tasks' nodes, over all runs, by the site's watts.",
 }
 # From unnoticeable times to the limit of solvers; 20 ms and 100 ms are promised
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -91,12 +91,11 @@ class LiveMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._solving = Histogram(
-            "bftrain_solve_seconds", "How long solvers took to decide.", buckets=_BOUNDS_S, registry=self._registry
+            "bftrain_solve_seconds", "Duration of decisions.", buckets=_BOUNDS_S, registry=self._registry
         )
         self._latency = Histogram(
             "bftrain_event_to_orders_seconds",
-            "From the first event that was taken in to the orders of the decision that follows from it. "
-            "Nodes that leave are handed back before that, at once.",
+            "Time from an event to the orders of its decision; leaving nodes are handed back earlier.",
             buckets=_BOUNDS_S,
             registry=self._registry,
         )
@@ -197,52 +196,50 @@ class LiveMetrics(Collector):
             "solver": site.deciding.solver,
             "objective": str(site.deciding.objective),
         }
-        build = GaugeMetricFamily("bftrain_build_info", "What runs, and how it decides.", labels=[*about])
+        build = GaugeMetricFamily("bftrain_build_info", "Version and set-up.", labels=[*about])
         build.add_metric([*about.values()], 1)
         yield build
         shown = self._state()
         states = {state: float(state == shown) for state in RUN_STATES}
-        yield by("state", "bftrain_state", "1 for the state that the live run is in.", states)
-        yield gauge("bftrain_start_time_seconds", "When the live run began, since 1970.", self._since_s)
+        yield by("state", "bftrain_state", "1 for the present state of the live run.", states)
+        yield gauge("bftrain_start_time_seconds", "Start of the live run, since 1970.", self._since_s)
         pool, used = self._sizes
-        yield gauge("bftrain_pool_nodes", "Idle nodes that are ours to use.", pool)
-        yield gauge("bftrain_used_nodes", "Nodes that tasks hold.", used)
+        yield gauge("bftrain_pool_nodes", "Idle nodes available to tasks.", pool)
+        yield gauge("bftrain_used_nodes", "Nodes allocated to tasks.", used)
         yield gauge("bftrain_drained_nodes", "Nodes that must not be used.", len(self._store.drained))
-        yield gauge("bftrain_agents", "Nodes with an agent of ours.", len(self._nodes.node_tracker.present))
+        yield gauge("bftrain_agents", "Nodes with an agent.", len(self._nodes.node_tracker.present))
         held = self._harvester.held
         tasks = Counter({"running": 0, "waiting": 0, "paused": 0})
         tasks.update(state_of(record, len(held.get(record.name, ()))) for record in self._store.unfinished)
         yield by("state", "bftrain_tasks", "Unfinished tasks.", tasks)
         now = self._tasks.now
         speed = sum(track.speed(now) for track in self._tasks.tracks.values())
-        yield gauge("bftrain_speed_samples_per_second", "What all tasks do together, as they report it.", speed)
+        yield gauge("bftrain_speed_samples_per_second", "Total reported speed of all tasks.", speed)
         yield gauge("bftrain_journal_steps", "Entries of the journal.", self._loop.steps)
         yield gauge("bftrain_journal_bytes", "Size of the journal on disk.", _size_of(site.journal))
         if self._loop.last_decision is not None:
             value, at_s = self._loop.last_decision.value, self._loop.last_decision.time_s
-            yield gauge("bftrain_decision_value", "What the last decision is worth under the objective.", value)
-            yield gauge("bftrain_last_decision_timestamp_seconds", "When that was, since 1970.", at_s)
+            yield gauge("bftrain_decision_value", "Value of the last decision under the objective.", value)
+            yield gauge("bftrain_last_decision_timestamp_seconds", "Time of the last decision, since 1970.", at_s)
         pilots = self._scheduler.facts().pilots
         if pilots is not None:
-            yield by("state", "bftrain_pilots", "Our jobs at the scheduler; waiting ones are the stock.", pilots)
+            yield by("state", "bftrain_pilots", "Pilot jobs at the scheduler.", pilots)
 
     def _so_far(self) -> Iterator[Metric]:
-        yield counter("bftrain_idle_node_seconds_total", "Node-time that was ours.", self.idle_s)
-        yield counter("bftrain_used_node_seconds_total", "Node-time that tasks held: the harvest.", self._used_s)
-        yield counter("bftrain_samples_total", "Samples of steps that were done for the first time.", self._samples)
-        yield counter("bftrain_nodes_joined_total", "Nodes that became ours.", self._moved["joined"])
-        yield counter("bftrain_nodes_left_total", "Nodes that were taken back or given back.", self._moved["left"])
-        yield by("event", "bftrain_events_total", "What happened, by kind.", self._events)
-        yield by("answer", "bftrain_decisions_total", "Decisions, by whose answer was taken.", self._decisions)
-        yield by("change", "bftrain_rescales_total", "Changes of tasks that were decided.", self._changes)
+        yield counter("bftrain_idle_node_seconds_total", "Node-time available to tasks.", self.idle_s)
+        yield counter("bftrain_used_node_seconds_total", "Node-time allocated to tasks: the harvest.", self._used_s)
+        yield counter("bftrain_samples_total", "Samples of steps done for the first time.", self._samples)
+        yield counter("bftrain_nodes_joined_total", "Nodes that became available.", self._moved["joined"])
+        yield counter("bftrain_nodes_left_total", "Nodes that were taken or given back.", self._moved["left"])
+        yield by("event", "bftrain_events_total", "Events.", self._events)
+        yield by("answer", "bftrain_decisions_total", "Decisions, by solver or fallback.", self._decisions)
+        yield by("change", "bftrain_rescales_total", "Decided changes of tasks.", self._changes)
         yield counter(
             "bftrain_preemptions_total", "Times that a task lost nodes to the main scheduler.", self._preemptions
         )
-        yield by("state", "bftrain_tasks_ended_total", "Tasks that are over, by how they ended.", self._ended)
-        yield counter(
-            "bftrain_task_failures_total", "Times that processes of a task died by themselves.", self._failures
-        )
-        yield by("code", "bftrain_api_answers_total", "What the API answered, by status.", self._answers)
+        yield by("state", "bftrain_tasks_ended_total", "Finished tasks.", self._ended)
+        yield counter("bftrain_task_failures_total", "Failures of task processes.", self._failures)
+        yield by("code", "bftrain_api_answers_total", "Answers of the API, by status.", self._answers)
         yield from self._used()
 
     def _used(self) -> Iterator[Metric]:

@@ -176,15 +176,17 @@ def _description() -> dict[str, Any]:
 
 _TASK: Final = "/v1/tasks/{task}"
 _OF_OPERATORS: Final[dict[str, Any]] = {"takes": schemas.Nodes, "operators": True}
-_ALL_NODES: Final = "All known nodes; of tasks on them only your own are named."
-_HISTORY: Final = "How things went: nodes, who held them, speed, and what happened last."
+_ALL_NODES: Final = "All known nodes, with the names of your own tasks."
+_HISTORY: Final = "Past nodes, holders, speeds and latest events."
 _USED: Final = "Node-hours, GPU-hours, samples and energy of your tasks; operators see all."
-_STREAMED: Final = "Server-sent events: first how everything stands, then what changes; at least one each second."
-_PIECE: Final = "A piece of a log file; empty where there is no more yet."
-_HAND_IN: Final = "Hand in a task; when it is answered it is safe."
+_STREAMED: Final = "Server-sent events: the full state, then changes; at least one per second."
+_PIECE: Final = "A piece of a log file; empty at its end."
+_HAND_IN: Final = "Submit a task; the answer confirms that it is stored."
 
 ROUTES: Final[tuple[Route, ...]] = (
-    _get("/v1/status", "How things stand.", schemas.StatusView, lambda service, asked: service.status(asked.caller)),
+    _get(
+        "/v1/status", "The state of the run.", schemas.StatusView, lambda service, asked: service.status(asked.caller)
+    ),
     _get("/v1/tasks", "Your tasks; operators see all.", tuple[schemas.TaskView, ...], _tasks, query={"all": _OVER}),
     _post(
         "/v1/tasks",
@@ -194,12 +196,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         takes=schemas.Submission,
     ),
     _get(_TASK, "One task.", schemas.TaskView, _of_task("task")),
-    _post(f"{_TASK}/cancel", "End it for good.", schemas.TaskView, _of_task("cancel")),
+    _post(f"{_TASK}/cancel", "Cancel it.", schemas.TaskView, _of_task("cancel")),
     _post(f"{_TASK}/pause", "Let it wait without nodes.", schemas.TaskView, _of_task("pause")),
     _post(f"{_TASK}/resume", "Let it compete again.", schemas.TaskView, _of_task("resume")),
     _post(
         f"{_TASK}/edit",
-        "Change it while it holds no nodes; what is not given stays.",
+        "Change it while it has no nodes; omitted fields stay.",
         schemas.TaskView,
         lambda to, asked: to.edit(asked.caller, asked.names["task"], asked.body),
         takes=schemas.TaskEdit,
@@ -209,7 +211,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get("/v1/nodes", _ALL_NODES, tuple[schemas.NodeView, ...], lambda service, asked: service.nodes(asked.caller)),
     _post(
         "/v1/drain",
-        "Use nodes no more; what runs there moves first.",
+        "Stop using nodes; their tasks move first.",
         tuple[schemas.NodeView, ...],
         lambda service, asked: service.drain(asked.caller, asked.body.nodes),
         **_OF_OPERATORS,
@@ -224,13 +226,13 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get("/v1/usage", _USED, tuple[schemas.UsageRow, ...], _usage, query={"by": _BY, "since": _SINCE}),
     _get(
         "/v1/harvesting",
-        "Whether nodes are used at all, and how the last ones were handed back.",
+        "Whether harvesting is paused, and the last hand-backs.",
         schemas.HarvestingView,
         lambda service, _: service.harvesting(),
     ),
     _post(
         "/v1/harvesting/pause",
-        "Use no node for a while: tasks save where they are and wait.",
+        "Use no nodes for a while: tasks save and wait.",
         schemas.HarvestingView,
         lambda service, asked: service.pause_harvesting(asked.caller, asked.body),
         takes=schemas.Pause,
@@ -247,27 +249,27 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get("/v1/watch", _STREAMED, schemas.Update, _watch, kind=STREAM, query={"span": _LOOK_BACK, "updates": _UPDATES}),
     _get(
         METRICS,
-        "Figures for Prometheus; no user and no task is named.",
+        "Metrics for Prometheus, without users and tasks.",
         bytes,
         lambda service, _: service.metrics.text().encode(),
         kind=prometheus.KIND,
     ),
-    _get("/v1/openapi.json", "This description.", dict[str, Any], lambda *_: _description()),
-    _get("/v1/page", "Where the status page is.", schemas.PageView, lambda service, _: service.page()),
+    _get("/v1/openapi.json", "The OpenAPI description.", dict[str, Any], lambda *_: _description()),
+    _get("/v1/page", "The address of the status page.", schemas.PageView, lambda service, _: service.page()),
     *map(_file, page.FILES),
 )
 
 
 _ABOUT: Final = """\
-What `bftrain live` is asked, over its Unix socket or over HTTP with a token. On the socket the kernel says who asks:
-users see and touch their own tasks, operators all. The token grants the rights of the user who runs it. Answers may
-get more fields; what is there stays.
+Requests to `bftrain live`, over its Unix socket or over TCP with a token. On the socket the kernel identifies the
+caller: users see and change their own tasks, operators all. The token grants the rights of the user who runs it.
+Answers may gain fields; existing ones stay.
 """
 _REFUSED: Final = repr(schemas.Refused)
 _NAMES: Final[Mapping[str, str]] = {
-    "task": "The name of a task, or #NUMBER (%23 in an address). A name means the unfinished task of that name, or "
-    "else the last one.",
-    "file": "The name of a log file, as they are listed.",
+    "task": "The name of a task, or #NUMBER (%23 in an address). A name refers to the unfinished task of that name, or "
+    "to the latest finished one.",
+    "file": "The name of a log file, as listed.",
 }
 
 

@@ -119,7 +119,7 @@ def resume(client: Client, out: Output) -> None:
 @click.command(
     cls=DocumentedCommand,
     example="bftrain api --alerts > bftrain.rules.yml",
-    epilog="docs/reference/api.md shows how to ask. A live run tells its own description at /v1/openapi.json.",
+    epilog="docs/reference/programs.md shows requests. A live run serves the description at /v1/openapi.json.",
 )
 @click.option("--openapi", is_flag=True, help="Print the description for programs: OpenAPI 3.1.")
 @click.option("--grafana", is_flag=True, help="Print a dashboard for Grafana, over what /metrics tells Prometheus.")

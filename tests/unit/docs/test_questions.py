@@ -70,7 +70,7 @@ QUESTIONS: Final = {
         "How long do other jobs wait?": ("how-to/live.md", "Cost to the main queue", "median"),
         "Who may do what?": ("explanation/security.md", "Who may do what", "operators"),
         "How do I install hooks?": ("how-to/hooks.md", "Slurm", "bftrain hooks install"),
-        "How do I watch it with Prometheus?": ("reference/api.md", "Prometheus and Grafana", "/metrics"),
+        "How do I watch it with Prometheus?": ("reference/programs.md", "Prometheus and Grafana", "/metrics"),
     },
 }
 

@@ -31,7 +31,6 @@ DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 COMMAND_PAGES = command_pages()
 PROGRAMS = (REFERENCE / "programs.md").read_text(encoding="utf-8")
-API = (REFERENCE / "api.md").read_text(encoding="utf-8")
 
 
 def names_in(page: str) -> set[str]:
@@ -159,22 +158,21 @@ def test_every_column_of_the_tables_is_documented(
         }
 
 
-def test_every_address_and_status_of_the_api_is_on_its_page(bftrain: CommandLine) -> None:
-    addresses = [(route["method"], route["path"]) for route in json.loads(bftrain("api", "--json").out)]
-    assert re.findall(r"^\| (GET|POST) \| `([^`]+)` \| ", API, re.MULTILINE) == addresses
-    section = API.partition("| status | when |")[2].partition("\n\n")[0]
+def test_every_status_of_the_api_is_on_its_page() -> None:
+    section = PROGRAMS.partition("| status | when |")[2].partition("\n\n")[0]
     listed = {int(status) for row in section.splitlines() for status in re.findall(r"\b\d{3}\b", row.split(" | ")[0])}
     assert listed == {400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 431, 500, 503}
 
 
 @in_a_loop
-async def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
+async def test_every_metric_on_the_page_exists(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as inside:
         await decided(inside.daemon)
         metrics = set(re.findall(r"^# HELP (\S+) ", inside.service.metrics.text(), re.MULTILINE))
-    rows = set(re.findall(r"^\| `((?:bftrain|process)_\w+)` \|", API, re.MULTILINE))
-    assert metrics - rows == set()
-    assert {name for name in re.findall(r"bftrain_\w+", API) if not name.startswith("bftrain_elastic")} <= rows
+    section = PROGRAMS.partition("### Prometheus")[2].partition("\n### ")[0]
+    named = set(re.findall(r"bftrain_\w+", section)) - {"bftrain_pilots"}  # not with the scheduler of this test
+    assert named
+    assert named - metrics == set()
 
 
 @pytest.mark.parametrize(("key", "kind"), [("event", Event), ("action", Action)])
