@@ -31,7 +31,7 @@ def described(struct: type[msgspec.Struct], field: str) -> str:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The job of a task: a launcher's settings, see docs/how-to/backends.md. Without ``folder`` a new one is made."""
+    """The job of a task: a launcher's settings, see docs/how-to/parts.md. Without ``folder`` a new one is made."""
 
     argv: Annotated[
         tuple[Annotated[str, said("One word.", min_length=1)], ...],

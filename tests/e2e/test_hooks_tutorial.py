@@ -22,7 +22,7 @@ from tests.helpers.program import PROGRAM, environment
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
 
-GUIDE: Final = ROOT / "docs" / "how-to" / "hooks.md"
+GUIDE: Final = ROOT / "docs" / "how-to" / "sysadmin.md"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh
@@ -154,7 +154,7 @@ def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest
         try:
             with machines:
                 try:
-                    Reader(typed(page(GUIDE), "Slurm", moved), tmp_path, cluster.home / "state").read()
+                    Reader(typed(page(GUIDE), "Hooks on Slurm", moved), tmp_path, cluster.home / "state").read()
                 except AssertionError as error:
                     error.add_note(cluster.logs())
                     raise
@@ -185,7 +185,7 @@ def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch:
         try:
             with machines:
                 try:
-                    Reader(typed(page(GUIDE), "PBS", moved), tmp_path, home / "state").read()
+                    Reader(typed(page(GUIDE), "Hooks on PBS", moved), tmp_path, home / "state").read()
                 except AssertionError as error:
                     error.add_note(logs())
                     raise

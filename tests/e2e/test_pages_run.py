@@ -31,7 +31,7 @@ ALL = [found for found in map(page, PAGES) if has_something_to_do(found) and not
 
 
 # Each takes half a minute of CPU time. Other pages type the same commands, and tests/golden compares their outputs
-LONG = {"docs/how-to/sweeps.md", "docs/tutorials/your-objective.md", "docs/tutorials/your-policy.md"}
+LONG = {"docs/how-to/sweeps.md", "docs/tutorials/your-objective.md"}
 
 
 def marks(found: Page) -> list[pytest.MarkDecorator]:

@@ -1,4 +1,4 @@
-"""Conformance tests of launchers, for those of your own too: see docs/how-to/backends.md.
+"""Conformance tests of launchers, for those of your own too: see docs/how-to/parts.md.
 
 A stage has four agents on this machine and one launcher. The script is run as ``SCRIPT --steps N`` and must report and
 commit each step; as ``SCRIPT --fail`` it must die. No check waits for a time to pass: each waits for what shall happen.

@@ -160,7 +160,7 @@ def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Schedul
     except Exception as error:
         raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
     if not isinstance(scheduler, Scheduler):
-        fix = "derive it from Scheduler, or return PilotJobs(...): docs/how-to/backends.md"
+        fix = "derive it from Scheduler, or return PilotJobs(...): docs/how-to/parts.md"
         raise BrokenPlugin("is no bftrain.live.schedulers.base.Scheduler", where=where, fix=fix)
     if pool.unit != scheduler.unit:
         raise BadConfig(

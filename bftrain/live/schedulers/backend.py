@@ -422,7 +422,7 @@ def check_backend(backend: object) -> None:
         problem, fix = _mistake_of(backend)
     if problem:
         name = type(backend).__name__
-        raise BadConfig(f"{name} {problem}", where="PilotJobs", fix=f"{fix}: docs/how-to/backends.md")
+        raise BadConfig(f"{name} {problem}", where="PilotJobs", fix=f"{fix}: docs/how-to/parts.md")
 
 
 def _mistake_of(backend: PilotBackend) -> tuple[str, str]:

@@ -24,7 +24,7 @@ MODULE = sys.modules["campaigns"] = module_from_spec(SPEC)
 SPEC.loader.exec_module(MODULE)
 CampaignAdmission: Any = MODULE.CampaignAdmission
 
-PAGE = (Path(__file__).parents[3] / "docs/how-to/parts.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/tutorials/your-objective.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", registry.BUILT_IN["admission"])
@@ -41,9 +41,7 @@ def test_the_admission_in_the_documents_passes() -> None:
     names: dict[str, Any] = {}
     (block,) = re.findall(r"```python\n(\"\"\"One task of every user.*?)```", PAGE, re.DOTALL)
     exec(block, names)  # noqa: S102 - our own page
-    conformance.check_admission(names["Turns"], most=6)
-    with pytest.raises(ValueError, match="no task would get a node"):
-        names["Turns"](5, most=0)
+    conformance.check_admission(names["Turns"])
 
 
 class Base:

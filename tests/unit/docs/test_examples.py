@@ -1,4 +1,4 @@
-"""The solver, the reader and the scheduler on the pages about plug-ins, installed as they stand there, work."""
+"""The solver, the reader and the scheduler on the page about parts, installed as they stand there, work."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from tests.helpers.pages import ROOT, page
 
 NAMES = {"solver": "first-served", "reader": "tiny", "scheduler": "oar"}
 FILES = {"solver": "first_served.py", "reader": "tiny.py", "scheduler": "oar.py"}
-GUIDES = tuple(page(ROOT / "docs" / "how-to" / f"{name}.md") for name in ("parts", "backends"))
+GUIDE = page(ROOT / "docs" / "how-to" / "parts.md")
 
 
 @pytest.fixture
 def _installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Install the examples, with the entry points that their pages show."""
     for port, name in NAMES.items():
-        (code,) = [block.text for guide in GUIDES for block in guide.blocks if block.one("file") == FILES[port]]
-        text = "".join(guide.text for guide in GUIDES)
+        (code,) = [block.text for block in GUIDE.blocks if block.one("file") == FILES[port]]
         pattern = rf"bftrain\.{port}\"\]\n{name} = \"my_package\.\w+:?(\w*)\"$"
-        (attribute,) = re.findall(pattern, text, re.MULTILINE)
+        (attribute,) = re.findall(pattern, GUIDE.text, re.MULTILINE)
         plugins.install(monkeypatch, tmp_path, f"example_of_a_{port}", code, {f"{port}.{name}": attribute})
 
 

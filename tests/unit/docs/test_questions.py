@@ -34,7 +34,7 @@ QUESTIONS: Final = {
     },
     "researcher": {
         "How do I try my own objective?": ("tutorials/your-objective.md", "1. Write it", "thrifty"),
-        "How do I try my own policy?": ("tutorials/your-policy.md", "2. The policy", "choose"),
+        "How do I try my own policy?": ("tutorials/your-objective.md", "7. Choose who competes", "choose"),
         "Which objectives are there?": ("reference/objectives.md", "Objectives", "max-min"),
         "Which solver proves its answer?": ("reference/objectives.md", "Solvers", "proven"),
         "What is efficiency U?": ("explanation/semantics.md", "Yardsticks", "constant pool"),
@@ -69,7 +69,7 @@ QUESTIONS: Final = {
         "How do I cap its nodes?": ("how-to/sysadmin.md", "A cap that users cannot lift", "GrpTRES"),
         "How long do other jobs wait?": ("how-to/live.md", "Cost to the main queue", "median"),
         "Who may do what?": ("explanation/security.md", "Who may do what", "operators"),
-        "How do I install hooks?": ("how-to/hooks.md", "Slurm", "bftrain hooks install"),
+        "How do I install hooks?": ("how-to/sysadmin.md", "Hooks on Slurm", "bftrain hooks install"),
         "How do I watch it with Prometheus?": ("reference/programs.md", "Prometheus and Grafana", "/metrics"),
     },
 }

@@ -127,14 +127,13 @@ def test_every_reader_lists_its_columns_and_reads_them(name: str) -> None:
 @pytest.mark.parametrize(
     ("port", "page"),
     [
-        ("objective", "reference/policies.md"),
         ("objective", "reference/objectives.md"),
         ("solver", "reference/objectives.md"),
         ("rounds", "reference/policies.md"),
         ("rounds", "how-to/rounds.md"),
         ("sharing", "reference/policies.md"),
         ("queue_policy", "how-to/schedule.md"),
-        ("launcher", "how-to/backends.md"),
+        ("launcher", "how-to/parts.md"),
     ],
 )
 def test_every_part_is_on_its_page(port: str, page: str) -> None:
@@ -201,7 +200,7 @@ def test_the_measured_figures_are_what_comes_out_of_a_replay() -> None:
 def test_the_errors_of_the_model_of_batches_are_those_on_the_page() -> None:
     model = runpy.run_path(str(DOCS / "scripts" / "batch_model.py"))
     row = model["row"](site_data("profiles") / "adaptdl_bert_scalability.csv")
-    assert f"| {' | '.join(row)} |\n" in (REFERENCE / "policies.md").read_text(encoding="utf-8")
+    assert f"| {' | '.join(row)} |\n" in (REFERENCE / "objectives.md").read_text(encoding="utf-8")
 
 
 def test_the_citation_names_this_version_in_its_format() -> None:

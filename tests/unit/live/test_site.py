@@ -299,7 +299,7 @@ def test_a_scheduler_plug_in_that_returns_something_else_is_rejected_with_the_fi
     site = site_of(tmp_path, world, scheduler={"name": "odd"})
     with pytest.raises(BftrainError, match=r"is no bftrain\.live\.schedulers\.base\.Scheduler") as caught:
         open_site(site, lambda _: None)
-    assert caught.value.fix == "derive it from Scheduler, or return PilotJobs(...): docs/how-to/backends.md"
+    assert caught.value.fix == "derive it from Scheduler, or return PilotJobs(...): docs/how-to/parts.md"
 
 
 def test_a_file_that_is_no_journal_is_reported(world: World, tmp_path: Path) -> None:

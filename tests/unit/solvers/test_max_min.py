@@ -41,7 +41,7 @@ def samples(task: CompetingTask, size: int, horizon_s: float) -> float:
 
 
 def how_well_off(policy: str, problem: AllocationProblem, place: int, size: int) -> float | None:
-    """Follow the formulas of docs/reference/policies.md; ``None`` for a task that does not count."""
+    """Follow the formulas of docs/reference/objectives.md; ``None`` for a task that does not count."""
     task, horizon_s = problem.tasks[place], problem.horizon_s
     alone = isolated_speed(task, problem.by_kind, len(problem.tasks))
     done = samples(task, size, horizon_s)

@@ -491,7 +491,7 @@ def test_a_backend_with_a_mistake_is_rejected_before_the_first_pilot(
     with pytest.raises(BadConfig, match=what) as caught:
         PilotStage(tmp_path, toy=batch)
     assert caught.value.fix
-    assert "docs/how-to/backends.md" in caught.value.fix
+    assert "docs/how-to/parts.md" in caught.value.fix
 
 
 def test_a_backend_may_define_a_command_that_submits_or_do_it_itself(tmp_path: Path) -> None:
