@@ -17,10 +17,10 @@ from bftrain.live import timeouts
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService, RunControl
+from bftrain.live.daemon.daemon import LiveDaemon
+from bftrain.live.daemon.startup import LiveResources, open_site
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.run.startup import LiveResources, open_site
 
 _log = logging.getLogger(__name__)
 _MOST_FILES: Final = 1 << 17

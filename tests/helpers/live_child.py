@@ -23,12 +23,12 @@ from typing import Any
 
 from bftrain import Availability, Journal, Limits, Settings, Solution, ValueTable, registry
 from bftrain.live import process, timeouts
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.process import LiveProcess
 from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Scheduler, Site, Taken
-from bftrain.live.tasks.launcher_pool import LauncherPool
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain_solvers.exact import solver as exact
 
 HERE = "tests.helpers.live_child"

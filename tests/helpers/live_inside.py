@@ -21,6 +21,9 @@ from bftrain import Availability, Journal, Run, Settings, Submission, TaskView, 
 from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
+from bftrain.live.daemon.daemon import LiveDaemon
+from bftrain.live.daemon.startup import open_site
+from bftrain.live.daemon.task_store import TaskStore, all_kept, last_cluster
 from bftrain.live.log import LOGGER
 from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.node_kinds import NodeKinds, NodeRates
@@ -42,10 +45,7 @@ from bftrain.live.model.schemas import (
 from bftrain.live.model.site_config import Agents, Api, Environment, KeepSettings, SiteSettings, Times, Usage, load
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.process import LiveProcess, service_of
-from bftrain.live.run.daemon import LiveDaemon
-from bftrain.live.run.startup import open_site
 from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken
-from bftrain.live.tasks.task_store import TaskStore, all_kept, last_cluster
 from bftrain.values import wire
 
 __all__ = [

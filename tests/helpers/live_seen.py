@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from bftrain.live.api.history import HistoryLevel, HistorySample
 from bftrain.live.model.site_config import Api
-from bftrain.live.monitor.history import HistoryLevel, HistorySample
 from tests.helpers.live_inside import Inside, World, submit
 from tests.helpers.live_thread import LiveThread, live_thread
 

@@ -15,16 +15,16 @@ from bftrain import speed_estimates
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BadValue, BftrainError
 from bftrain.live import timeouts
-from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.daemon.decision_loop import DecisionLoop
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.background_thread import within
 from bftrain.live.model.callers import Caller, check_weight
 from bftrain.live.model.schemas import LogFile, NotFound, NotNow, TaskEdit, TaskView, state_of
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
-from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.tasks.launcher_pool import LauncherPool
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain.node_units import word_of
 from bftrain.text_formats import counted
 from bftrain.values.events import TaskEdited

@@ -13,13 +13,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from bftrain.deciding.harvester import Harvester
-from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.daemon.decision_loop import DecisionLoop
+from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.schemas import RUN_STATES, state_of
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.nodes.node_manager import NodeManager
 from bftrain.live.schedulers.base import Scheduler
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskFailed, TaskFinished

@@ -17,10 +17,10 @@ from bftrain.errors import BadConfig
 from bftrain.live.api import page, prometheus
 from bftrain.live.api.http_connection import JSON, Response
 from bftrain.live.api.service import LiveService
+from bftrain.live.api.status_stream import LONGEST_S, span_of
+from bftrain.live.daemon.usage_ledger import GROUPINGS
 from bftrain.live.model import schemas
 from bftrain.live.model.callers import Caller
-from bftrain.live.monitor.status_stream import LONGEST_S, span_of
-from bftrain.live.tasks.usage_ledger import GROUPINGS
 from bftrain.version import __version__
 
 

@@ -25,21 +25,21 @@ from bftrain.journal import Journal
 from bftrain.live import timeouts
 from bftrain.live.api.owned_tasks import TaskEditor, TaskViews, log_files, read_log
 from bftrain.live.api.prometheus import LiveMetrics
-from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.api.status_stream import StatusStream
+from bftrain.live.daemon.daemon import Harvesting
+from bftrain.live.daemon.decision_loop import DecisionLoop
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import TaskStore
+from bftrain.live.daemon.usage_ledger import usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
 from bftrain.live.model.callers import Caller, check_weight, ourselves, require_operator
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
-from bftrain.live.monitor.status_stream import StatusStream
-from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.run.harvesting import Harvesting
 from bftrain.live.schedulers.base import Scheduler
-from bftrain.live.tasks.launcher_pool import LauncherPool
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
-from bftrain.live.tasks.usage_ledger import usage
 from bftrain.node_units import node_of
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.task import TaskSpec

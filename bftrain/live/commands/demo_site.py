@@ -18,11 +18,11 @@ from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.client import page_address
 from bftrain.live.commands.tasks import done
+from bftrain.live.daemon.daemon import LiveDaemon
 from bftrain.live.log import LOGGER, LogFormat, log_to_stderr
 from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
-from bftrain.live.run.daemon import LiveDaemon
 from bftrain.live.schedulers.local import LocalScheduler
 from bftrain.node_units import word_of
 from bftrain.nodesets import natural_order

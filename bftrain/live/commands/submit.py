@@ -23,8 +23,8 @@ from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.live.commands.tasks import OVER, clock, talks
+from bftrain.live.daemon.task_store import script_of
 from bftrain.live.model.schemas import Submission, TaskEdit
-from bftrain.live.tasks.task_store import script_of
 from bftrain.taskfiles.files import toml_records
 from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of

@@ -59,7 +59,7 @@ def show(
     from collections import deque
 
     from bftrain.journal import Journal
-    from bftrain.live.tasks.task_store import last_cluster
+    from bftrain.live.daemon.task_store import last_cluster
     from bftrain.nodesets import expand
     from bftrain.values import wire
     from bftrain_replay.journal_story import StepFilter, parse_moment
@@ -169,7 +169,7 @@ def profiles(path: Path, target: Path, out: Output) -> None:
     stay.
     """
     from bftrain.journal import Journal
-    from bftrain.live.tasks.task_store import all_kept, learned_profiles
+    from bftrain.live.daemon.task_store import all_kept, learned_profiles
     from bftrain.taskfiles.profile_files import check_profiles_name, load_profiles, save_profiles
 
     check_profiles_name(target)

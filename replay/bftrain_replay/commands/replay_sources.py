@@ -192,7 +192,7 @@ def replay_journal(
 
 def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float]:
     """Return how many samples tasks reported, as far as a live run recorded it."""
-    from bftrain.live.tasks.task_store import all_kept
+    from bftrain.live.daemon.task_store import all_kept
 
     reported: defaultdict[str, deque[LiveTaskRecord]] = defaultdict(deque)
     for kept in all_kept(journal):

@@ -24,8 +24,8 @@ from bftrain import (
     TaskSpec,
     UnknownName,
 )
+from bftrain.live.daemon.task_progress import TaskProgressTrack
 from bftrain.live.model.schemas import Pause
-from bftrain.live.tasks.task_progress import TaskProgressTrack
 from bftrain_replay.journal_events import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (

@@ -349,7 +349,7 @@ async def test_a_pause_holds_over_a_restart_and_ends_by_itself_at_its_time(
         assert (status.state, status.pool) == ("paused", 0)
         assert status.paused_until_s == pytest.approx(began + 600, abs=60)
         assert world.asked("want")[-1][0] == 0
-        monkeypatch.setattr("bftrain.live.run.harvesting.time.time", lambda: began + 700)
+        monkeypatch.setattr("time.time", lambda: began + 700)
         await until(lambda: service.status().pool == 1)  # the clock ticks each second
         assert service.status().state == "running"
 

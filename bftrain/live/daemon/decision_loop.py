@@ -30,11 +30,11 @@ from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Journal, JournalStalled, Statement
 from bftrain.live import timeouts
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.schemas import LastDecision
-from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.tasks.launcher_pool import LauncherPool
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values.actions import Action, Grow, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskMeasured, TaskResumed, TaskSubmitted

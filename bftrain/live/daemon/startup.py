@@ -22,10 +22,10 @@ from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, described
 from bftrain.journal import Journal
 from bftrain.journal_file import complete_file
+from bftrain.live.daemon.task_store import TaskStore, last_site
 from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.schedulers.base import AgentOrder, PoolSettings, Scheduler
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
-from bftrain.live.tasks.task_store import TaskStore, last_site
 from bftrain.parts import absolute_name
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError

@@ -17,8 +17,8 @@ import msgspec
 from bftrain.errors import BadInput
 from bftrain.journal import Journal, Statement
 from bftrain.journal_steps import damage_remedy
+from bftrain.live.daemon import usage_ledger
 from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
-from bftrain.live.tasks import usage_ledger
 from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve

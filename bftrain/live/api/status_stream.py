@@ -13,6 +13,10 @@ from typing import Any, Final
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig
 from bftrain.live import timeouts
+from bftrain.live.api.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
+from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.callers import Caller
 from bftrain.live.model.schemas import (
@@ -28,10 +32,6 @@ from bftrain.live.model.schemas import (
     state_of,
 )
 from bftrain.live.model.task_record import LiveTaskRecord
-from bftrain.live.monitor.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
-from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import TaskStore
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskSubmitted
 

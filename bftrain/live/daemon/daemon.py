@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,20 +16,21 @@ from typing import Any, Final
 
 from bftrain.errors import Fault
 from bftrain.live import timeouts
-from bftrain.live.decision_loop import DecisionLoop
+from bftrain.live.daemon.decision_loop import DecisionLoop
+from bftrain.live.daemon.housekeeping import Housekeeping
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.reconcile import NodeTracker, node_events, task_events
+from bftrain.live.daemon.startup import ENDED, LiveResources, run_before
+from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_store import CLUSTER, TaskStore
+from bftrain.live.daemon.usage_ledger import UsageLedger
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.schemas import HandBack, HarvestingView
 from bftrain.live.model.task_record import LiveTaskState
-from bftrain.live.nodes.node_manager import NodeManager
-from bftrain.live.nodes.reconcile import NodeTracker, node_events, task_events
-from bftrain.live.run.harvesting import Harvesting
-from bftrain.live.run.housekeeping import Housekeeping
-from bftrain.live.run.startup import ENDED, LiveResources, run_before
-from bftrain.live.tasks.launcher_pool import LauncherPool
-from bftrain.live.tasks.task_manager import TaskManager
-from bftrain.live.tasks.task_store import CLUSTER
-from bftrain.live.tasks.usage_ledger import UsageLedger
+from bftrain.live.schedulers.base import Scheduler
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
@@ -37,6 +39,9 @@ _log = logging.getLogger(__name__)
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reports of started or stopped task processes
 _KINDS: Final = "kinds of nodes of pools"
 _CLOCK_BEHIND_S: Final = 60.0
+_PAUSED: Final = "harvesting is paused until"  # fact: seconds since 1970, or inf
+_HAND_BACKS: Final = 100
+_WAITING: Final = "waiting"
 # Receives ("events", applied ones), ("decision", one) or ("message", one of a launcher or the hub)
 Observer = Callable[[str, Any], None]
 
@@ -375,3 +380,60 @@ class LiveDaemon:
     def _usable(self, kind: str = "") -> int:
         """Return the number of nodes these tasks could use, of one kind or of all together."""
         return sum(spec.max_nodes for spec in self._willing() if not kind or spec.curve_on(kind) is not None)
+
+
+class Harvesting:
+    """The pause of a live run, which survives a restart, and the latest hand-backs.
+
+    During a pause all tasks wait, and no job of ours is on a node or in the scheduler's queue.
+    """
+
+    def __init__(self, task_store: TaskStore, scheduler: Scheduler) -> None:
+        self._task_store = task_store
+        self._scheduler = scheduler
+        self._until_s = float(task_store.fact(_PAUSED) or 0.0)
+        self._leaving: dict[str, tuple[float, float]] = {}  # node -> when its workers were killed, and how long it took
+        self._hand_backs: deque[HandBack] = deque(maxlen=_HAND_BACKS)
+
+    @property
+    def paused(self) -> bool:
+        """Whether no node is to be used now."""
+        return time.time() < self._until_s
+
+    @property
+    def until_s(self) -> float | None:
+        """The end of a pause; ``None`` without a pause or a known end."""
+        return self._until_s if self.paused and math.isfinite(self._until_s) else None
+
+    def shown(self, state: str) -> str:
+        """Return the state of the live run as callers see it."""
+        return "paused" if state == "running" and self.paused else state
+
+    @property
+    def view(self) -> HarvestingView:
+        """Return the state as the API shows it."""
+        facts = self._scheduler.facts()
+        return HarvestingView(
+            paused=self.paused,
+            until_s=self.until_s,
+            waiting_pilots=(facts.pilots or {}).get(_WAITING, 0),
+            partitions=facts.partitions,
+            handbacks=tuple(self._hand_backs),
+        )
+
+    def set_until(self, until_s: float) -> None:
+        """Use no node until a time; 0: use them now. The caller writes the due statements."""
+        self._until_s = until_s
+        self._task_store.record_fact(_PAUSED, f"{until_s:.3f}" if until_s else "")
+
+    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - a message or another observed value
+        """Note how an agent left a node that the scheduler wanted."""
+        if what != "message" or value["type"] not in {"gone", "agent_ended"}:
+            return
+        node, after_s = value["node"], float(value.get("after_s", 0.0))
+        if value["type"] == "gone":
+            self._leaving.pop(node, None)
+            if value.get("noticed"):
+                self._leaving[node] = (value["t"], after_s)
+        elif (left := self._leaving.pop(node, None)) is not None:
+            self._hand_backs.append(HandBack(node=node, time_s=left[0], kill_s=left[1], exit_s=after_s))

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrain.live import timeouts
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.reconcile import NodeTracker, node_events
 from bftrain.live.model.node_kinds import NodeKinds
 from bftrain.live.model.site_config import Times
-from bftrain.live.nodes.reconcile import NodeTracker, node_events
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.schedulers.pools import in_words, keep_running
-from bftrain.live.tasks.launcher_pool import LauncherPool
 from bftrain.values.curve import OTHER_KIND
 from bftrain.values.events import Event, NodesJoined, NodesLeft
 

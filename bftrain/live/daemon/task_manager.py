@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from bftrain.deciding.harvester import Harvester
 from bftrain.launcher_orders import event_of
+from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.task_progress import TaskProgressTrack
+from bftrain.live.daemon.task_store import TaskStore
+from bftrain.live.daemon.usage_ledger import UsageLedger, day_of, midnight_before
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
-from bftrain.live.tasks.launcher_pool import LauncherPool
-from bftrain.live.tasks.task_progress import TaskProgressTrack
-from bftrain.live.tasks.task_store import TaskStore
-from bftrain.live.tasks.usage_ledger import UsageLedger, day_of, midnight_before
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
 from bftrain_elastic.errors import BadJob
 

@@ -1,1 +1,0 @@
-"""The nodes of a live run: usable, joining and leaving nodes."""

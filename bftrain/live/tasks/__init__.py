@@ -1,1 +1,0 @@
-"""The tasks of a live run: their records, their launchers, their progress."""
