@@ -124,13 +124,13 @@ class SimulatedSite:
 
     async def _check(self, inside: Inside) -> None:
         """Compare hours and tasks with what was counted here."""
-        used = {row.of: row for row in inside.service.usage(CHIEF, "user", "")}
+        used = {row.of: row for row in inside.service.usage(CHIEF, by="user")}
         for user, node_s in self.node_s.items():
             if abs(used[user].node_s - node_s) > 1.0:
                 self.wrongs.append(f"{user}: {used[user].node_s} node-seconds, and it held {node_s}")
             if used[user].samples != self.samples[user]:
                 self.wrongs.append(f"{user}: {used[user].samples} samples, and {self.samples[user]} were reported")
-        unfinished = {view.name for view in inside.service.tasks(CHIEF, over=False)}
+        unfinished = {view.name for view in inside.service.tasks(CHIEF, all=False)}
         if unfinished != set(self._left):
             self.wrongs.append(f"lost: {sorted(unfinished ^ set(self._left))[:5]}")
         self.wrongs += [remark.text for remark in inside.daemon.notices.latest if "failed" in remark.text]

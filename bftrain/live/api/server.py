@@ -10,13 +10,13 @@ import stat
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable, UnknownName
+from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.api import http_connection
 from bftrain.live.api.http_connection import JSON, Request, Response
-from bftrain.live.api.routes import BYTES, METRICS, ROUTES, Route, RouteRequest
+from bftrain.live.api.routes import BYTES, METRICS, ROUTES, Route
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import callers
 from bftrain.live.model.callers import ApiToken, Caller
@@ -269,15 +269,9 @@ class ApiServer:
     async def _carry_out(self, route: Route, request: Request, caller: Caller, names: dict[str, str]) -> Response:
         if route.operators:
             callers.require_operator(caller)
-        for parameter in request.query:
-            if parameter not in route.query:
-                raise UnknownName.among("parameter", parameter, route.query, where=route.path)
-        body: Any = None
-        if route.takes is not None:
-            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-                return _refusal(415, f"the body must be {JSON}")
-            body = wire.decode(request.body, route.takes, where="body")
-        answer = route.answer(self._service, RouteRequest(caller=caller, names=names, query=request.query, body=body))
+        if route.takes and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            return _refusal(415, f"the body must be {JSON}")
+        answer = route.call(self._service, caller, names, request)
         if isinstance(answer, Awaitable):
             answer = await answer
         if isinstance(answer, Response):

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
@@ -32,7 +33,7 @@ from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.task_manager import TaskManager
 from bftrain.live.daemon.task_store import TaskStore
-from bftrain.live.daemon.usage_ledger import usage
+from bftrain.live.daemon.usage_ledger import GROUPINGS, usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
@@ -42,6 +43,7 @@ from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progre
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.node_units import node_of
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
+from bftrain.values.job import said
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
 
@@ -50,6 +52,17 @@ _NAMED: Final = re.compile(r"task '([^']*)'")
 _WAIT_OR_CANCEL: Final = "wait, or cancel some"
 _FAULT: Final = "internal error"
 _ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
+
+LARGEST: Final = 2**53  # exact in all JSON readers
+Offset = Annotated[int, Meta(ge=-LARGEST, le=LARGEST), said("The byte to begin with; below 0: from the end.")]
+Grouping = Annotated[str, said("What is summed up together.", schema={"enum": list(GROUPINGS)})]
+Day = Annotated[
+    str,
+    said(
+        "The first day that counts, as YYYY-MM-DD; all days if it is left out.",
+        schema={"pattern": "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"},
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -115,28 +128,28 @@ class LiveService:
         there = (name for name, part in registry.parts("launcher").items() if not part.problem)
         return self._site.launchers or tuple(there)
 
-    async def cancel(self, caller: Caller, name: str) -> schemas.TaskView:
+    async def cancel(self, caller: Caller, task: str) -> schemas.TaskView:
         """Cancel a task."""
         await self._until_ready(to_write=False)  # stopping a task that fills the disk must be possible
-        record = self._unfinished(caller, name)
+        record = self._unfinished(caller, task)
         done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
         self._happened(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
         return self._views.view(self._store.find(f"#{record.number}") or record)
 
-    async def pause(self, caller: Caller, name: str) -> schemas.TaskView:
+    async def pause(self, caller: Caller, task: str) -> schemas.TaskView:
         """Pause a task: it waits without nodes until it is resumed."""
         await self._until_ready()
-        record = self._unfinished(caller, name)
+        record = self._unfinished(caller, task)
         if record.state is not LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.PAUSED)
             self._store.change(record)
             self._happened(TaskPaused(time_s=self._tasks.now, task=record.name))
         return self._views.view(record)
 
-    async def resume(self, caller: Caller, name: str) -> schemas.TaskView:
+    async def resume(self, caller: Caller, task: str) -> schemas.TaskView:
         """Resume a paused task."""
         await self._until_ready()
-        record = self._unfinished(caller, name)
+        record = self._unfinished(caller, task)
         if record.state is LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.SUBMITTED)
             self._store.change(record)
@@ -146,11 +159,11 @@ class LiveService:
                 self._happened(TaskResumed(time_s=self._tasks.now, task=record.name))
         return self._views.view(record)
 
-    async def edit(self, caller: Caller, name: str, given: schemas.TaskEdit) -> schemas.TaskView:
+    async def edit(self, caller: Caller, task: str, given: schemas.TaskEdit) -> schemas.TaskView:
         """Change a task that has no nodes."""
         await self._until_ready()
         async with self._adding:
-            record, event = await self._editor.edit(caller, lambda: self._unfinished(caller, name), given)
+            record, event = await self._editor.edit(caller, lambda: self._unfinished(caller, task), given)
             try:
                 self._happened(event)
             finally:
@@ -158,26 +171,31 @@ class LiveService:
                     self._launchers.drop(event.task)
         return self._views.view(record)
 
-    def tasks(self, caller: Caller, *, over: bool) -> tuple[schemas.TaskView, ...]:
-        """List the caller's unfinished tasks, with ``over`` also the latest finished ones."""
-        found = (*(self._store.over if over else ()), *self._store.unfinished)
+    def tasks(
+        self,
+        caller: Caller,
+        *,
+        all: Annotated[bool, said("Those as well that are over.")] = False,  # noqa: A002 - its name in the query
+    ) -> tuple[schemas.TaskView, ...]:
+        """List the caller's unfinished tasks, or all including the latest finished ones."""
+        found = (*(self._store.over if all else ()), *self._store.unfinished)
         return tuple(self._views.view(record) for record in found if caller.may_touch(record))
 
-    def task(self, caller: Caller, name: str) -> schemas.TaskView:
+    def task(self, caller: Caller, task: str) -> schemas.TaskView:
         """Return one task."""
-        return self._views.view(self._find(caller, name))
+        return self._views.view(self._find(caller, task))
 
-    async def logs(self, caller: Caller, name: str) -> tuple[schemas.LogFile, ...]:
+    async def logs(self, caller: Caller, task: str) -> tuple[schemas.LogFile, ...]:
         """List a task's log files."""
-        record = self._find(caller, name)
+        record = self._find(caller, task)
         return await run_in_daemon_thread(lambda: log_files(record))
 
-    async def log(self, caller: Caller, name: str, file: str, offset: int) -> bytes:
+    async def log(self, caller: Caller, task: str, file: str, *, offset: Offset = 0) -> bytes:
         """Read a piece of a task's log."""
-        record = self._find(caller, name)
+        record = self._find(caller, task)
         return await run_in_daemon_thread(lambda: read_log(record, file, offset))
 
-    def usage(self, caller: Caller, by: str, since: str) -> tuple[schemas.UsageRow, ...]:
+    def usage(self, caller: Caller, *, by: Grouping = GROUPINGS[0], since: Day = "") -> tuple[schemas.UsageRow, ...]:
         """Sum up hours and samples from a day on: of the caller's tasks, of all for an operator."""
         self._tasks.progress()
         self._loop.write(sync=False)

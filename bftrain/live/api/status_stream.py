@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadConfig
 from bftrain.live import timeouts
 from bftrain.live.api.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
 from bftrain.live.daemon.node_manager import NodeManager
@@ -313,17 +312,6 @@ class _Watcher:
     since_s: float = float("-inf")
     happened: int = 0
     named: set[int] = field(default_factory=set)
-
-
-def span_of(text: str) -> float:
-    """Parse how far back to show, in seconds."""
-    try:
-        span_s = float(text)
-    except ValueError:
-        span_s = -1.0
-    if not 0 < span_s <= LONGEST_S:
-        raise BadConfig(f"must be seconds, up to {LONGEST_S:g}, not {text[:30]!r}", where="span")
-    return span_s
 
 
 def _rounded(number: float) -> float:

@@ -131,7 +131,7 @@ def run_demo(limit_s: float, out: Output) -> None:
     with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder, logged("demo", out, logging.DEBUG):
         process.run(demo_site(Path(folder)), beside, ends_with_it=True)
         # After tasks have put themselves in order
-        tasks = [task for service in services for task in service.tasks(ourselves(), over=True)]
+        tasks = [task for service in services for task in service.tasks(ourselves(), all=True)]
     rows = [
         (
             task.name,

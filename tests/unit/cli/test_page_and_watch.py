@@ -80,7 +80,7 @@ def test_watch_refreshes_the_status_and_leaves_the_terminal_as_it_was(live: Obse
 def test_watch_continues_when_the_live_run_answers_again(live: ObservedRun) -> None:
     with Watch(live, lines=60) as watch:
         watch.until("4 ours, 3 of them used")
-        with mock.patch.object(live.inside.service, "status", side_effect=NotAvailable("busy")):
+        with mock.patch.object(live.world, "facts", side_effect=NotAvailable("busy")):
             watch.until("no answer since ")
             watch.until("4 ours, 3 of them used")
         live.lend("n5")

@@ -91,13 +91,13 @@ async def test_hours_add_up_to_what_the_journal_says_to_the_second(
             await decided(daemon)
             if dice.random() < 0.3:
                 clock[0] += 7.0
-                service.usage(CHIEF, "user", "")
+                service.usage(CHIEF, by="user")
         world.take(*sorted(world.allowed))
         await decided(daemon)
-        found = {by: service.usage(CHIEF, by, "") for by in ("user", "project", "campaign", "month", "day", "task")}
-        views = {f"#{view.number}": view.node_s for view in service.tasks(CHIEF, over=False)}
-        own = service.usage(ANN, "task", "")
-        later = service.usage(CHIEF, "day", "2026-12-01")
+        found = {by: service.usage(CHIEF, by=by) for by in ("user", "project", "campaign", "month", "day", "task")}
+        views = {f"#{view.number}": view.node_s for view in service.tasks(CHIEF, all=False)}
+        own = service.usage(ANN, by="task")
+        later = service.usage(CHIEF, by="day", since="2026-12-01")
     total_s = sum(held_by_the_journal(daemon.site.journal).values())
     assert total_s > 100_000
     assert [round(sum(row.node_s for row in rows), 3) for rows in found.values()] == [round(total_s, 3)] * 6
@@ -121,11 +121,11 @@ async def test_what_was_used_is_counted_once_through_a_restart(tmp_path: Path) -
         await decided(daemon)
         world.tell("a", "report", step=1, size=1, samples=10, loss=None, total=10, since=0)
         await decided(daemon)
-        (before,) = service.usage(ANN, "user", "")
+        (before,) = service.usage(ANN, by="user")
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
         world.tell("a", "done", step=1)
         await decided(daemon)
-        (row,) = service.usage(ANN, "user", "")
+        (row,) = service.usage(ANN, by="user")
         assert row.samples == before.samples == 10.0
         assert row.node_s == pytest.approx(service.task(ANN, "a").node_s)
         assert sum(day.node_s for day in service.status().harvested) == pytest.approx(row.node_s)
@@ -194,17 +194,17 @@ async def test_commits_go_first_and_then_folder_and_record_but_hours_stay(
         now[0] += 2 * DAY_S
         await inside.daemon.housekeeping.tidy()
         assert [file.name for file in own.iterdir()] == ["logs"]
-        before = inside.service.usage(CHIEF, "user", "")
+        before = inside.service.usage(CHIEF, by="user")
         now[0] += 8 * DAY_S
         await inside.daemon.housekeeping.tidy()
         assert not own.exists()
         assert (others / "state.bin").exists(), "a folder that its user chose is not ours to remove"
-        assert inside.service.tasks(CHIEF, over=True) == ()
-        assert inside.service.usage(CHIEF, "user", "") == before
-        assert [row.of for row in inside.service.usage(CHIEF, "task", "")] == ["removed"]
+        assert inside.service.tasks(CHIEF, all=True) == ()
+        assert inside.service.usage(CHIEF, by="user") == before
+        assert [row.of for row in inside.service.usage(CHIEF, by="task")] == ["removed"]
         assert (await inside.service.submit(ANN, submission("a", 1))).number == 3
     async with live_inside(tmp_path, world, keep=keep) as inside:
-        assert inside.service.usage(CHIEF, "user", "") == before
+        assert inside.service.usage(CHIEF, by="user") == before
         assert (await inside.service.submit(ANN, submission("c", 1))).number == 4
 
 

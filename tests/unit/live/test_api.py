@@ -109,7 +109,7 @@ async def test_bad_requests_are_refused_with_their_reason(tmp_path: Path) -> Non
             if status != 200 and not request.startswith("HEAD"):
                 assert set(answered.json["error"]) == {"what", "where", "fix"}
                 assert word in str(answered.json["error"]), request
-        assert [task.name for task in inside.service.tasks(ourselves(), over=True)] == ["a"]
+        assert [task.name for task in inside.service.tasks(ourselves(), all=True)] == ["a"]
 
 
 @in_a_loop
@@ -161,8 +161,8 @@ async def test_an_internal_error_is_reported_and_the_api_goes_on(
 
     said: list[str] = []
     async with live_inside(tmp_path, said=said) as inside:
-        monkeypatch.setattr(inside.service, "nodes", broken)
-        answered = await ask(inside.api.addresses[0], "GET /v1/nodes")
+        monkeypatch.setattr(inside.service.watch, "history_of", broken)
+        answered = await ask(inside.api.addresses[0], "GET /v1/history")
         assert (answered.status, "oh" in answered.what) == (500, True)
         assert any("ZeroDivisionError: oh" in text and "broken:" in text for text in said), "with its place"
         assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200

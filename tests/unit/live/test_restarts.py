@@ -299,7 +299,7 @@ async def test_a_daemon_of_this_version_takes_it_over(tmp_path: Path) -> None:
             agents = [await asyncio.to_thread(RecordedAgent, address, secret, message) for message in registers]
             await begins
             await asyncio.gather(*(asyncio.to_thread(agent.listen, 0.3) for agent in agents))
-            tasks = {task.name: task for task in service.tasks(ourselves(), over=True)}
+            tasks = {task.name: task for task in service.tasks(ourselves(), all=True)}
             for agent in agents:
                 agent.close()
     assert daemon.state == "running"

@@ -63,7 +63,7 @@ async def test_only_operators_give_a_task_more_weight_than_the_site_allows(tmp_p
         with pytest.raises(NotAllowed, match="weight: 1e\\+06 is more than 'ann' may give") as refused:
             await service.submit(ANN, submission("a", weight=1e6))
         assert "give at most 1, or ask an operator: [api] max_weight" in str(refused.value.fix)
-        assert service.tasks(CHIEF, over=True) == ()
+        assert service.tasks(CHIEF, all=True) == ()
         assert (await service.submit(ANN, submission("a", weight=1.0))).weight == 1.0
         assert (await service.submit(CHIEF, submission("b", weight=1e6))).weight == 1e6
     (tmp_path / "other").mkdir()
@@ -125,7 +125,7 @@ async def test_a_refused_task_leaves_nothing_behind(tmp_path: Path) -> None:
         for given, kind, words in refused:
             with pytest.raises(kind, match=words):
                 await service.submit(ANN, submission(**{"name": "b", **given}))
-        assert [task.name for task in service.tasks(ANN, over=True)] == ["a"]
+        assert [task.name for task in service.tasks(ANN, all=True)] == ["a"]
         assert world.asked("add") == ["a"]
 
 
@@ -153,7 +153,7 @@ async def test_a_launcher_that_refuses_a_job_is_heard(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="no such command"):
             await service.submit(ANN, submission("a"))
         del world.breaks["add"]
-        assert service.tasks(ANN, over=True) == ()
+        assert service.tasks(ANN, all=True) == ()
         assert (await service.submit(ANN, submission("a"))).number == 1
 
 
@@ -225,7 +225,7 @@ async def test_a_task_gets_another_name_and_keeps_its_number_its_place_and_what_
         view = await service.edit(ANN, "b", TaskEdit(name="better", weight=0.5))
         assert (view.name, view.number, view.weight, view.folder) == ("better", before.number, 0.5, before.folder)
         assert daemon.harvester.unfinished == ("a", "better", "c", "d")
-        assert [one.name for one in service.tasks(ANN, over=False)] == ["a", "better", "c", "d"]
+        assert [one.name for one in service.tasks(ANN, all=False)] == ["a", "better", "c", "d"]
         assert ("drop", "b") in world.log
         await service.edit(ANN, "d", TaskEdit(name="after-a"))
         with pytest.raises(NotFound):

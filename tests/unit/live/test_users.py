@@ -43,9 +43,9 @@ async def test_users_see_their_own_tasks_and_operators_all(tmp_path: Path) -> No
     async with live_inside(tmp_path) as (_, service, _, _):
         await service.submit(ANN, submission("a"))
         await service.submit(BOB, submission("b"))
-        assert [task.name for task in service.tasks(ANN, over=False)] == ["a"]
-        assert [task.name for task in service.tasks(BOB, over=True)] == ["b"]
-        assert [(task.name, task.user) for task in service.tasks(CHIEF, over=False)] == [("a", "ann"), ("b", "bob")]
+        assert [task.name for task in service.tasks(ANN, all=False)] == ["a"]
+        assert [task.name for task in service.tasks(BOB, all=True)] == ["b"]
+        assert [(task.name, task.user) for task in service.tasks(CHIEF, all=False)] == [("a", "ann"), ("b", "bob")]
 
 
 @in_a_loop
@@ -74,7 +74,7 @@ async def _do(service: LiveService, how: str, caller: Caller, name: str) -> obje
         case "task":
             return service.task(caller, name)
         case "log":
-            return await service.log(caller, name, "n1.0.log", 0)
+            return await service.log(caller, name, "n1.0.log", offset=0)
     return await getattr(service, how)(caller, name)
 
 
@@ -151,8 +151,8 @@ async def test_a_task_pauses_resumes_and_ends_and_both_can_be_said_twice(tmp_pat
         for change in (service.cancel, service.pause, service.resume):
             with pytest.raises(NotNow, match="is cancelled already"):
                 await change(ourselves(), "a")
-        assert [task.state for task in service.tasks(ourselves(), over=True)] == ["cancelled"]
-        assert service.tasks(ourselves(), over=False) == ()
+        assert [task.state for task in service.tasks(ourselves(), all=True)] == ["cancelled"]
+        assert service.tasks(ourselves(), all=False) == ()
         assert service.status().over == 1
 
 
@@ -172,20 +172,20 @@ async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
         assert [(file.name, file.size) for file in await service.logs(ANN, "a")] == [("n1.0.log", 10), ("n2.0.log", 0)]
         pieces = {0: b"0123456789", 4: b"456789", 10: b"", 99: b"", -3: b"789", -99: b"0123456789"}
         for offset, piece in pieces.items():
-            assert await service.log(ANN, "a", "n1.0.log", offset) == piece
+            assert await service.log(ANN, "a", "n1.0.log", offset=offset) == piece
         for name in ("link", "nothing", "../000001-a/logs/n1.0.log", "..", ".", "", "a\0b", "x" * 300):
             with pytest.raises(NotFound, match="no log file"):
-                await service.log(ANN, "a", name, 0)
+                await service.log(ANN, "a", name, offset=0)
         for name in ("pipe", "folder"):
             with pytest.raises(BadInput, match="no plain file"):
-                await service.log(ANN, "a", name, 0)
+                await service.log(ANN, "a", name, offset=0)
 
 
 @in_a_loop
 async def test_before_it_is_ready_it_tells_but_changes_nothing(tmp_path: Path) -> None:
     async with live_inside(tmp_path, begin=False) as (daemon, service, _, _):
         assert service.status().state == "starting"
-        assert service.tasks(ANN, over=True) == ()
+        assert service.tasks(ANN, all=True) == ()
         handed_in = service.submit(ANN, submission("a"))
         waiting = asyncio.create_task(handed_in)
         await asyncio.sleep(0)
