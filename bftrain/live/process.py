@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from bftrain.errors import Fault, Interrupted
 from bftrain.live import timeouts
-from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService, RunControl
 from bftrain.live.daemon.daemon import LiveDaemon
@@ -181,21 +180,18 @@ def service_of(daemon: LiveDaemon) -> LiveService:
         return daemon.harvesting.shown(daemon.state)
 
     control = RunControl(state, daemon.since_s, daemon.ready, daemon.notices, daemon.drain_nodes, daemon.pause_until)
-    harvester, store, scheduler = daemon.harvester, daemon.task_store, opened.scheduler
-    metrics = LiveMetrics(daemon.site, harvester, store, loop, tasks, nodes, scheduler, state)
     service = LiveService(
         daemon.site,
         control,
         opened.journal,
-        store,
-        harvester,
+        daemon.task_store,
+        daemon.harvester,
         loop,
         tasks,
         nodes,
         daemon.launcher_pool,
         daemon.harvesting,
-        scheduler,
-        metrics,
+        opened.scheduler,
     )
-    daemon.observers += [service.watch.observe, metrics.observe]
+    daemon.observers += [service.watch.observe, service.metrics.observe]
     return service

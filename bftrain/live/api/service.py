@@ -92,7 +92,6 @@ class LiveService:
     _launchers: LauncherPool
     _harvesting: Harvesting
     _scheduler: Scheduler
-    metrics: LiveMetrics
 
     def __post_init__(self) -> None:
         self._adding = asyncio.Lock()
@@ -101,6 +100,7 @@ class LiveService:
         weight = self._site.api.max_weight
         self._editor = TaskEditor(self._store, self._harvester, self._tasks, self._nodes, self._launchers, weight)
         self.addresses: tuple[str, ...] = ()
+        self.metrics = LiveMetrics(self._site, self._harvester, self._tasks, self._nodes, self._scheduler, self.status)
         self.watch = StatusStream(
             Path(self._site.state), self._harvester, self._store, self._tasks, self._nodes, self.status, self.nodes
         )
