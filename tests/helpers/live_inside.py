@@ -26,7 +26,6 @@ from bftrain.live.daemon.startup import open_site
 from bftrain.live.daemon.task_store import TaskStore, all_kept, last_cluster
 from bftrain.live.log import LOGGER
 from bftrain.live.model.callers import Caller, ourselves
-from bftrain.live.model.node_kinds import NodeKinds, NodeRates
 from bftrain.live.model.schemas import (
     Cell,
     Happening,
@@ -42,7 +41,18 @@ from bftrain.live.model.schemas import (
     TaskRow,
     Update,
 )
-from bftrain.live.model.site_config import Agents, Api, Environment, KeepSettings, SiteSettings, Times, Usage, load
+from bftrain.live.model.site_config import (
+    Agents,
+    Api,
+    Environment,
+    KeepSettings,
+    NodeKinds,
+    NodeRates,
+    SiteSettings,
+    Times,
+    Usage,
+    load,
+)
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.process import LiveProcess, service_of
 from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken

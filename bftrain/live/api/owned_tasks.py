@@ -7,30 +7,52 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from msgspec.structs import replace
-
-from bftrain import speed_estimates
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput, BadValue, BftrainError
-from bftrain.live import timeouts
+from bftrain.errors import BadInput
 from bftrain.live.daemon.decision_loop import DecisionLoop
-from bftrain.live.daemon.launcher_pool import LauncherPool
-from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.task_manager import TaskManager
-from bftrain.live.daemon.task_store import TaskStore
-from bftrain.live.model.background_thread import within
-from bftrain.live.model.callers import Caller, check_weight
-from bftrain.live.model.schemas import LogFile, NotFound, NotNow, TaskEdit, TaskView, state_of
+from bftrain.live.daemon.task_progress import TaskProgressTrack
+from bftrain.live.model.schemas import LogFile, NotFound, TaskView, state_of
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
+from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.node_units import word_of
 from bftrain.text_formats import counted
-from bftrain.values.events import TaskEdited
 
 _CHUNK: Final = 256 * 1024  # bytes of a log per request
 _MOST_FILES: Final = 10_000
+
+
+def task_figures(
+    record: LiveTaskRecord, tasks: TaskManager
+) -> tuple[TaskProgressTrack | None, Progress, dict[str, Any]]:
+    """Return what is known of a task now, and its fields of TaskFigures."""
+    track = tasks.tracks.get(record.name) if record.unfinished else None
+    progress = record.progress if track is None else track.advance_to(tasks.now)
+    return (
+        track,
+        progress,
+        {
+            "number": record.number,
+            "name": record.name,
+            "user": record.user,
+            "state": state_of(record, 0 if track is None else len(track.held)),
+            "min_nodes": record.spec.min_nodes,
+            "max_nodes": record.spec.max_nodes,
+            "ended_s": record.ended_s,
+            "work_samples": record.spec.work_samples,
+            "samples": progress.samples,
+            "done_samples": progress.done_samples,
+            "step": progress.step,
+            "loss": progress.loss,
+            "speed": 0.0 if track is None else track.speed(tasks.now),
+            "node_s": progress.node_s,
+            "rescales": progress.rescales,
+            "preemptions": progress.preemptions,
+            "failures": progress.failures,
+        },
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,41 +67,23 @@ class TaskViews:
 
     def view(self, record: LiveTaskRecord) -> TaskView:
         """Return the view of a task."""
-        track = self._tasks.tracks.get(record.name) if record.unfinished else None
+        track, progress, figures = task_figures(record, self._tasks)
         held = () if track is None else track.held
-        now, spec = self._tasks.now, record.spec
-        progress = record.progress if track is None else track.advance_to(now)
         return TaskView(
-            number=record.number,
-            name=record.name,
-            user=record.user,
-            state=state_of(record, len(held)),
+            **figures,
             launcher=record.launcher,
             unit=self._site.unit,
             nodes=held,
             running=0 if track is None else track.running,
-            min_nodes=spec.min_nodes,
-            max_nodes=spec.max_nodes,
             submitted_s=record.submitted_s,
             started_s=progress.started_s,
-            ended_s=record.ended_s,
-            work_samples=spec.work_samples,
-            samples=progress.samples,
-            done_samples=progress.done_samples,
-            step=progress.step,
             in_memory_step=max(progress.in_memory_step, progress.committed_step),
             committed_step=progress.committed_step,
-            loss=progress.loss,
-            speed=0.0 if track is None else track.speed(now),
             speeds=progress.speeds if track is None else track.speeds,
             costs=progress.costs,
-            node_s=progress.node_s,
-            rescales=progress.rescales,
-            preemptions=progress.preemptions,
-            failures=progress.failures,
-            weight=spec.weight,
-            deadline_s=spec.deadline_s,
-            campaign=spec.campaign,
+            weight=record.spec.weight,
+            deadline_s=record.spec.deadline_s,
+            campaign=record.spec.campaign,
             folder=record.run.folder,
             argv=record.run.argv,
             reason=record.reason,
@@ -134,77 +138,6 @@ class TaskViews:
         others = f"{counted(used, unit)} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
         free = harvester.pool_size - used
         return f"{others}, and starting it on the {counted(free, unit)} left gains nothing" if free else others
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TaskEditor:
-    """Changes stored tasks; callers that are no operators may set weights up to ``max_weight``."""
-
-    _store: TaskStore
-    _harvester: Harvester
-    _tasks: TaskManager
-    _nodes: NodeManager
-    _launchers: LauncherPool
-    _max_weight: float
-
-    async def edit(
-        self, caller: Caller, find: Callable[[], LiveTaskRecord], given: TaskEdit
-    ) -> tuple[LiveTaskRecord, TaskEdited]:
-        """Change the stored task that ``find`` returns; return it with the event for the decisions.
-
-        Raise if the change cannot be. A launcher that knows the task by an earlier name is to drop that one.
-        """
-        record, event = self._changed(caller, find(), given)
-        if name := event.renamed:
-            pool, folder = self._launchers, f"the folder '{record.run.folder}'"
-            added = record
-            await within(timeouts.TIMEOUTS.file_system_s, lambda: pool.add(added), folder, undo=lambda: pool.drop(name))
-            try:
-                record, event = self._changed(caller, find(), given)  # it may have received nodes meanwhile
-            except BftrainError:
-                pool.drop(name)
-                raise
-            self._store.rename(event.task, record)
-            self._tasks.rename(event.task, record)
-        else:
-            self._store.change(record)
-        self._tasks.tracks[record.name].record = record
-        return record, event
-
-    def _changed(self, caller: Caller, record: LiveTaskRecord, given: TaskEdit) -> tuple[LiveTaskRecord, TaskEdited]:
-        track, harvester, name = self._tasks.tracks[record.name], self._harvester, self._name(record, given)
-        vacates = name != record.name and self._launchers.lingers(record.name)
-        if track.held or vacates or record.name not in harvester.unfinished:
-            fix = f"bftrain pause {record.name}, then change it, and resume it"
-            raise NotNow(f"task '{record.name}' holds nodes, and only waiting tasks can be changed", fix=fix)
-        if given.weight is not None and given.weight != record.spec.weight:
-            check_weight(caller, given.weight, self._max_weight)
-        known = harvester.spec(record.name)  # including measurements
-        changes = given.changes
-        try:
-            if record.guessed and not track.speeds and given.max_nodes is not None:
-                others = [harvester.spec(task).curve for task in harvester.unfinished if task != record.name]
-                changes["curve"] = speed_estimates.first_curve(given.max_nodes, others)
-            spec, decided = replace(record.spec, name=name, **changes), replace(known, **changes)
-        except BadValue as error:
-            raise BadInput(error.what, where=(error.where or "").rpartition(".")[2], fix=error.fix) from error
-        if unfit := self._nodes.kinds.unfit(spec.min_nodes, spec.curves):
-            raise BadInput(unfit, where="min_nodes", fix="give fewer nodes")
-        renamed = name if name != record.name else ""
-        event = TaskEdited(time_s=self._tasks.now, spec=decided, renamed=renamed)
-        return replace(record, name=name, spec=spec), event
-
-    def _name(self, record: LiveTaskRecord, given: TaskEdit) -> str:
-        """Return the name of a task after a change; an ending with its user stays."""
-        stem, at, user = record.name.partition("@")
-        name = f"{stem if given.name is None else given.name}{at}{user}"
-        if name == record.name:
-            return name
-        if self._store.get(name) is not None:
-            raise NotNow(f"an unfinished task is called '{name}' already", where="name", fix="choose another name")
-        if why := self._tasks.held_up.get(record.name):
-            raise NotNow(f"task '{record.name}' cannot go on for now: {why}", where="name", fix="name it later")
-        return name
 
 
 def log_files(record: LiveTaskRecord) -> tuple[LogFile, ...]:

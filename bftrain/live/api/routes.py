@@ -10,13 +10,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from bftrain.errors import BadConfig, BadInput, UnknownName
-from bftrain.live.api import page, prometheus
+from bftrain.live.api import prometheus
 from bftrain.live.api.http_connection import JSON, Request, Response
 from bftrain.live.api.service import LARGEST, LiveService
 from bftrain.live.api.status_stream import LONGEST_S
@@ -30,6 +31,31 @@ BYTES: Final = "application/octet-stream"
 STREAM: Final = "text/event-stream"
 METRICS: Final = "/metrics"
 _FORMS: Final = {bool: "true or false", int: "a whole number", float: f"seconds, up to {LONGEST_S:g}"}
+
+# The status page: static files that fetch all data from the API, with the token
+_PAGE: Final = Path(__file__).parent / "page"
+_HTML: Final = "text/html; charset=utf-8"
+_SCRIPT: Final = "text/javascript; charset=utf-8"
+_FIRST: Final = "page.html"
+_FILES: Final[Mapping[str, str]] = {
+    _FIRST: _HTML,
+    "page.css": "text/css; charset=utf-8",
+    "page.js": _SCRIPT,
+    "talk.js": _SCRIPT,
+    "charts.js": _SCRIPT,
+    "nodes.js": _SCRIPT,
+    "words.js": _SCRIPT,
+    "icon.svg": "image/svg+xml",
+}
+# Only our own files, no inline code or styles, no embedding in other sites
+_PAGE_HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
 
 
 @dataclass(frozen=True)
@@ -146,9 +172,14 @@ def _description(_: LiveService) -> dict[str, Any]:
     return description()
 
 
+@cache
+def _page_file(name: str) -> Response:
+    return Response(body=(_PAGE / name).read_bytes(), kind=_FILES[name], headers=_PAGE_HEADERS)
+
+
 def _file(name: str) -> Route:
-    path, about = ("/", "The status page.") if name == page.FIRST else (f"/{name}", "A part of the status page.")
-    return Route("GET", path, about, lambda _: page.file(name), kind=page.FILES[name], public=True)
+    path, about = ("/", "The status page.") if name == _FIRST else (f"/{name}", "A part of the status page.")
+    return Route("GET", path, about, lambda _: _page_file(name), kind=_FILES[name], public=True)
 
 
 _TASK: Final = "/v1/tasks/{task}"
@@ -183,7 +214,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", METRICS, "Metrics for Prometheus, without users and tasks.", _metrics, kind=prometheus.KIND),
     Route("GET", "/v1/openapi.json", "The OpenAPI description.", _description),
     Route("GET", "/v1/page", "The address of the status page.", LiveService.page),
-    *map(_file, page.FILES),
+    *map(_file, _FILES),
 )
 
 

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput, NotAvailable, UnknownName
+from bftrain.errors import BadInput, BadValue, BftrainError, NotAvailable, UnknownName
 from bftrain.journal import Journal
 from bftrain.live import timeouts
-from bftrain.live.api.owned_tasks import TaskEditor, TaskViews, log_files, read_log
+from bftrain.live.api.owned_tasks import TaskViews, log_files, read_log
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.status_stream import StatusStream
 from bftrain.live.daemon.daemon import Harvesting
@@ -42,7 +42,7 @@ from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.node_units import node_of
-from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
+from bftrain.values.events import Event, TaskCancelled, TaskEdited, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.job import said
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
@@ -97,8 +97,6 @@ class LiveService:
         self._adding = asyncio.Lock()
         self._folders: dict[int, str] = {}  # of unfinished tasks, with links resolved; missing entries are computed
         self._views = TaskViews(self._site, self._harvester, self._tasks, self._loop, self._run.state)
-        weight = self._site.api.max_weight
-        self._editor = TaskEditor(self._store, self._harvester, self._tasks, self._nodes, self._launchers, weight)
         self.addresses: tuple[str, ...] = ()
         self.metrics = LiveMetrics(self._site, self._harvester, self._tasks, self._nodes, self._scheduler, self.status)
         self.watch = StatusStream(
@@ -111,10 +109,7 @@ class LiveService:
         async with self._adding:
             record = self._record(caller, given)
             await self._check_own_folder(record)
-            pool, folder = self._launchers, f"the folder '{record.run.folder}'"
-            await within(
-                timeouts.TIMEOUTS.file_system_s, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name)
-            )
+            await self._register(record)
             self._store.add(record)
             self._tasks.begin(record)
             now, waits = self._tasks.now, record.name in self._tasks.after
@@ -163,13 +158,75 @@ class LiveService:
         """Change a task that has no nodes."""
         await self._until_ready()
         async with self._adding:
-            record, event = await self._editor.edit(caller, lambda: self._unfinished(caller, task), given)
+            record, event = self._changed(caller, self._unfinished(caller, task), given)
+            if event.renamed:
+                await self._register(record)
+                try:
+                    record, event = self._changed(caller, self._unfinished(caller, task), given)  # may have nodes now
+                except BftrainError:
+                    self._launchers.drop(record.name)
+                    raise
+                self._store.rename(event.task, record)
+                self._tasks.rename(event.task, record)
+            else:
+                self._store.change(record)
+            self._tasks.tracks[record.name].record = record
             try:
                 self._happened(event)
             finally:
                 if event.renamed:
                     self._launchers.drop(event.task)
         return self._views.view(record)
+
+    async def _register(self, record: LiveTaskRecord) -> None:
+        """Register a task with its launcher; raise if its file system does not answer."""
+        pool, folder = self._launchers, f"the folder '{record.run.folder}'"
+        await within(
+            timeouts.TIMEOUTS.file_system_s, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name)
+        )
+
+    def _changed(
+        self, caller: Caller, record: LiveTaskRecord, given: schemas.TaskEdit
+    ) -> tuple[LiveTaskRecord, TaskEdited]:
+        """Return a changed task, and the event for the decisions; raise if it cannot be changed now."""
+        track, harvester, name = self._tasks.tracks[record.name], self._harvester, self._name(record, given)
+        vacates = name != record.name and self._launchers.lingers(record.name)
+        if track.held or vacates or record.name not in harvester.unfinished:
+            fix = f"bftrain pause {record.name}, then change it, and resume it"
+            what = f"task '{record.name}' holds nodes, and only waiting tasks can be changed"
+            raise schemas.NotNow(what, fix=fix)
+        if given.weight is not None and given.weight != record.spec.weight:
+            check_weight(caller, given.weight, self._site.api.max_weight)
+        known = harvester.spec(record.name)  # including measurements
+        changes = given.changes
+        try:
+            if record.guessed and not track.speeds and given.max_nodes is not None:
+                others = [harvester.spec(task).curve for task in harvester.unfinished if task != record.name]
+                changes["curve"] = speed_estimates.first_curve(given.max_nodes, others)
+            spec, decided = replace(record.spec, name=name, **changes), replace(known, **changes)
+        except BadValue as error:
+            raise BadInput(error.what, where=(error.where or "").rpartition(".")[2], fix=error.fix) from error
+        if unfit := self._nodes.kinds.unfit(spec.min_nodes, spec.curves):
+            raise BadInput(unfit, where="min_nodes", fix="give fewer nodes")
+        renamed = name if name != record.name else ""
+        event = TaskEdited(time_s=self._tasks.now, spec=decided, renamed=renamed)
+        return replace(record, name=name, spec=spec), event
+
+    def _name(self, record: LiveTaskRecord, given: schemas.TaskEdit) -> str:
+        """Return the name of a task after a change; an ending with its user stays."""
+        stem, at, user = record.name.partition("@")
+        name = f"{stem if given.name is None else given.name}{at}{user}"
+        if name != record.name:
+            self._check_free(name)
+            if why := self._tasks.held_up.get(record.name):
+                what = f"task '{record.name}' cannot go on for now: {why}"
+                raise schemas.NotNow(what, where="name", fix="name it later")
+        return name
+
+    def _check_free(self, name: str) -> None:
+        if self._store.get(name) is not None:
+            what = f"an unfinished task is called '{name}' already"
+            raise schemas.NotNow(what, where="name", fix="choose another name")
 
     def tasks(
         self,
@@ -284,7 +341,7 @@ class LiveService:
             used=sum(holdings.values()),
             unit=site.unit,
             kinds=self._kinds(),
-            pools={one.label: schemas.PoolView(scheduler=one.scheduler, nodes=one.nodes) for one in facts.pools},
+            pools=facts.pools,
             agents=len(self._nodes.node_tracker.present),
             drained=len(self._store.drained),
             running=states.count("running"),
@@ -363,10 +420,7 @@ class LiveService:
         number, ending = self._store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # the script's name
         name = f"{given.name}{ending}" if given.name else self._store.free_name(stem or "task", ending)
-        if self._store.get(name) is not None:
-            raise schemas.NotNow(
-                f"an unfinished task is called '{name}' already", where="name", fix="choose another name"
-            )
+        self._check_free(name)
         kinds = self._nodes.kinds
         others = [self._harvester.spec(task).curve for task in self._harvester.unfinished]
         curve = given.curve or next(iter(given.curves.values()), None)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from bftrain.deciding.harvester import Harvester
 from bftrain.live import timeouts
 from bftrain.live.api.history import EventFeed, FeedChange, HistoryAverages, HistorySample, LiveHistory
+from bftrain.live.api.owned_tasks import task_figures
 from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.task_manager import TaskManager
 from bftrain.live.daemon.task_store import TaskStore
@@ -28,7 +29,6 @@ from bftrain.live.model.schemas import (
     TaskChanges,
     TaskRow,
     Update,
-    state_of,
 )
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.values import wire
@@ -228,31 +228,10 @@ class StatusStream:
         return TaskChanges(changed=changed, gone=gone, more=more)
 
     def _row(self, record: LiveTaskRecord) -> TaskRow:
-        now = self._tasks.now
-        track = self._tasks.tracks.get(record.name) if record.unfinished else None
-        progress = record.progress if track is None else track.advance_to(now)
-        size = 0 if track is None else len(track.held)
-        return TaskRow(
-            number=record.number,
-            name=record.name,
-            user=record.user,
-            state=state_of(record, size),
-            size=size,
-            min_nodes=record.spec.min_nodes,
-            max_nodes=record.spec.max_nodes,
-            samples=progress.samples,
-            done_samples=progress.done_samples,
-            work_samples=record.spec.work_samples,
-            step=progress.step,
-            loss=progress.loss,
-            speed=0.0 if track is None else _rounded(track.speed(now)),
-            since_s=record.submitted_s if progress.started_s is None else progress.started_s,
-            ended_s=record.ended_s,
-            node_s=round(progress.node_s, 1),
-            rescales=progress.rescales,
-            preemptions=progress.preemptions,
-            failures=progress.failures,
-        )
+        track, progress, figures = task_figures(record, self._tasks)
+        figures |= {"speed": _rounded(figures["speed"]), "node_s": round(progress.node_s, 1)}
+        since_s = record.submitted_s if progress.started_s is None else progress.started_s
+        return TaskRow(**figures, size=0 if track is None else len(track.held), since_s=since_s)
 
     def _node_changes(self, watcher: _Watcher) -> NodeChanges | None:
         key = -1 if watcher.caller.operator else watcher.caller.uid

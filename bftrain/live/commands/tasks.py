@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from bftrain.live.client import Client
-    from bftrain.live.model.schemas import PoolView, StatusView, TaskView, UsageRow
+    from bftrain.live.model.schemas import StatusView, TaskView, UsageRow
+    from bftrain.live.schedulers.base import PoolView
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,8 +16,7 @@ from typing import Any
 from bftrain.live import timeouts
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.reconcile import NodeTracker, node_events
-from bftrain.live.model.node_kinds import NodeKinds
-from bftrain.live.model.site_config import Times
+from bftrain.live.model.site_config import NodeKinds, Times
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken
 from bftrain.live.schedulers.pools import in_words, keep_running
 from bftrain.values.curve import OTHER_KIND

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
-from bftrain.live.model.node_kinds import NodeKinds
+from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.node_units import node_of
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted

@@ -14,8 +14,8 @@ from typing import Final
 
 from bftrain.errors import BadConfig
 from bftrain.journal import Journal, Statement
-from bftrain.live.model.node_kinds import NodeRates
 from bftrain.live.model.schemas import Harvested, UsageRow
+from bftrain.live.model.site_config import NodeRates
 from bftrain.live.model.task_record import LiveTaskRecord, Progress
 
 Sum = tuple[float, float, float, float]  # node-seconds, GPU-seconds, samples, joules

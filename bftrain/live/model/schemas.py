@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from bftrain.errors import BadInput
 from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, check_name
-from bftrain.live.schedulers.base import HooksView
+from bftrain.live.schedulers.base import HooksView, PoolView
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
@@ -127,21 +127,15 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         checks.names(self, "nodes")
 
 
-class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as its owner sees it."""
+class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a task, in its view and in updates."""
 
     number: Annotated[int, said("Its own for ever: it can be asked for as #NUMBER.")]
     name: Annotated[str, said("Its own while it is unfinished.")]
     user: Annotated[str, said("Whose it is.")]
     state: Annotated[str, said("How it stands.", schema={"enum": _STATES})]
-    launcher: str
-    unit: Unit = "node"
-    nodes: Annotated[tuple[str, ...], said("The nodes that it holds.")] = ()
-    running: Annotated[int, said("On how many of them it is known to run.")] = 0
     min_nodes: int
     max_nodes: int
-    submitted_s: Seconds
-    started_s: Annotated[float | None, said("When it held nodes for the first time; seconds since 1970.")] = None
     ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
     work_samples: Annotated[float | None, said("Its whole work, if that was said.")] = None
     samples: Annotated[float, said("Done so far; steps that were done again count once.")] = 0.0
@@ -149,6 +143,28 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
         float, said("How many of its work that is: if it says its batches, in samples of the initial one.")
     ] = 0.0
     step: Annotated[int, said("The furthest one reported.")] = 0
+    loss: Annotated[float | None, said("The last one reported.")] = None
+    speed: Annotated[float, said("Samples/s now.")] = 0.0
+    node_s: Annotated[float, said("Node-seconds held so far.")] = 0.0
+    rescales: Annotated[int, said("Changes of size that were decided.")] = 0
+    preemptions: Annotated[int, said("Moments at which it lost nodes to the main scheduler.")] = 0
+    failures: Annotated[int, said("How often its processes died by themselves.")] = 0
+
+    @property
+    def done(self) -> float | None:
+        """The finished share of its work, if known."""
+        return min(1.0, self.done_samples / self.work_samples) if self.work_samples else None
+
+
+class TaskView(TaskFigures, frozen=True, kw_only=True):
+    """A task as its owner sees it."""
+
+    launcher: str
+    unit: Unit = "node"
+    nodes: Annotated[tuple[str, ...], said("The nodes that it holds.")] = ()
+    running: Annotated[int, said("On how many of them it is known to run.")] = 0
+    submitted_s: Seconds
+    started_s: Annotated[float | None, said("When it held nodes for the first time; seconds since 1970.")] = None
     in_memory_step: Annotated[
         int,
         said("The last step that survives the loss of some of its nodes: two nodes hold the state, or the disk does."),
@@ -156,14 +172,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     committed_step: Annotated[
         int, said("The last step that survives the loss of all its nodes: the state is on disk.")
     ] = 0
-    loss: Annotated[float | None, said("The last one reported.")] = None
-    speed: Annotated[float, said("Samples/s now.")] = 0.0
     speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = {}
     costs: Annotated[Mapping[str, float], said("Seconds of grow, shrink and start, as measured.")] = {}
-    node_s: Annotated[float, said("Node-seconds held so far.")] = 0.0
-    rescales: Annotated[int, said("Changes of size that were decided.")] = 0
-    preemptions: Annotated[int, said("Moments at which it lost nodes to the main scheduler.")] = 0
-    failures: Annotated[int, said("How often its processes died by themselves.")] = 0
     weight: float = 1.0
     deadline_s: Annotated[float | None, said("Seconds since 1970.")] = None
     campaign: str = ""
@@ -176,11 +186,6 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """The number of allocated nodes."""
         return len(self.nodes)
-
-    @property
-    def done(self) -> float | None:
-        """The finished share of its work, if known."""
-        return min(1.0, self.done_samples / self.work_samples) if self.work_samples else None
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,13 +230,6 @@ class KindView(msgspec.Struct, frozen=True, kw_only=True):
 
     pool: Annotated[int, said("Those that are ours.")]
     used: Annotated[int, said("Those that tasks hold.")]
-
-
-class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several pools."""
-
-    scheduler: str
-    nodes: Annotated[int, said("Nodes that are ours there.")]
 
 
 class HandBack(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,33 +393,11 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     happened: tuple[Happening, ...] = ()
 
 
-class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+class TaskRow(TaskFigures, frozen=True, kw_only=True):
     """A task in short; ``since_s`` is its start or, before that, its submission."""
 
-    number: int
-    name: str
-    user: str
-    state: str
     size: int
-    min_nodes: int
-    max_nodes: int
-    samples: float
-    done_samples: float
-    work_samples: float | None
-    step: int
-    loss: float | None
-    speed: float
     since_s: float
-    ended_s: float | None
-    node_s: float
-    rescales: int
-    preemptions: int
-    failures: int
-
-    @property
-    def done(self) -> float | None:
-        """The finished share of its work, if known."""
-        return min(1.0, self.done_samples / self.work_samples) if self.work_samples else None
 
 
 class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import time
 from abc import ABC, abstractmethod
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -216,6 +216,7 @@ _KEPT: Final = frozenset({"SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SER
 
 
 _MINUTE_S: Final = 60.0
+_MOST_WORDS: Final = 500  # jobs on one command line
 
 
 class CommandRunner:
@@ -330,11 +331,6 @@ def pilot_script(
     return _SCRIPT.format(find_node=find_node, folder=folder, check=check, start=begin, command=command)
 
 
-def in_pieces(words: Sequence[str], most: int = 500) -> list[Sequence[str]]:
-    """Split many words into pieces that fit on a command line."""
-    return [words[begin : begin + most] for begin in range(0, len(words), most)]
-
-
 class PilotBackend(ABC):
     """The commands by which one batch scheduler submits, lists and cancels pilots.
 
@@ -387,9 +383,10 @@ class PilotBackend(ABC):
 
     async def cancel(self, run: Run, ids: Collection[str]) -> None:
         """Cancel pilots; unknown ids are ignored."""
-        for piece in in_pieces(tuple(ids)):
+        words = tuple(ids)
+        for begin in range(0, len(words), _MOST_WORDS):
             try:
-                await run(Command(argv=(*self.cancels, *piece)))
+                await run(Command(argv=(*self.cancels, *words[begin : begin + _MOST_WORDS])))
             except CommandFailed as error:
                 if self.trouble(error) is not Trouble.GONE:
                     raise
@@ -440,11 +437,15 @@ def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:
     return NotAvailable(f"{product} has no such queue", where=f"queue '{queue}'", fix=f"see {see}")
 
 
-def queue_remarks(queue: str, *, starts: bool, takes: bool, preempts: bool) -> list[str]:
-    """Return remarks on a queue that starts or accepts no jobs now, or that preempts other jobs."""
-    remarks = {
-        f"queue '{queue}' starts no jobs now": not starts,
-        f"queue '{queue}' takes no jobs now": not takes,
-        f"jobs of queue '{queue}' preempt others'": preempts,
-    }
-    return [text for text, holds in remarks.items() if holds]
+def queue_remarks(queue: str, *, starts: bool, takes: bool) -> list[str]:
+    """Return remarks on a queue that starts or accepts no jobs now."""
+    remarks = {f"queue '{queue}' starts no jobs now": starts, f"queue '{queue}' takes no jobs now": takes}
+    return [text for text, good in remarks.items() if not good]
+
+
+def earliest(plans: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the earliest time planned for each node."""
+    found: dict[str, float] = {}
+    for node, at_s in plans:
+        found[node] = min(at_s, found.get(node, at_s))
+    return found

@@ -96,12 +96,11 @@ class HooksView(msgspec.Struct, frozen=True, kw_only=True):
     last_s: Annotated[float | None, Meta(description="Time of the last message; seconds since 1970.")] = None
 
 
-class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool: its label, its scheduler, and the number of its nodes that are ours."""
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several pools."""
 
-    label: str
     scheduler: str
-    nodes: int
+    nodes: Annotated[int, Meta(description="Nodes that are ours there.")]
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +112,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
     partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
     hooks: HooksView | None = None  # None without a spool
-    pools: tuple[PoolFacts, ...] = ()
+    pools: Mapping[str, PoolView] = {}  # by label
     commands_a_minute: int | None = None  # commands in the last minute; None if it runs no commands
 
 

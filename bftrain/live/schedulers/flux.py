@@ -132,7 +132,7 @@ class Flux(PilotBackend):
         if found is None:
             raise NotAvailable("Flux has no default queue", where="queue", fix="name one, see flux queue list")
         queue, enabled, started, longest = found
-        remarks = queue_remarks(queue.removesuffix("*"), starts=started == "y", takes=enabled == "y", preempts=False)
+        remarks = queue_remarks(queue.removesuffix("*"), starts=started == "y", takes=enabled == "y")
         remarks.append(
             f"Flux preempts no jobs: pilots are cancelled when others wait, which is looked for every "
             f"{self._settings.poll_s:g} s"

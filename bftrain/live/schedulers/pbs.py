@@ -26,6 +26,7 @@ from bftrain.live.schedulers.backend import (
     PilotState,
     Run,
     Trouble,
+    earliest,
     found_all,
     pilot_script,
     queue_remarks,
@@ -117,7 +118,7 @@ class Pbs(PilotBackend):
             raise unknown_queue("PBS", name, "qstat -Q")
         queue = queues[name]
         starts, takes = queue.get("started") != "False", queue.get("enabled") != "False"
-        remarks = queue_remarks(name, starts=starts, takes=takes, preempts=False)
+        remarks = queue_remarks(name, starts=starts, takes=takes)
         try:
             scheds = read(await run(Command(argv=("qmgr", "-c", "list sched"))))
         except CommandFailed as error:
@@ -244,14 +245,9 @@ def read_idle(nodes: Mapping[str, Attributes]) -> frozenset[str]:
 
 def read_plans(jobs: Mapping[str, Attributes], name: str) -> dict[str, float]:
     """Return the earliest time from which each node is planned for other jobs."""
-    plans: dict[str, float] = {}
-    for job in jobs.values():
-        start_s = moment(job.get("estimated.start_time"))
-        if start_s is None or job.get("Job_Name") == name:
-            continue
-        for node in vnodes(str(job.get("estimated.exec_vnode", ""))):
-            plans[node] = min(start_s, plans.get(node, start_s))
-    return plans
+    others = (job for job in jobs.values() if job.get("Job_Name") != name)
+    starts = ((moment(job.get("estimated.start_time")), str(job.get("estimated.exec_vnode", ""))) for job in others)
+    return earliest((node, at_s) for at_s, nodes in starts if at_s is not None for node in vnodes(nodes))
 
 
 Attributes = Mapping[str, Any]

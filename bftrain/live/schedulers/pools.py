@@ -18,8 +18,8 @@ from bftrain.live.schedulers.base import (
     AgentOrder,
     Allowed,
     News,
-    PoolFacts,
     PoolSettings,
+    PoolView,
     Post,
     Remark,
     Scheduler,
@@ -177,10 +177,10 @@ class SchedulerPools(Scheduler):
             pilots=dict(pilots),
             partitions=tuple(dict.fromkeys(name for _, found in each for name in found.partitions)),
             hooks=next((found.hooks for _, found in each if found.hooks is not None), None),
-            pools=tuple(
-                PoolFacts(label=pool.settings.label, scheduler=pool.settings.name, nodes=len(pool.nodes))
+            pools={
+                pool.settings.label: PoolView(scheduler=pool.settings.name, nodes=len(pool.nodes))
                 for pool in self.pools
-            ),
+            },
             commands_a_minute=sum(commands) if commands else None,
         )
 

@@ -26,6 +26,7 @@ from bftrain.live.schedulers.backend import (
     PilotState,
     Run,
     Trouble,
+    earliest,
     found_all,
     pilot_script,
 )
@@ -234,7 +235,7 @@ class Slurm(PilotBackend):
         reserved: dict[str, float] = {}
         with suppress(CommandFailed):  # planned jobs still count
             reserved = read_reservations(await run(Command(argv=("scontrol", "show", "reservation", "--oneliner"))))
-        return reserved | {node: min(at_s, reserved.get(node, at_s)) for node, at_s in jobs.items()}
+        return earliest((*reserved.items(), *jobs.items()))
 
     async def draining(self, run: Run, nodes: Sequence[str]) -> Mapping[str, str]:
         """Return the subset of ``nodes`` that administrators drain or reboot, with state and reason."""
@@ -285,30 +286,16 @@ def read_drains(said: str) -> dict[str, str]:
 
 def read_plans(said: str, name: str) -> dict[str, float]:
     """Parse the earliest time from which each node is planned for other jobs."""
-    plans: dict[str, float] = {}
-    for line in said.splitlines():
-        job, start, nodes = [*line.rsplit("|", 2), "", ""][:3]
-        start_s = _seconds(start)
-        if job == name or start_s is None or nodes in {"", "(null)", "N/A"}:
-            continue
-        try:
-            planned = expand(nodes)
-        except ValueError:
-            continue
-        for node in planned:
-            plans[node] = min(start_s, plans.get(node, math.inf))
-    return plans
+    rows = ([*line.rsplit("|", 2), "", ""][:3] for line in said.splitlines())
+    planned = ((_seconds(start), _nodes({"Nodes": nodes})) for job, start, nodes in rows if job != name)
+    return earliest((node, at_s) for at_s, nodes in planned if at_s is not None for node in nodes)
 
 
 def read_reservations(said: str) -> dict[str, float]:
     """Parse the start times of future reservations by node."""
-    plans: dict[str, float] = {}
-    for row in (dict(_PAIR.findall(line)) for line in said.splitlines()):
-        start_s = _seconds(row.get("StartTime", ""))
-        if start_s is not None and row.get("State") == "INACTIVE":
-            for node in _nodes(row):
-                plans[node] = min(start_s, plans.get(node, math.inf))
-    return plans
+    rows = (dict(_PAIR.findall(line)) for line in said.splitlines())
+    future = ((_seconds(row.get("StartTime", "")), _nodes(row)) for row in rows if row.get("State") == "INACTIVE")
+    return earliest((node, at_s) for at_s, nodes in future if at_s is not None for node in nodes)
 
 
 def _seconds(text: str) -> float | None:

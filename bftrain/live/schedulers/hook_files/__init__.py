@@ -17,7 +17,7 @@ from typing import Final, Literal
 import msgspec
 
 from bftrain.errors import BadInput
-from bftrain.files import overwrite_error
+from bftrain.files import overwrite_error, whole_file
 from bftrain.live.schedulers.hooks import check_folder, unfit
 
 Kind = Literal["slurm", "pbs"]
@@ -58,13 +58,9 @@ def install(kind: Kind, *, spool: Path, hook: Path, owner: str = "", writer: str
     if hook.is_symlink() or (hook.exists() and (not hook.is_file() or _OURS not in hook.read_text(errors="replace"))):
         raise overwrite_error(hook, "is not a hook that bftrain wrote")
     hook.parent.mkdir(parents=True, exist_ok=True)
-    # Written next to its destination and moved there atomically, so a scheduler never runs a partial hook
-    beside = hook.with_name(f".{hook.name}.{os.getpid()}")
-    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
-    with os.fdopen(file, "w", encoding="utf-8") as opened:
-        opened.write(text)
-        os.fchmod(opened.fileno(), 0o755)
-    beside.replace(hook)
+    with whole_file(hook) as file:  # a scheduler never runs a partial hook
+        file.write(text.encode())
+        os.fchmod(file.fileno(), 0o755)
     path = str(hook.absolute())
     believed = "" if author.pw_uid in {0, reader.pw_uid} else f'\nspool_writers = ["{writer}"]'
     return InstalledHooks(
