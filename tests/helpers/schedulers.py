@@ -18,11 +18,11 @@ from bftrain.live.schedulers.backend import (
     PilotState,
     Run,
     Trouble,
-    blocked,
     environment,
 )
 from bftrain.live.schedulers.base import AgentOrder, News, PoolSettings, Scheduler, Site, pools_of
 from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+from bftrain.live.schedulers.pilots import blocked
 from bftrain.live.schedulers.slurm import SlurmSettings
 
 __all__ = [

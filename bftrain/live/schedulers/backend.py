@@ -26,7 +26,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.base import PLACES, AgentOrder, Site
 from bftrain.node_units import NODE
 from bftrain.ports import Availability
@@ -60,39 +60,6 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float | None = None  # when it finished, or its time limit
     number: str = ""
     why: str = ""  # reason for waiting
-
-
-ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
-_NAMED: Final = 5  # nodes, in a remark
-_BLOCKS: Final = re.compile(r"(QOS|Assoc|Account|Partition|JobHeld|Invalid|BadConstraints)\w*")
-
-_TOO_LONG: Final = re.compile(r"TimeLimit|MaxWall")
-
-
-def blocked(pilots: Sequence[Pilot]) -> str:
-    """Return the reasons for which no pilot starts however many nodes are idle; "" if one runs, or may start."""
-    whys = {pilot.why for pilot in pilots if pilot.state is PilotState.WAITING}
-    runs = any(pilot.state is PilotState.RUNNING for pilot in pilots)
-    if runs or not whys or not all(map(_BLOCKS.fullmatch, whys)):
-        return ""
-    return f"no pilot can start: {', '.join(sorted(whys))}"
-
-
-def too_long(pilots: Collection[Pilot]) -> bool:
-    """Return whether a pilot waits because it is longer than the site allows by now."""
-    return any(pilot.state is PilotState.WAITING and _TOO_LONG.search(pilot.why) for pilot in pilots)
-
-
-def held_nodes(pilots: Collection[Pilot]) -> dict[str, Pilot]:
-    """Return the pilots that run, by node."""
-    return {pilot.node: pilot for pilot in pilots if pilot.state is PilotState.RUNNING and pilot.node}
-
-
-def failing(pilots: Sequence[Pilot], logs: Path) -> str:
-    """Return the remark on pilots that end as soon as they start, with some of their nodes."""
-    nodes = sorted({one.node for one in pilots if one.state in ENDED_ITSELF and one.node})
-    where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
-    return f"pilots end as soon as they start{where}: see the logs in {logs}"
 
 
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,40 +118,6 @@ class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()  # all that there are, as far as known
     cluster: str = ""  # the scheduler's cluster name, if known
     remarks: tuple[str, ...] = ()
-
-
-def check_site(site: Site) -> None:
-    """Raise unless the site's name is valid in job names of every scheduler."""
-    if not site.name.isascii() or not site.name.replace("-", "").replace("_", "").isalnum():
-        raise BadValue(
-            f"must be letters, digits, '-' and '_', not {site.name!r}", where="Site.name", fix="such as 'physics'"
-        )
-
-
-def job_name(site: Site) -> str:
-    """Return the job name of all pilots of a site."""
-    return f"bftrain-{site.name}"
-
-
-def mark_of(site: Site, digest: str) -> str:
-    """Return the mark of a pilot: the site's name, the owner if there is one, and the digest of its order."""
-    return ".".join(filter(None, (job_name(site), site.owner, digest)))
-
-
-def is_ours(pilot: Pilot, site: Site) -> bool:
-    """Return whether a pilot has the owner of a site in its mark, or none, as from an earlier version."""
-    parts = pilot.mark.split(".")
-    return len(parts) < 3 or parts[1] == site.owner  # noqa: PLR2004 - name, owner, digest
-
-
-def of_others(pilots: Collection[Pilot], site: Site) -> str:
-    """Return the remark on another owner's pilots with the site's name; "" if all of them have finished."""
-    if all(is_ours(one, site) for one in pilots if one.state in ALIVE):
-        return ""
-    return (
-        f"jobs named {job_name(site)} are pilots of a live run with another state, and left alone: give one of the two "
-        "another name, or cancel these jobs if it is over"
-    )
 
 
 PILOT_LOGS: Final = "pilots"  # the folder of their logs
@@ -410,26 +343,6 @@ class PilotBackend(ABC):
     def trouble(self, failed: CommandFailed) -> Trouble:
         """Return the consequence of a failed command."""
         return next((kind for words, kind in self.troubles if re.search(words, failed.said)), Trouble.AWAY)
-
-
-def check_backend(backend: object) -> None:
-    """Raise ``BadConfig`` for mistakes in a plug-in that would otherwise show only at the first pilot."""
-    problem, fix = "does not derive from PilotBackend", "derive it from bftrain.live.schedulers.backend.PilotBackend"
-    if isinstance(backend, PilotBackend):
-        problem, fix = _mistake_of(backend)
-    if problem:
-        name = type(backend).__name__
-        raise BadConfig(f"{name} {problem}", where="PilotJobs", fix=f"{fix}: docs/how-to/parts.md")
-
-
-def _mistake_of(backend: PilotBackend) -> tuple[str, str]:
-    """Return the problem and its fix; empty without one."""
-    kind, cancels = type(backend), (*backend.cancels,)
-    if cancels != backend.cancels or not (cancels or kind.cancel is not PilotBackend.cancel):
-        return "cancels must be a tuple of words: the command that cancels pilots", 'set cancels = ("COMMAND",)'
-    if kind.submission is PilotBackend.submission and kind.submit is PilotBackend.submit:
-        return "defines neither submission nor submit", "define one of the two"
-    return "", ""
 
 
 def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from bftrain.errors import NotAvailable
+from bftrain.errors import BadConfig, BadValue, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.schedulers.backend import (
     ALIVE,
-    ENDED_ITSELF,
     LATER,
     CommandFailed,
     CommandRunner,
@@ -32,17 +33,7 @@ from bftrain.live.schedulers.backend import (
     PilotState,
     Run,
     Trouble,
-    blocked,
-    check_backend,
-    check_site,
-    failing,
-    held_nodes,
-    is_ours,
-    job_name,
     log_folder,
-    mark_of,
-    of_others,
-    too_long,
 )
 from bftrain.live.schedulers.base import (
     AgentOrder,
@@ -62,6 +53,10 @@ from bftrain.node_units import node_of
 from bftrain.nodesets import fold
 from bftrain.ports import Availability
 
+ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
+_NAMED: Final = 5  # nodes, in a remark
+_BLOCKS: Final = re.compile(r"(QOS|Assoc|Account|Partition|JobHeld|Invalid|BadConstraints)\w*")
+_TOO_LONG: Final = re.compile(r"TimeLimit|MaxWall")
 _NEWS_S: Final = 30.0  # a plan that moved by less is no news
 _Length = Annotated[float, Meta(ge=60, le=1e15)]
 
@@ -434,3 +429,79 @@ class NodeDrains:
         """Return the drained nodes, and the slots in ``names`` on drained nodes."""
         gpus = (name for name in names if node_of(name) in self.nodes) if self.nodes else ()
         return frozenset(self.nodes).union(gpus)
+
+
+def blocked(pilots: Sequence[Pilot]) -> str:
+    """Return the reasons for which no pilot starts however many nodes are idle; "" if one runs, or may start."""
+    whys = {pilot.why for pilot in pilots if pilot.state is PilotState.WAITING}
+    runs = any(pilot.state is PilotState.RUNNING for pilot in pilots)
+    if runs or not whys or not all(map(_BLOCKS.fullmatch, whys)):
+        return ""
+    return f"no pilot can start: {', '.join(sorted(whys))}"
+
+
+def too_long(pilots: Collection[Pilot]) -> bool:
+    """Return whether a pilot waits because it is longer than the site allows by now."""
+    return any(pilot.state is PilotState.WAITING and _TOO_LONG.search(pilot.why) for pilot in pilots)
+
+
+def held_nodes(pilots: Collection[Pilot]) -> dict[str, Pilot]:
+    """Return the pilots that run, by node."""
+    return {pilot.node: pilot for pilot in pilots if pilot.state is PilotState.RUNNING and pilot.node}
+
+
+def failing(pilots: Sequence[Pilot], logs: Path) -> str:
+    """Return the remark on pilots that end as soon as they start, with some of their nodes."""
+    nodes = sorted({one.node for one in pilots if one.state in ENDED_ITSELF and one.node})
+    where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
+    return f"pilots end as soon as they start{where}: see the logs in {logs}"
+
+
+def check_site(site: Site) -> None:
+    """Raise unless the site's name is valid in job names of every scheduler."""
+    if not site.name.isascii() or not site.name.replace("-", "").replace("_", "").isalnum():
+        raise BadValue(
+            f"must be letters, digits, '-' and '_', not {site.name!r}", where="Site.name", fix="such as 'physics'"
+        )
+
+
+def job_name(site: Site) -> str:
+    """Return the job name of all pilots of a site."""
+    return f"bftrain-{site.name}"
+
+
+def mark_of(site: Site, digest: str) -> str:
+    """Return the mark of a pilot: the site's name, the owner if there is one, and the digest of its order."""
+    return ".".join(filter(None, (job_name(site), site.owner, digest)))
+
+
+def is_ours(pilot: Pilot, site: Site) -> bool:
+    """Return whether a pilot has the owner of a site in its mark, or none, as from an earlier version."""
+    parts = pilot.mark.split(".")
+    return len(parts) < 3 or parts[1] == site.owner  # noqa: PLR2004 - name, owner, digest
+
+
+def of_others(pilots: Collection[Pilot], site: Site) -> str:
+    """Return the remark on another owner's pilots with the site's name; "" if all of them have finished."""
+    if all(is_ours(one, site) for one in pilots if one.state in ALIVE):
+        return ""
+    return (
+        f"jobs named {job_name(site)} are pilots of a live run with another state, and left alone: give one of the two "
+        "another name, or cancel these jobs if it is over"
+    )
+
+
+def check_backend(backend: object) -> None:
+    """Raise ``BadConfig`` for mistakes in a plug-in that would otherwise show only at the first pilot."""
+    kind: type[Any] = type(backend)
+    problem = fix = ""
+    if not isinstance(backend, PilotBackend):
+        problem = "does not derive from PilotBackend"
+        fix = "derive it from bftrain.live.schedulers.backend.PilotBackend"
+    elif (*backend.cancels,) != backend.cancels or not (backend.cancels or kind.cancel is not PilotBackend.cancel):
+        problem = "cancels must be a tuple of words: the command that cancels pilots"
+        fix = 'set cancels = ("COMMAND",)'
+    elif kind.submission is PilotBackend.submission and kind.submit is PilotBackend.submit:
+        problem, fix = "defines neither submission nor submit", "define one of the two"
+    if problem:
+        raise BadConfig(f"{kind.__name__} {problem}", where="PilotJobs", fix=f"{fix}: docs/how-to/parts.md")

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bftrain.durations import parse_duration
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers.backend import (
     Command,
@@ -335,7 +336,6 @@ _SUBMITTED_LIMITS: Final = frozenset({"GrpSubmit", "MaxSubmit", "MaxSubmitPU", "
 _NODE_LIMITS: Final = frozenset({"GrpTRES", "MaxTRESPU"})
 _OF_A_PILOT: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # GRES per pilot
 _PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
-_LENGTH: Final = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
@@ -509,12 +509,11 @@ def _number(text: str) -> float:
 
 
 def _length_s(text: str) -> float:
-    """Parse a duration such as ``1-12:00:00``."""
-    found = _LENGTH.fullmatch(text)
-    if found is None:
+    """Parse a duration such as ``1-12:00:00``; infinite for other text, such as UNLIMITED."""
+    try:
+        return parse_duration(text) if ":" in text else math.inf
+    except ValueError:
         return math.inf
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return 86_400.0 * days + 3_600 * hours + 60 * minutes + seconds
 
 
 # -- GPUs of shared nodes: each pilot requests one GPU and has a slot such as ``n1/gpu3``. Slurm starts such pilots on
