@@ -14,7 +14,8 @@ import click
 
 from bftrain import errors
 from bftrain.cli.command_help import DURATION, DocumentedCommand
-from bftrain.cli.main import COMMANDS, main
+from bftrain.cli.command_table import COMMANDS, SECTIONS
+from bftrain.cli.main import main
 from bftrain.durations import FORMS
 
 FOLDER: Final = "reference/commands"
@@ -45,9 +46,10 @@ def command_pages() -> dict[str, str]:
 
 
 def _overview() -> Iterator[str]:
-    yield from ("| command | what it does |", "|---|---|")
-    for name, entry in COMMANDS.items():
-        yield f"| [`bftrain {name}`]({name}.md) | {_cell(entry.about)} |"
+    for title, entries in SECTIONS.items():
+        yield from (f"## {title}", "", "| command | what it does |", "|---|---|")
+        yield from (f"| [`bftrain {name}`]({name}.md) | {_cell(entry.about)} |" for name, entry in entries.items())
+        yield ""
 
 
 def _exit_codes() -> Iterator[str]:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import click
 
+from bftrain.cli.former_names import REMOVED
 from bftrain.durations import FORMS
 
 P = ParamSpec("P")
@@ -95,17 +96,8 @@ class DocumentedCommand(click.Command):
                 formatter.write_text(f"{DURATION} is {FORMS}.")
 
 
-REMOVED: Final = {
-    "top": "use bftrain status --watch, or bftrain page",
-    "live measure": "run python examples/live/measure_waits.py",
-    "live join": "each user runs a live run: bftrain live --config site.toml",
-    "live members": "each user runs a live run, which bftrain status describes",
-    "journal repair": "put back a backup, or run (umask 077; sqlite3 live.db .recover | sqlite3 new.db)",
-}  # removed commands and their replacements
-
-
 class CommandGroup(click.Group):
-    """A group that names the replacement of a removed command."""
+    """A group that names the replacement of a removed command, and lists each command with its whole first sentence."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -115,6 +107,18 @@ class CommandGroup(click.Group):
         if name in REMOVED:
             ctx.fail(f"No such command '{args[0]}': {REMOVED[name]}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_sentence(command.help)) for name, command in commands.items() if command])
+
+
+def first_sentence(text: str | None) -> str:
+    """Return the first sentence of a help text."""
+    paragraph = " ".join((text or "").partition("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".") + "."
 
 
 class DocumentedGroup(DocumentedCommand, CommandGroup):

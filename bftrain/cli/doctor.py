@@ -1,11 +1,12 @@
-"""``bftrain doctor``: check the availability of every part and dependency, and advise on the missing ones."""
+"""``bftrain doctor``: check every part and dependency, and show fixes; print the completion script of a shell."""
 
 from __future__ import annotations
 
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -15,11 +16,13 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.errors import BftrainError, NotAvailable
+from bftrain.errors import BftrainError, Fault, NotAvailable
 from bftrain.version import __version__
 from bftrain_elastic.errors import install_hint
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from bftrain.registry import RegisteredPart
 
 _COMMAND_TIMEOUT_S: Final = 5.0
@@ -76,20 +79,65 @@ class DoctorFinding:
     needed: bool = False  # required for basic work
 
 
-@click.command(cls=DocumentedCommand, example="bftrain doctor")
+_SHELLS: Final = {
+    "bash": 'eval "$(bftrain doctor --completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(bftrain doctor --completion zsh)" in ~/.zshrc',
+    "fish": "bftrain doctor --completion fish > ~/.config/fish/completions/bftrain.fish",
+}
+
+
+@click.command(
+    cls=DocumentedCommand,
+    example="bftrain doctor\nbftrain doctor --completion bash > bftrain-completion.sh",
+    epilog="\b\n" + "\n".join(["To complete commands and options by the Tab key:", *_SHELLS.values()]),
+)
+@click.option(
+    "--completion", "shell", type=click.Choice(tuple(_SHELLS)), help="Print the completion script of a shell."
+)
 @prints_results
-def command(out: Output) -> None:
-    """Check which parts and dependencies work here, and show fixes for the rest.
+def command(shell: str | None, out: Output) -> None:
+    """Find missing or broken parts and dependencies, with the fix; -v lists all.
 
     Exit 0 if all requirements of basic work are met, else 4.
     """
+    if shell is not None:
+        _print_completion(shell, out)
+        return
     findings = list(examine())
-    rows = [(item.kind, item.name, str(item.state), item.detail, item.fix) for item in findings]
-    columns = ("", "name", "state", "detail", "what to do")
-    out.result(findings, lambda: table("", columns, rows, left=range(5)))
+    out.result(findings, lambda: _in_words(findings, whole=out.level > 0))
     lacking = [item.name for item in findings if item.needed and item.state is not PartState.OK]
     if lacking:
         raise NotAvailable(f"required for basic work, but not usable: {', '.join(lacking)}")
+
+
+def _in_words(findings: Sequence[DoctorFinding], *, whole: bool) -> RenderableType:
+    from rich.console import Group
+
+    counts = Counter(item.state for item in findings)
+    summary = (
+        f"bftrain {__version__}, Python {platform.python_version()}: {counts[PartState.OK]} parts work, "
+        f"{counts[PartState.BROKEN]} broken, {counts[PartState.ABSENT]} optional ones missing"
+    )
+    rows = [
+        (item.kind, item.name, str(item.state), item.detail, item.fix)
+        for item in findings
+        if whole or item.state is not PartState.OK
+    ]
+    if not rows:
+        return summary
+    return Group(summary, table("", ("", "name", "state", "detail", "what to do"), rows, left=range(5), compact=True))
+
+
+def _print_completion(shell: str, out: Output) -> None:
+    from click.shell_completion import get_completion_class
+
+    from bftrain.cli.main import main
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise Fault(f"click has no completion for {shell}")
+    script = kind(main, {}, "bftrain", "_BFTRAIN_COMPLETE").source()
+    out.result({"shell": shell, "script": script}, lambda: script)
 
 
 def examine() -> Iterator[DoctorFinding]:

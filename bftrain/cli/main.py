@@ -16,15 +16,13 @@ import threading
 import traceback
 import warnings
 from contextlib import contextmanager
-from importlib import import_module
-from keyword import iskeyword
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
 from bftrain.cli import bash_completion  # noqa: F401 - it registers itself
-from bftrain.cli.command_help import REMOVED
+from bftrain.cli.command_table import COMMANDS, SECTIONS, LazyGroup
+from bftrain.cli.former_names import REMOVED, renaming_of
 from bftrain.errors import (
     BadInput,
     BftrainError,
@@ -47,105 +45,21 @@ if TYPE_CHECKING:
 _COLLECT_AFTER: Final = 200_000
 
 
-class CommandEntry(NamedTuple):
-    """The location of a command, and its line in ``bftrain --help``.
-
-    ``place`` is a package with a module named like the command, with an attribute ``command``; or ``MODULE:ATTRIBUTE``.
-    """
-
-    place: str
-    about: str
-
-    def load(self, name: str) -> click.Command:
-        """Import the command ``name``."""
-        module, _, attribute = self.place.partition(":")
-        if not attribute:
-            module, attribute = f"{module}.{name}_" if iskeyword(name) else f"{module}.{name}", "command"
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-
-_CORE: Final = "bftrain.cli"
-_LIVE: Final = "bftrain.live.commands"
-_DATASETS: Final = "bftrain_datasets.commands"
-_REPLAY: Final = "bftrain_replay.commands"
-
-# Sorted by a newcomer's needs
-_TABLE: Final = {
-    "demo": (_REPLAY, "Replay the built-in sample log and write a report: a first look in seconds."),
-    "doctor": (_CORE, "Check which parts and dependencies work here, and show fixes for the rest."),
-    "import": (_DATASETS, "Convert a scheduler's records (sacct, PBS, SWF, ...) to a log of idle nodes."),
-    "check": (_DATASETS, "List doubtful data in a log or in a scheduler's records, with options to treat it."),
-    "generate": (_DATASETS, "Generate a log of idle nodes that looks like a real machine's."),
-    "tasks": (_DATASETS, "Generate task files; list measured models."),
-    "inspect": (_DATASETS, "Describe a log: its idle node-time, and how it is fragmented."),
-    "slice": (_DATASETS, "Extract a part of a log: some nodes, some time, or both."),
-    "anonymise": (_DATASETS, "Remove names and sources from a log, so that it can be published."),
-    "schedule": (_REPLAY, "Simulate a main scheduler on an archive's SWF log: waits, and which nodes stay idle."),
-    "assess": (_REPLAY, "Estimate the weekly harvest of a log's idle nodes, its uncertainty and its worth."),
-    "replay": (_REPLAY, "Replay a log with tasks: the harvest, the losses, and the upper bound."),
-    "explain": (_REPLAY, "Explain a figure: U, rho, the harvest, the causes of losses."),
-    "compare": (_REPLAY, "Compare the figures of several replays, in the terminal and as a page."),
-    "report": (_REPLAY, "Draw a replay: one page for people, or its pictures for papers."),
-    "rounds": (_REPLAY, "Share the time of a cluster, or of a log's idle nodes, among tasks in rounds."),
-    "sweep": (_REPLAY, "Replay every combination of the options in a file, in parallel, into one table."),
-    "reproduce": (_REPLAY, "Reproduce the figures of published systems, next to the published values."),
-    "export": (_REPLAY, "Write a replay as a trace for Perfetto."),
-    "solve": (_CORE, "Solve one allocation problem with one solver or all."),
-    "decide": (_CORE, "Read events as JSON lines, write actions as JSON lines: the decision core in a pipe."),
-    "train": (_LIVE, "Test a training script elastically on this machine: its speed, and the cost of resizing."),
-    "elastic": (f"{_LIVE}.train:elastic", "Check whether a training script can be resized, and list its gaps."),
-    "live": (_LIVE, "Train on idle nodes next to a running batch scheduler; --demo runs it on this machine."),
-    "submit": (_LIVE, "Submit a task to a live run."),
-    "queue": (f"{_LIVE}.tasks:queue", "List the tasks of a live run."),
-    "status": (f"{_LIVE}.tasks:status", "Show the state of a live run or a task."),
-    "usage": (
-        f"{_LIVE}.tasks:usage",
-        "Show the node-hours used in a live run, by user, project, campaign, month or task.",
-    ),
-    "page": (f"{_LIVE}.live:page", "Print the address of a live run's status page, or open it."),
-    "logs": (f"{_LIVE}.tasks:logs", "Print the output of a task's workers."),
-    "edit": (f"{_LIVE}.submit:edit", "Change waiting tasks."),
-    "cancel": (f"{_LIVE}.tasks:cancel", "Cancel tasks."),
-    "pause": (f"{_LIVE}.tasks:pause", "Pause tasks: they release their nodes and wait until resumed."),
-    "resume": (f"{_LIVE}.tasks:resume", "Resume paused tasks."),
-    "drain": (f"{_LIVE}.tasks:drain", "Exclude nodes from a live run, or include them again."),
-    "api": (
-        f"{_LIVE}.live:api",
-        "List the HTTP API of a live run; print its OpenAPI description, dashboard and alerts.",
-    ),
-    "hooks": (f"{_LIVE}.live:hooks", "Install scheduler hooks that report job starts and ends immediately."),
-    "journal": (_REPLAY, "Inspect a journal, and verify that it leads to the same decisions again."),
-    "completion": (_CORE, "Print the completion script for your shell."),
-}
-COMMANDS: Final = {name: CommandEntry(*row) for name, row in _TABLE.items()}
-
-
-class LazyGroup(click.Group):
-    """Knows its commands by name and one-line help; imports one only to run it or to show its own help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the command names."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import and return a command."""
-        return COMMANDS[cmd_name].load(cmd_name) if cmd_name in COMMANDS else None
+class MainGroup(LazyGroup):
+    """All commands; former names work for one release."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command; name the replacement of a removed one, or the nearest name to an unknown one."""
+        """Resolve a command; hint at the new name of a renamed one; name the nearest to an unknown one."""
+        if renaming := renaming_of(args):
+            if not ctx.resilient_parsing and not {"-q", "--quiet"} & {*args}:  # completion prints nothing else
+                text = f"hint: bftrain {renaming.old} is now bftrain {renaming.new}; the old name will be removed"
+                click.echo(text, err=True)
+            args = renaming.arguments
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command '{args[0]}': {REMOVED.get(args[0]) or suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete command names without importing the commands."""
-        names = [
-            CompletionItem(name, help=entry.about) for name, entry in COMMANDS.items() if name.startswith(incomplete)
-        ]
-        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     # The reader of the output may end early (head, less), which is no error. Both methods can print, --help in the
     # first; a broken pipe is caught there because click would end the process with 1.
@@ -166,14 +80,10 @@ class LazyGroup(click.Group):
             _silence(sys.stdout, sys.stderr)  # either may be the pipe
             ctx.exit(0)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.about) for name, entry in COMMANDS.items()])
-
 
 @click.group(
-    cls=LazyGroup,
+    cls=MainGroup,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="bftrain COMMAND --help describes a command.",
 )
@@ -221,7 +131,7 @@ def exit_code_of_command() -> int:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - open until the exit
     warnings.showwarning = _show_warning
     try:
-        with _one_thread(sys.argv[1:2]):
+        with _one_thread(sys.argv[1:]):
             ended = main.main(prog_name="bftrain", standalone_mode=False)
         sys.stdout.flush()
         code = ended if isinstance(ended, int) else 0  # click returns the argument of ctx.exit()
@@ -233,16 +143,19 @@ def exit_code_of_command() -> int:
 
 
 _BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
+_OWN_CODE: Final = ("bftrain_datasets.", "bftrain_replay.")  # commands without third-party code
 
 
 @contextmanager
-def _one_thread(command: list[str]) -> Iterator[None]:
+def _one_thread(arguments: list[str]) -> Iterator[None]:
     """Limit numpy's linear algebra to one thread in commands without third-party code.
 
     Its other threads, one per processor, spin for a tenth of a second before they sleep, without any work.
     """
-    places = {_TABLE[name][0] for name in command if name in _TABLE}
-    if not places & {_DATASETS, _REPLAY} or os.environ.keys() & {_BLAS_THREADS, "OMP_NUM_THREADS"}:
+    renaming = renaming_of(arguments)
+    name = next(iter(renaming.arguments if renaming else arguments), "")
+    entry = COMMANDS.get(name)
+    if entry is None or not entry.place.startswith(_OWN_CODE) or os.environ.keys() & {_BLAS_THREADS, "OMP_NUM_THREADS"}:
         yield
         return
     os.environ[_BLAS_THREADS] = "1"

@@ -30,7 +30,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place.mkdir()
     made = [
         bftrain("generate", "log", "-o", "log.npz", "--nodes", "64", "--days", "1", "--start", "1.6e9", cwd=place),
-        bftrain("tasks", "generate", "-o", "t.toml", "--count", "30", "--max-nodes", "16", cwd=place),
+        bftrain("generate", "tasks", "-o", "t.toml", "--count", "30", "--max-nodes", "16", cwd=place),
         *(bftrain("replay", "log.npz", "--tasks", "t.toml", "-o", at, *how, cwd=place) for at, how in SOLVERS.items()),
         bftrain("compare", *SOLVERS, "-o", "page.html", cwd=place),
     ]

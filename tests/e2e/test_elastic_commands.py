@@ -1,4 +1,4 @@
-"""bftrain train and bftrain elastic check, with the shipped examples and with scripts that lack something."""
+"""bftrain train and bftrain check, with the shipped examples and with scripts that lack something."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
     for name, signs in versions.items():
         lines = [line[1:] for line in diff.splitlines() if line[:1] in signs]
         (tmp_path / name).write_text("\n".join(lines) + "\n")
-    done = bftrain("elastic", "check", tmp_path / "ddp.py")
+    done = bftrain("check", tmp_path / "ddp.py")
     assert done.code == 3
     assert "it forms a process group of its own" in done.out
     assert "'From a DDP script' in docs/how-to/elastic.md" in " ".join(done.out.split())
     assert "its last words" not in done.err
     assert max(map(len, (done.out + done.err).splitlines())) <= 100
-    done = bftrain("elastic", "check", tmp_path / "elastic.py", "--json")
+    done = bftrain("check", tmp_path / "elastic.py", "--json")
     assert done.code == 0, done.err
     assert [one["name"] for one in json.loads(done.out) if one["ok"]] == [
         "reports",
@@ -205,7 +205,7 @@ def test_what_a_script_lacks_is_said(tmp_path: Path, lacking: dict[str, str], mi
     # A hang is noticed after half a minute; values are seen as often as the state is written
     longer = {"keeps going": ("--patience", "60"), "keeps its values": ("--patience", "30", "--steps", "150")}
     options = next((longer[name] for name in missing if name in longer), ("--patience", "4"))
-    done = bftrain("elastic", "check", script, *options, "--json")
+    done = bftrain("check", script, *options, "--json")
     assert done.code == 3
     found = json.loads(done.out)
     assert {one["name"] for one in found if not one["ok"]} == missing

@@ -45,7 +45,9 @@ def test_what_may_not_be_read_is_said(broken: Path) -> None:
     drop = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     if drop and subprocess.run([*drop, PROGRAM, "--version"], check=False, capture_output=True).returncode:
         pytest.skip("an unprivileged user may not run the program here: its folder is not open to all")
-    ended = subprocess.run([*drop, PROGRAM, "check", broken], check=False, capture_output=True, env=environment())
+    ended = subprocess.run(
+        [*drop, PROGRAM, "import", "--dry-run", broken], check=False, capture_output=True, env=environment()
+    )
     assert ended.returncode == 2
     assert b"is not readable" in ended.stderr or b"Permission denied" in ended.stderr or b"exist" in ended.stderr
 

@@ -34,7 +34,7 @@ def replayed(bftrain: CommandLine) -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def blox(bftrain: CommandLine, tmp_path: Path) -> Path:
     path = tmp_path / "blox.csv"
-    assert bftrain("tasks", "import", site_data("blox/jobs_load4.csv"), "--begin", "0", "-o", path).code == 0
+    assert bftrain("generate", "from-trace", site_data("blox/jobs_load4.csv"), "--begin", "0", "-o", path).code == 0
     return path
 
 
@@ -43,7 +43,7 @@ def gavel(bftrain: CommandLine, tmp_path: Path) -> Path:
     path = tmp_path / "gavel.csv"
     trace, speeds = (site_data(f"gavel/{name}") for name in TRACE)
     words = ("--speeds", speeds, "--kinds", "v100,p100,k80", "-o", path)
-    assert bftrain("tasks", "import", trace, *words).code == 0
+    assert bftrain("generate", "from-trace", trace, *words).code == 0
     return path
 
 

@@ -70,7 +70,7 @@ def test_a_real_log_is_recognised_imported_and_inspected(bftrain: CommandLine, n
         assert 100 * figures["idle_share"] == pytest.approx(idle_percent, abs=0.5)
     output = json.loads(bftrain("inspect", log, "--json").out)
     assert (output["nodes"], output["events"], output["sha256"]) == (nodes, figures["events"], figures["sha256"])
-    checked = json.loads(bftrain("check", log, "--json").out)
+    checked = json.loads(bftrain("import", "--dry-run", log, "--json").out)
     assert checked["findings"] == figures["findings"]
 
 

@@ -50,7 +50,7 @@ def _cpu_s(process: int) -> float:
 
 def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
     assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", "256", "--days", "15").code == 0
-    assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "300").code == 0
+    assert bftrain("generate", "tasks", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "300").code == 0
     folder = tmp_path / "out"
     with start("replay", tmp_path / "log.npz", "--tasks", tmp_path / "t.toml", "-o", folder) as running:
         wait_until((folder / ".bftrain.lock").exists, "the log is read")

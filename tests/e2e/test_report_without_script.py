@@ -47,7 +47,7 @@ DRAWN = """
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     (folder / "sweep.toml").write_text(SWEEP)
-    tasks = ("tasks", "generate", "--kind", "cluster", "--count", "40", "--arrivals-per-hour", "4", "--users", "3")
+    tasks = ("generate", "tasks", "--kind", "cluster", "--count", "40", "--arrivals-per-hour", "4", "--users", "3")
     for command in (
         ("demo", "--quick"),
         ("replay", "demo/log.npz", "--tasks", "demo/tasks.toml", "--quick", "--solver", "equal-share", "-o", "other"),

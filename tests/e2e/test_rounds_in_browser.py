@@ -50,7 +50,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("compared")
     on = ("replay", "--cluster", "4", "--tasks", "jobs.csv")
     made = [
-        bftrain("tasks", "generate", *JOBS, "--arrivals-per-hour", "4", "-o", "jobs.csv", cwd=place),
+        bftrain("generate", "tasks", *JOBS, "--arrivals-per-hour", "4", "-o", "jobs.csv", cwd=place),
         bftrain("rounds", *on[1:], "--round", "360", "--policy", "fifo", "-o", "fifo", cwd=place),
         bftrain("rounds", *on[1:], "--round", "360", "--policy", "las", "--tables", "csv", "-o", "las", cwd=place),
         bftrain(*on, "-o", "whole", cwd=place),

@@ -13,7 +13,7 @@ from tests.helpers.slurm import wait_until
 def test_two_at_once_and_a_kill_in_the_middle(tmp_path: Path) -> None:
     made = (
         bftrain("generate", "log", "-o", "log.npz", "--nodes", "128", "--days", "0.4", cwd=tmp_path),
-        bftrain("tasks", "generate", "-o", "t.toml", "--kind", "trials", "--count", "30", cwd=tmp_path),
+        bftrain("generate", "tasks", "-o", "t.toml", "--kind", "trials", "--count", "30", cwd=tmp_path),
     )
     assert [ended.code for ended in made] == [0, 0]
     command = ("replay", "log.npz", "--tasks", "t.toml", "-o", "out", "--overwrite")

@@ -97,7 +97,7 @@ def test_an_archive_log_says_what_could_be_harvested(
         "-o",
         tmp_path / "harvest",
     )
-    assert bftrain("tasks", "generate", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "20").code == 0
+    assert bftrain("generate", "tasks", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "20").code == 0
     ended = bftrain(*replay, "--tasks", tmp_path / "t.toml", "--json", "-q")
     assert ended.code == 0, ended.err
     assert json.loads(ended.out)["harvested"] > 0

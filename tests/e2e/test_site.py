@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bftrain.cli.main import COMMANDS
+from bftrain.cli.command_table import COMMANDS
 from tests.helpers.pages import PAGES, ROOT
 from tests.helpers.site import Built, build, styled
 from tools.reference_pages import WHOLE

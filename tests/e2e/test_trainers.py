@@ -145,7 +145,7 @@ def test_a_trainer_goes_on_from_its_checkpoint_at_another_size(tmp_path: Path, s
 )
 def test_nothing_is_wrong_with_the_examples(example: str, launcher: str, modules: str) -> None:
     words = (EXAMPLES / example, "--launcher", launcher, "--preload", modules, "--json")
-    done = bftrain("elastic", "check", *words)
+    done = bftrain("check", *words)
     assert done.code == 0, done.out + done.err
     assert all(one["ok"] for one in json.loads(done.out))
 

@@ -66,7 +66,7 @@ def call(run: LiveThread, uid: int, *words: str) -> subprocess.CompletedProcess[
 
 
 def names(run: LiveThread, uid: int) -> list[str]:
-    return [task["name"] for task in json.loads(call(run, uid, "queue", "--all", "--json").stdout)]
+    return [task["name"] for task in json.loads(call(run, uid, "status", "--tasks", "--all", "--json").stdout)]
 
 
 def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
@@ -77,25 +77,31 @@ def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
         record = {one.name: one.uid for one in run.inside.daemon.task_store.unfinished}
         assert record == {"ann": ANN, "bob": BOB}
         assert (names(run, ANN), names(run, BOB), names(run, 0)) == (["ann"], ["bob"], ["ann", "bob"])
-        for words in (("status", "ann"), ("cancel", "ann"), ("pause", "#1"), ("resume", "ann"), ("logs", "ann")):
-            refused = call(run, BOB, *words)
+        for words in (
+            ("status", "ann"),
+            ("task cancel", "ann"),
+            ("task pause", "#1"),
+            ("task resume", "ann"),
+            ("logs", "ann"),
+        ):
+            refused = call(run, BOB, *words[0].split(), *words[1:])
             assert (refused.returncode, refused.stdout) == (3, ""), words
             assert "no task is called" in refused.stderr
-        for words in (("drain", "n1"), ("drain", "--end", "n1")):
+        for words in (("live", "drain", "n1"), ("live", "drain", "--end", "n1")):
             refused = call(run, BOB, *words)
             assert (refused.returncode, "is no operator" in refused.stderr) == (3, True)
         assert run.inside.daemon.task_store.drained == frozenset()
         assert call(run, BOB, "status").returncode == 0
-        assert call(run, ANN, "cancel", "ann").stdout == "ann: cancelled\n"
-        assert call(run, 0, "cancel", "bob").stdout == "bob: cancelled\n"
+        assert call(run, ANN, "task", "cancel", "ann").stdout == "ann: cancelled\n"
+        assert call(run, 0, "task", "cancel", "bob").stdout == "bob: cancelled\n"
 
 
 def test_a_site_names_its_operators(tmp_path: Path) -> None:
     with shared(tmp_path, "666", operators=(str(BOB),)) as run:
         assert call(run, ANN, "submit", "true", "--nodes", "1", "--name", "ann", "--cwd", "/").returncode == 0
         assert names(run, BOB) == ["ann"]
-        assert call(run, BOB, "drain", "n1").returncode == 0
-        assert call(run, BOB, "cancel", "ann").returncode == 0
+        assert call(run, BOB, "live", "drain", "n1").returncode == 0
+        assert call(run, BOB, "task", "cancel", "ann").returncode == 0
 
 
 def test_a_private_socket_lets_no_other_user_in(tmp_path: Path) -> None:

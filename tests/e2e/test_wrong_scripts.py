@@ -1,4 +1,4 @@
-"""bftrain elastic check tells scripts whose workers train together from those whose workers only look like it."""
+"""bftrain check tells scripts whose workers train together from those whose workers only look like it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def loop(**parts: str) -> str:
 def findings(folder: Path, script: str, *options: str) -> dict[str, Any]:
     path = folder / "script.py"
     path.write_text(BEGIN + script)
-    done = bftrain("elastic", "check", path, "--json", *options)
+    done = bftrain("check", path, "--json", *options)
     found = {one["name"]: one for one in json.loads(done.out)}
     assert done.code == (0 if all(one["ok"] for one in found.values()) else 3), done.err
     return found

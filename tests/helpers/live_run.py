@@ -136,7 +136,7 @@ class LiveRun:
         return json.loads(self.call(*words, "--json").stdout)
 
     def tasks(self) -> dict[str, dict[str, Any]]:
-        return {task["name"]: task for task in self.asked("queue", "--all")}
+        return {task["name"]: task for task in self.asked("status", "--tasks", "--all")}
 
     def until(self, holds: Callable[[], bool], what: str, patience_s: float = _PATIENCE_S) -> None:
         """Wait until ``holds()``, while it runs."""

@@ -16,7 +16,7 @@ COMMANDS = {
     "generate log --nodes 100000 --days 2 -o log.npz": (6, 600),
     "slice log.npz --nodes 0:100000 -o log.csv": (10, 600),
     "import log.csv -o imported.npz": (60, 600),
-    "tasks generate --count 1000 -o tasks.toml": (2, 200),
+    "generate tasks --count 1000 -o tasks.toml": (2, 200),
     "replay log.npz --tasks tasks.toml --max-tasks 35 --quick -o out": (30, 600),
     "report out": (20, 600),
 }

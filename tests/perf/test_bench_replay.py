@@ -182,7 +182,7 @@ def test_the_whole_command_on_a_year_of_ten_thousand_nodes(figures: Figures, tmp
     log, tasks = tmp_path / "year.npz", tmp_path / "tasks.toml"
     save_year(log, pieces)
     count = str(round(51_246 * share))
-    command("tasks", "generate", "--kind", "trials", "--work", "1e9", "--count", count, "-o", tasks)
+    command("generate", "tasks", "--kind", "trials", "--work", "1e9", "--count", count, "-o", tasks)
     cost = command("replay", log, "--tasks", tasks, "--max-tasks", "35", "--quick", "-o", tmp_path / "out")
     name = f"{share:.2g} of a year, 10,000 nodes, whole command"
     figures.add(f"{name}: by the clock", cost.wall_s, "s")

@@ -93,7 +93,7 @@ class TaskViews:
     def _why_waiting(self, record: LiveTaskRecord) -> str:
         """Return the reason why a task has no nodes, as text; the first reason to fix has priority."""
         if record.state is LiveTaskState.PAUSED:
-            return f"it is paused: bftrain resume {record.name}"
+            return f"it is paused: bftrain task resume {record.name}"
         if numbers := self._tasks.after.get(record.name):
             return f"it runs after {', '.join(f'#{number}' for number in sorted(numbers))}"
         if held_up := self._tasks.held_up.get(record.name):

@@ -192,7 +192,7 @@ class LiveService:
         track, harvester, name = self._tasks.tracks[record.name], self._harvester, self._name(record, given)
         vacates = name != record.name and self._launchers.lingers(record.name)
         if track.held or vacates or record.name not in harvester.unfinished:
-            fix = f"bftrain pause {record.name}, then change it, and resume it"
+            fix = f"bftrain task pause {record.name}, then change it, and resume it"
             what = f"task '{record.name}' holds nodes, and only waiting tasks can be changed"
             raise schemas.NotNow(what, fix=fix)
         if given.weight is not None and given.weight != record.spec.weight:
@@ -498,7 +498,7 @@ class LiveService:
         found = filter(None, map(self._store.find, (name, name + caller.name_ending)))
         record = next(filter(caller.may_touch, found), None)
         if record is None:  # or another's: its existence is private
-            raise schemas.NotFound(f"no task is called '{name}'", fix="list yours: bftrain queue --all")
+            raise schemas.NotFound(f"no task is called '{name}'", fix="list yours: bftrain status --all")
         return record
 
     def _unfinished(self, caller: Caller, name: str) -> LiveTaskRecord:

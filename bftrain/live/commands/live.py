@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, DocumentedGroup
+from bftrain.cli.command_help import CommandGroup, DocumentedCommand, DocumentedGroup
 from bftrain.cli.interruption import blocked_signals
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
 from bftrain.live.client import page_address
-from bftrain.live.commands.tasks import clock, hooks_in_words, talks
+from bftrain.live.commands.tasks import clock, drain, hooks_in_words, talks
 
 if TYPE_CHECKING:
     from bftrain.live.client import Client
@@ -116,9 +116,9 @@ def resume(client: Client, out: Output) -> None:
     out.result(client.resume_harvesting(), lambda: "harvesting goes on")
 
 
-@click.command(
+@command.command(
     cls=DocumentedCommand,
-    example="bftrain api --alerts > bftrain.rules.yml",
+    example="bftrain live api --alerts > bftrain.rules.yml",
     epilog="docs/reference/programs.md shows requests. A live run serves the description at /v1/openapi.json.",
 )
 @click.option("--openapi", is_flag=True, help="Print the description for programs: OpenAPI 3.1.")
@@ -151,9 +151,9 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
     out.result(rows, lambda: table("", ("", "address", ""), lines, left=(0, 1, 2)))
 
 
-@click.command(
+@command.command(
     cls=DocumentedCommand,
-    example="bftrain page --open",
+    example="bftrain live page --open",
     epilog="The address grants your rights: it is for your browser alone. "
     "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
 )
@@ -184,7 +184,7 @@ def _open(address: str) -> None:
         )
     if not webbrowser.open(Path(name).as_uri()):
         Path(name).unlink()
-        raise NotAvailable("no browser was found", where="--open", fix="bftrain page prints the address")
+        raise NotAvailable("no browser was found", where="--open", fix="bftrain live page prints the address")
 
 
 _KIND = click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
@@ -193,14 +193,12 @@ _SPOOL = click.option(
 )
 
 
-@click.group()
+@command.group(cls=CommandGroup)
 def hooks() -> None:
     """Let a batch scheduler tell a live run at once of jobs that start and end."""
 
 
-@hooks.command(
-    cls=DocumentedCommand, example="bftrain hooks install slurm --spool /run/bftrain --to /etc/slurm/bftrain.sh"
-)
+@hooks.command(cls=DocumentedCommand, example="bftrain live hooks install slurm --spool /run/bftrain --to /etc/hook.sh")
 @_KIND
 @_SPOOL
 @click.option(
@@ -225,12 +223,12 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
         "",
         done.for_site,
         "",
-        "Then, while jobs run: bftrain hooks check",
+        "Then, while jobs run: bftrain live hooks check",
     ]
     out.result(done, lambda: Text("\n".join(lines)))
 
 
-@hooks.command(cls=DocumentedCommand, example="bftrain hooks show slurm --spool /run/bftrain")
+@hooks.command(cls=DocumentedCommand, example="bftrain live hooks show slurm --spool /run/bftrain")
 @_KIND
 @_SPOOL
 @prints_results
@@ -247,7 +245,7 @@ def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
 
 @hooks.command(
     cls=DocumentedCommand,
-    example="bftrain hooks check",
+    example="bftrain live hooks check",
     epilog="It fails as long as hooks have not reported a job: run one first, such as srun true.",
 )
 @talks
@@ -259,7 +257,7 @@ def check(client: Client, out: Output) -> None:
 
     found = client.status().hooks
     if found is None:
-        fix = "bftrain hooks install says what to add"
+        fix = "bftrain live hooks install says what to add"
         raise NotAvailable("the live run reads no spool", where="[scheduler] spool", fix=fix)
     before, began = found.messages.get("check", 0), time.monotonic()
     send_check(Path(found.spool))
@@ -280,3 +278,6 @@ def check(client: Client, out: Output) -> None:
             where=found.spool,
             fix="run a job and check again; then see that slurm.conf or PBS has both hooks, and restart slurmctld",
         )
+
+
+command.add_command(drain)

@@ -442,7 +442,7 @@ class _MomentOrNone(MomentOption):
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain edit cnn --nodes 2:16\nbftrain edit cnn --deadline 2030-01-31T18:00 --weight 0.5",
+    example="bftrain task edit cnn --nodes 2:16\nbftrain task edit cnn --deadline 2030-01-31T18:00 --weight 0.5",
 )
 @click.argument("task", metavar="TASK")
 @heading("Nodes")
@@ -470,7 +470,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Change a task while it holds no nodes; what is not given stays as it is.
 
-    A running task is paused first: bftrain pause TASK.
+    A running task is paused first: bftrain task pause TASK.
     """
     if nodes is not None:
         if min_nodes is not None or max_nodes is not None:
@@ -479,7 +479,9 @@ def edit(  # noqa: PLR0913 - one parameter an option
         min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
     given = (min_nodes, max_nodes, weight, deadline, campaign, name)
     if all(one is None for one in given):
-        raise UsageError("nothing is to be changed", where="edit", fix="such as --weight 0.5; see bftrain edit --help")
+        raise UsageError(
+            "nothing is to be changed", where="edit", fix="such as --weight 0.5; see bftrain task edit --help"
+        )
     changes = {
         "min_nodes": min_nodes,
         "max_nodes": max_nodes,

@@ -91,14 +91,20 @@ def _change(how: str, about: str, example: str) -> click.Command:
     return command
 
 
-cancel = _change("cancel", "End a task for good; what it has saved in its folder stays.", "bftrain cancel resnet vgg")
-pause = _change(
-    "pause", "Let a task wait without nodes until it is resumed; it saves where it is.", "bftrain pause resnet"
+cancel = _change(
+    "cancel", "End a task for good; what it has saved in its folder stays.", "bftrain task cancel resnet vgg"
 )
-resume = _change("resume", "Let a paused task compete again, in its old place in the queue.", "bftrain resume resnet")
+pause = _change(
+    "pause", "Let a task wait without nodes until it is resumed; it saves where it is.", "bftrain task pause resnet"
+)
+resume = _change(
+    "resume", "Let a paused task compete again, in its old place in the queue.", "bftrain task resume resnet"
+)
 
 
-@click.command(cls=DocumentedCommand, example="bftrain drain 'node[01-04]'\nbftrain drain 'node[01-04]' --end")
+@click.command(
+    cls=DocumentedCommand, example="bftrain live drain 'node[01-04]'\nbftrain live drain 'node[01-04]' --end"
+)
 @click.argument("nodes", metavar="[NODESET]...", nargs=-1)
 @click.option("--end", is_flag=True, help="Use them again.")
 @talks
@@ -124,15 +130,6 @@ def drain(nodes: tuple[str, ...], client: Client, out: Output, *, end: bool) -> 
 COLUMNS: Final = ("task", "user", "state", "nodes", "done", "speed", "loss", "waits or runs")
 
 
-@click.command(cls=DocumentedCommand, example="bftrain queue --all")
-@click.option("--all", "over", is_flag=True, help="Those as well that are over.")
-@talks
-def queue(client: Client, out: Output, *, over: bool) -> None:
-    """List your tasks in a live run; its operators see those of all users."""
-    tasks = client.tasks(over=over)
-    out.result(tasks, lambda: task_table(tasks))
-
-
 def task_table(tasks: Sequence[TaskView]) -> RenderableType:
     """Return a table of tasks for the terminal."""
     now = time.time()
@@ -141,22 +138,44 @@ def task_table(tasks: Sequence[TaskView]) -> RenderableType:
     return table(title, heads, [row(task, now) for task in tasks], left=(0, 1, 2, 4))
 
 
-@click.command(cls=DocumentedCommand, example="bftrain status resnet")
+@click.command(cls=DocumentedCommand, example="bftrain status --watch\nbftrain status resnet")
 @click.argument("task", metavar="[TASK]", required=False)
-@click.option("--watch", is_flag=True, help=f"Show it and the tasks again every {_WATCH_S:g} s, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help=f"Refresh every {_WATCH_S:g} s, until Ctrl-C.")
+@click.option("--tasks", "only_tasks", is_flag=True, help="List the tasks only.")
+@click.option("--all", "over", is_flag=True, help="Also list finished tasks.")
 @talks
-def status(task: str | None, client: Client, out: Output, *, watch: bool) -> None:
-    """Show the status of a live run, or all about TASK (a name, or #number)."""
-    if watch:
-        if out.json or not sys.stdout.isatty():
-            raise UsageError("needs a terminal, and prints no JSON", where="--watch", fix="leave out --watch")
-        _watch(lambda: status_and_tasks(client) if task is None else described(client.task(task)))
-    elif task is not None:
-        found = client.task(task)
-        out.result(found, lambda: described(found))
-    else:
+def status(task: str | None, client: Client, out: Output, *, watch: bool, only_tasks: bool, over: bool) -> None:
+    """Show a live run and your tasks, or all about TASK (a name, or #number).
+
+    Operators see the tasks of all users.
+    """
+    if task is not None and (only_tasks or over):
+        raise UsageError("cannot be used with TASK", where="--tasks" if only_tasks else "--all", fix="leave one out")
+    if watch and (out.json or not sys.stdout.isatty()):
+        raise UsageError("needs a terminal, and prints no JSON", where="--watch", fix="leave out --watch")
+
+    def ask() -> tuple[object, Callable[[], RenderableType]]:
+        if task is not None:
+            found = client.task(task)
+            return found, lambda: described(found)
+        tasks = client.tasks(over=over)
+        if only_tasks:
+            return tasks, lambda: task_table(tasks)
         run = client.status()
-        out.result(run, lambda: status_table(run))
+        return {**wire.plain(run), "tasks": tasks}, lambda: _status_and_tasks(run, tasks)
+
+    from bftrain.values import wire
+
+    if watch:
+        _watch(lambda: ask()[1]())  # noqa: PLW0108 - each refresh asks again
+    else:
+        out.result(*ask())
+
+
+def _status_and_tasks(run: StatusView, tasks: Sequence[TaskView]) -> RenderableType:
+    from rich.console import Group
+
+    return Group(status_table(run), task_table(tasks))
 
 
 def _watch(look: Callable[[], RenderableType]) -> None:
@@ -189,13 +208,6 @@ def _fitting(console: Console, shown: RenderableType, notice: str = "") -> Rende
         return Group(*head, shown)
     kept = max(0, room - 1)
     return Group(*head, SegmentLines(lines[:kept], new_lines=True), f"{len(lines) - kept} more lines")
-
-
-def status_and_tasks(client: Client) -> RenderableType:
-    """Return the status of a live run and its unfinished tasks, for the terminal."""
-    from rich.console import Group
-
-    return Group(status_table(client.status()), task_table(client.tasks()))
 
 
 def row(task: TaskView, now_s: float) -> tuple[object, ...]:
@@ -415,7 +427,8 @@ _DIGITS: Final = (2, 2, 0, 2)
 
 
 @click.command(
-    cls=DocumentedCommand, example="bftrain usage --since 2026-11-01 --by project\nbftrain usage --by month --csv"
+    cls=DocumentedCommand,
+    example="bftrain task usage --since 2026-11-01 --by project\nbftrain task usage --by month --csv",
 )
 @click.option("--by", type=click.Choice(_GROUPINGS), default="user", help="What is summed up together [user].")
 @click.option("--since", metavar="DATE", default="", help="The first day that counts, such as 2026-11-01 [all days].")

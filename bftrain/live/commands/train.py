@@ -1,4 +1,4 @@
-"""``bftrain train`` and ``bftrain elastic``: try a training script on this machine, and report problems."""
+"""``bftrain train`` and ``bftrain import --dry-run``: try a training script on this machine, and report problems."""
 
 from __future__ import annotations
 
@@ -350,15 +350,8 @@ def _hangup_stops() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-@click.group()
-def elastic() -> None:
-    """Look at training scripts before they are submitted."""
-
-
-@elastic.command(
-    cls=DocumentedCommand,
-    example="bftrain elastic check cnn.py -- --steps 500",
-    epilog="What follows -- goes to the script.",
+@click.command(
+    cls=DocumentedCommand, example="bftrain check cnn.py -- --steps 500", epilog="What follows -- goes to the script."
 )
 @takes_a_script
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps to watch at each size.")
@@ -460,7 +453,7 @@ def profile_saver(path: Path | None, name: str, out: Output) -> Callable[[Mappin
 
     def save(result: Mapping[str, Any]) -> None:
         save_profiles([_profile(name, result)], path)
-        out.say(f"profile: {path} (bftrain tasks generate -o tasks.toml --kind trials --profiles {path})")
+        out.say(f"profile: {path} (bftrain generate tasks -o tasks.toml --kind trials --profiles {path})")
 
     return save
 

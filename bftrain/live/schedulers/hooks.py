@@ -30,7 +30,7 @@ from bftrain.live import timeouts
 from bftrain.live.schedulers.base import HooksView, Post, Remark
 from bftrain.nodesets import expand
 
-_FIX: Final = "bftrain hooks install makes one as it should be"
+_FIX: Final = "bftrain live hooks install makes one as it should be"
 READER: Final = ".reader"  # while it is there, hooks write
 _RECENT_NS: Final = 100_000_000  # files may arrive within the clock tick of the last scan
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
@@ -278,7 +278,7 @@ class HookTally:
         about = "left without a job's start" if self._awaited == "start" else "was lost without a job's end"
         return (
             f"node {late[0]} {about} being reported by a hook, so hooks do not run (or the node was drained): see"
-            " bftrain hooks check; Slurm runs hooks only after slurmctld was restarted"
+            " bftrain live hooks check; Slurm runs hooks only after slurmctld was restarted"
         )
 
 

@@ -1,22 +1,32 @@
-"""``bftrain generate``: generate logs for experiments."""
+"""``bftrain generate``: logs and task files for experiments; ``bftrain generate log``."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
 from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_table import CommandEntry, LazyGroup
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.logfiles import figures_of, log_output
 
+_HERE: Final = "bftrain_datasets.commands"
+_COMMANDS: Final = {
+    "log": CommandEntry(f"{_HERE}.generate:log", "Generate a log of idle nodes that looks like a real machine's."),
+    "tasks": CommandEntry(f"{_HERE}.tasks", "Generate tasks with measured speeds."),
+    "from-trace": CommandEntry(f"{_HERE}.tasks_import", "Convert a job trace (Gavel, Philly, Blox, SWF) to tasks."),
+    "profiles": CommandEntry(f"{_HERE}.tasks_profiles", "List measured models, or write them to a file."),
+}
 
-@click.group()
+
+@click.group(cls=LazyGroup, sections={"Commands": _COMMANDS})
 def command() -> None:
-    """Generate a log of idle nodes that looks like a real machine's."""
+    """Generate logs and task files; list measured models."""
 
 
-@command.command("log", cls=DocumentedCommand, example="bftrain generate log -o log.npz --nodes 512 --days 3")
+@click.command("log", cls=DocumentedCommand, example="bftrain generate log -o log.npz --nodes 512 --days 3")
 @log_output()
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."

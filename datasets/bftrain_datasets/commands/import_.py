@@ -1,4 +1,4 @@
-"""``bftrain import``: convert a scheduler's records to a log."""
+"""``bftrain import``: convert a scheduler's records to a log, or only list doubtful data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
+from bftrain.node_units import NODE
 from bftrain_datasets.commands import records
 from bftrain_datasets.commands.logfiles import figures_of, kinds_option, log_output
 
@@ -17,17 +18,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain_datasets.importing.import_options import ImportOptions
-    from bftrain_datasets.importing.pipeline import Imported
+    from bftrain_datasets.importing.pipeline import Imported, NoUsableRecords
     from bftrain_datasets.log.idle_doubts import IdleDoubts
 
 
 @click.command(
     "import",
     cls=DocumentedCommand,
-    example="bftrain import sacct.txt -o log.npz --timezone America/New_York\nbftrain import jobs.parquet --explain",
+    example="bftrain import sacct.txt -o log.npz --timezone America/New_York\nbftrain import sacct.txt --dry-run",
 )
 @records.records_argument
 @log_output(required=False)
+@click.option("--dry-run", is_flag=True, help="Only list doubtful data, in records or in one log; write nothing.")
 @click.option(
     "--explain", is_flag=True, help="Only show the meaning of the columns of a table of jobs, and its first rows."
 )
@@ -39,6 +41,7 @@ def command(
     files: tuple[Path, ...],
     path: Path | None,
     kinds: Path | None,
+    dry_run: bool,
     explain: bool,
     strict: bool,
     out: Output,
@@ -47,17 +50,21 @@ def command(
     """Convert FILES with a scheduler's records to one log of idle nodes; - is standard input.
 
     Formats are recognised by content, compressed or not. A node is idle when no job holds any of its cores. Each row is
-    used or skipped for a reason that is counted, and each doubt is listed with the option that changes it.
+    used or skipped for a reason that is counted, and each doubt is listed with the option that changes it. With
+    --strict a doubt ends the command with exit code 3.
     """
     from bftrain_datasets.log.idle_doubts import doubts_of
     from bftrain_datasets.log.log_files import check_log_name, save_log
 
     options = records.options_of(given)
+    if dry_run:
+        _dry_run(files, options, out, strict=strict)
+        return
     if explain:
         _explain(files, options, out)
         return
     if path is None:
-        raise click.MissingParameter(param_type="option", param_hint="'-o' / '--output'")
+        raise click.UsageError("Missing option '-o' / '--output': the log to write, or --dry-run.")
     check_log_name(path)
     made = records.read_records(files, options, out)
     if kinds is not None:
@@ -79,6 +86,48 @@ def command(
     out.result(figures, lambda: _words(made, written, doubts, quiet=out.level < 0))
     if refused:
         raise records.refusal(made)
+
+
+def _dry_run(files: tuple[Path, ...], options: ImportOptions, out: Output, *, strict: bool) -> None:
+    from bftrain_datasets.importing.pipeline import NoUsableRecords
+
+    try:
+        checked = _checked_log(files, options) or records.read_records(files, options, out)
+    except NoUsableRecords as without:
+        _print_report(without, out)
+        raise
+    _print_report(checked, out)
+    if strict and checked.doubts:
+        raise records.refusal(checked)
+
+
+def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | None:
+    """Check a log, if the files are one."""
+    from bftrain_datasets.importing.pipeline import check_log
+    from bftrain_datasets.log.log_files import holds_log, load_log
+
+    logs = [path for path in files if holds_log(path)]
+    if not logs:
+        return None
+    if len(files) > 1:
+        raise click.UsageError(f"{logs[0]} is a log: pass it alone")
+    return check_log(load_log(logs[0]), options.downtime_after_s)
+
+
+def _print_report(checked: Imported | NoUsableRecords, out: Output) -> None:
+    data = {"format": checked.format, "rows": checked.rows, "findings": records.findings_data(checked.findings)}
+    out.result(data, lambda: _report_words(checked))
+
+
+def _report_words(checked: Imported | NoUsableRecords) -> RenderableType:
+    from rich.console import Group
+
+    from bftrain_datasets.importing.pipeline import NoUsableRecords
+
+    failed = isinstance(checked, NoUsableRecords)
+    unit = NODE if isinstance(checked, NoUsableRecords) else checked.log.unit
+    tables = [records.report(checked.findings, unit)] if checked.findings or not failed else []
+    return Group(*tables, *([records.row_totals(checked)] if checked.rows.read or failed else []))
 
 
 def _explain(files: tuple[Path, ...], options: ImportOptions, out: Output) -> None:

@@ -1,4 +1,4 @@
-"""``bftrain tasks``: task files; ``bftrain tasks generate``: generated tasks."""
+"""``bftrain generate tasks``: generated tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
 from bftrain.text_formats import counted
-from bftrain_datasets.commands import tasks_import, tasks_profiles
+from bftrain_datasets.commands import tasks_profiles
 from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
 
 if TYPE_CHECKING:
@@ -38,16 +38,11 @@ _SHARE: Final = click.FloatRange(0, 1)
 _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 
 
-@click.group()
-def command() -> None:
-    """Write task files: generated ones, or jobs of other systems; list measured models."""
-
-
-@command.command(
-    "generate",
+@click.command(
+    "tasks",
     cls=DocumentedCommand,
-    example="bftrain tasks generate -o tasks.toml --kind mix --count 50\n"
-    "bftrain tasks generate -o tasks.toml --kind trials --profile vgg16",
+    example="bftrain generate tasks -o tasks.toml --kind mix --count 50\n"
+    "bftrain generate tasks -o tasks.toml --kind trials --profile vgg16",
     epilog="The jobs of a cluster have Gavel's distributions, set by the options from --gangs on. Each property "
     "has a random stream of its own: changing one option leaves the rest unchanged. See docs/how-to/workloads.md.",
 )
@@ -67,7 +62,7 @@ def command() -> None:
     "files",
     type=FILE,
     multiple=True,
-    help="Use the models of this file, as bftrain tasks profiles reads it [the seven bundled]. May be repeated.",
+    help="Use the models of this file, as bftrain generate profiles reads it [the seven bundled]. May be repeated.",
 )
 @click.option("--work", "work_samples", type=float, help="Samples per task [1.3e8].")
 @click.option("--endless", is_flag=True, help="Tasks that never end: a workload that cannot run out.")
@@ -101,7 +96,7 @@ def command() -> None:
 @click.option("--kinds", default=None, metavar="KIND,..", help="Node kinds in the table to use [all].")
 @tasks_profiles.reading_options
 @prints_results
-def generate(
+def command(
     *,
     path: Path,
     kind: str,
@@ -130,7 +125,7 @@ def generate(
     arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
     make = _cluster if kind == CLUSTER else _mix_or_trials
     made = make(kind, count, seed, arrivals, given)
-    save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, {MADE_BY} tasks generate")
+    save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, {MADE_BY} generate tasks")
     last_s = max(task.submit_s for task in made)
     figures = {"file": str(path), "tasks": count, "kind": kind, "last_submit_s": last_s}
     arriving = f", the last at {last_s:,.0f} s" if arrivals_per_hour else ""
@@ -201,7 +196,3 @@ def _multiples(text: str | None) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",")) if text is not None else ()
     except ValueError as error:
         raise click.UsageError(f"--deadlines: {text!r} is not a list of multiples; write 1.2,2,10") from error
-
-
-command.add_command(tasks_import.command, "import")
-command.add_command(tasks_profiles.command, "profiles")

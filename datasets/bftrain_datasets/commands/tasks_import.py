@@ -1,4 +1,4 @@
-"""``bftrain tasks import``: convert jobs of other systems to tasks."""
+"""``bftrain generate from-trace``: convert jobs of other systems to tasks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain tasks import gavel.trace --speeds table.json -o tasks.toml",
+    example="bftrain generate from-trace gavel.trace --speeds table.json -o tasks.toml",
     epilog="docs/how-to/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
 )
@@ -135,7 +135,7 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
 
     found = _read(file, options, out)
     words = list(_import_lines(found, options))
-    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))
     for warning in _warnings(found):
         out.warn(warning)
     figures = {
@@ -216,7 +216,7 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bo
     begin_s = load_log(log).start_s if log else None
     found = import_tasks(files[0], files[1], begin_s=begin_s, exact=exact)
     words = list(_published_words(found))
-    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} tasks import", *words)))
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))
     moments = [task.submit_s for task in found.tasks]
     figures = {
         "file": str(path),

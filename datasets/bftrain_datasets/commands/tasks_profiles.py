@@ -1,4 +1,4 @@
-"""``bftrain tasks profiles``: list measured models of the catalogue or of files, with their speeds."""
+"""``bftrain generate profiles``: list measured models of the catalogue or of files, with their speeds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain tasks profiles\nbftrain tasks profiles bert_scalability.csv --noise-scale 150 -o bert.toml",
+    example="bftrain generate profiles\nbftrain generate profiles bert_scalability.csv --noise-scale 150 -o bert.toml",
     epilog="FILE is a profile file (.toml) such as bftrain train --save-profile writes, a throughput table of Gavel "
     "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
 )

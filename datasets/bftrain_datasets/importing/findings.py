@@ -168,7 +168,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "count as idle until then",
         "--down NODES@..B",
     ),
-    # Findings of bftrain schedule and bftrain tasks import
+    # Findings of bftrain schedule and bftrain generate from-trace
     "derived": _doubt(
         "no record of idle nodes: they come from a simulated main scheduler", "the log is labelled derived"
     ),

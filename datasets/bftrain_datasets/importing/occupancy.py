@@ -270,7 +270,7 @@ def _no_usable_rows(intake: RecordIntake) -> BadInput:
             fix=f"if a column lists them: --map nodes=COL; bftrain schedule {where} -o DIR simulates which nodes were"
             " idle and writes DIR/idle.npz; --counts uses the number of busy nodes",
         )
-    fix = "bftrain check explains each"
+    fix = "bftrain import --dry-run explains each"
     begin_s, end_s = intake.options.window
     if aside["not_selected"] and (begin_s, end_s) != (None, None):
         edges = ("" if edge_s is None else time_formats.time_text(edge_s) for edge_s in (begin_s, end_s))

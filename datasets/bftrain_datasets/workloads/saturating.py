@@ -61,4 +61,4 @@ class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
     def command(self) -> str:
         """The command that writes these tasks to a file."""
         work = f" --work {self.work_samples:g}" if self.work_samples != MEASURED_WORK_SAMPLES else ""
-        return f"bftrain tasks generate -o tasks.toml --kind trials --count {self.trials}{work}"
+        return f"bftrain generate tasks -o tasks.toml --kind trials --count {self.trials}{work}"

@@ -76,7 +76,7 @@ class TrainingWorkload(ShortRepr):
 def import_workload(
     path: Path | str | None, options: WorkloadOptions | None = None, *, tell: Callable[[int], object] | None = None
 ) -> TrainingWorkload:
-    """Import the jobs in a file as tasks, like ``bftrain tasks import``; ``None`` is standard input.
+    """Import the jobs in a file as tasks, like ``bftrain generate from-trace``; ``None`` is standard input.
 
     ``tell`` is called with the number of bytes read since its last call.
 

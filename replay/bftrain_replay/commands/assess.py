@@ -100,7 +100,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     "--profiles",
     type=_existing_file,
     multiple=True,
-    help="Models to compare, as bftrain tasks profiles reads them [the bundled ones]. May be repeated.",
+    help="Models to compare, as bftrain generate profiles reads them [the bundled ones]. May be repeated.",
 )
 @records.reads_records
 @heading("Result")

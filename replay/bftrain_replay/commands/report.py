@@ -1,9 +1,9 @@
-"""``bftrain report``: a replay as one page, or its pictures as files for papers."""
+"""``bftrain report``: a replay as one page, its pictures as files for papers, or a trace for ui.perfetto.dev."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,15 +17,24 @@ if TYPE_CHECKING:
 
 _folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, dir_okay=False)
+_TRACE: Final = ".json"
 
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain report result/\nbftrain report result/ --static\nbftrain report result/ --svg pictures/",
-    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it.",
+    example="bftrain report result/ --svg pictures/\nbftrain report result/ -o trace.json",
+    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it. "
+    "Open a trace in ui.perfetto.dev or chrome://tracing.",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="The page [DIR/report.html].")
+@click.option(
+    "-o",
+    "--output",
+    "page",
+    metavar="FILE",
+    type=_file,
+    help="The page; or a trace for Perfetto, if FILE ends in .json [DIR/report.html].",
+)
 @click.option("--title", default="", help="Title of the page.")
 @click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, and no JavaScript needed.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")
@@ -37,6 +46,9 @@ def command(
     """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
     from bftrain.result_folder import REPORT_FILE, complete_replacement, locked_result
 
+    if page is not None and page.suffix == _TRACE:
+        _write_trace(folder, page, out)
+        return
     elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None or elsewhere:
         complete_replacement(folder)
@@ -62,6 +74,19 @@ def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path], *, s
         write_page(page, html(drawn, static=static))
         written.append(page)
     return written
+
+
+def _write_trace(folder: Path, path: Path, out: Output) -> None:
+    from bftrain.files import check_replaceable, whole_file
+    from bftrain.text_formats import counted
+    from bftrain_replay.output import perfetto
+    from bftrain_replay.output.read_folder import SavedReplay
+
+    check_replaceable(path, perfetto.is_own, "trace")
+    saved = SavedReplay(folder)
+    with whole_file(path) as file:
+        count = perfetto.export(saved, file)
+    out.result({"file": str(path), "events": count}, lambda: f"{path}: {counted(count, 'event')}")
 
 
 def _page_of(folder: Path, title: str) -> HtmlPage:

@@ -121,7 +121,7 @@ class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generated"):
-    """Tasks from ``bftrain tasks generate``; the point's seed is the default."""
+    """Tasks from ``bftrain generate tasks``; the point's seed is the default."""
 
     kind: Literal["mix", "trials"] = MIX
     count: int = 100
@@ -160,7 +160,7 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cluster"):
-    """Jobs of a shared cluster as ``bftrain tasks generate --kind cluster`` makes them, with the same options.
+    """Jobs of a shared cluster as ``bftrain generate tasks --kind cluster`` makes them, with the same options.
 
     ``gangs`` and ``deadlines`` use the syntax of the command line, which makes them sweepable: ``"1:0.7,8:0.3"`` is the
     share of jobs by number of nodes, ``"1.5,4"`` the multiples of the ideal duration. ``speeds`` is a throughput table

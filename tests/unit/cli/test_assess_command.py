@@ -83,7 +83,7 @@ def test_cheaper_rescaling_harvests_no_less_and_leaving_on_notice_is_a_replay_of
     assert all(change["low"] <= change["median"] <= change["high"] for change in changes)
 
     on_notice = next(row["harvest"]["median"] for row in early if row["value"] == 120.0)
-    tasks = ("tasks", "generate", "--kind", "trials", "--count", 400, "-o", "tasks.toml", "--work", "1e9")
+    tasks = ("generate", "tasks", "--kind", "trials", "--count", 400, "-o", "tasks.toml", "--work", "1e9")
     assert bftrain(*tasks).code == 0  # more than the idle nodes can do, as the assessment's own
     assert bftrain("slice", "log.npz", "-o", "early.npz", "--leave-early", "2min").code == 0
     alone = assessed(bftrain, "early.npz", "--tasks", "tasks.toml", "--progress", "memory:1", "--quick", "--events", 0)

@@ -55,9 +55,15 @@ def test_what_the_basic_work_needs_is_there(bftrain: CommandLine) -> None:
     assert all(row["state"] == "ok" for row in found.values() if row["needed"])
     assert found["base bftrain"]["detail"] == __version__
     assert {"objective throughput", "admission first-come", "placement grouped", "scheduler pbs"} <= set(found)
-    words = bftrain("doctor")
-    assert words.code == 0
-    assert any(line.split()[:3] == ["solver", "exact", "ok"] for line in words.out.splitlines())
+    whole, words = bftrain("doctor", "-v"), bftrain("doctor")
+    assert (whole.code, words.code) == (0, 0)
+    assert any(line.split()[:3] == ["solver", "exact", "ok"] for line in whole.out.splitlines())
+    counts = {state: sum(row["state"] == state for row in found.values()) for state in ("ok", "broken", "absent")}
+    summary = f"{counts['ok']} parts work, {counts['broken']} broken, {counts['absent']} optional ones missing"
+    first, *rows = words.out.splitlines()
+    assert first.endswith(summary)
+    assert not any(" ok " in row for row in rows)
+    assert len(rows) == counts["broken"] + counts["absent"] + 2 <= 11  # two lines are the table's head
     assert "apt-get install slurm-client" in words.out
 
 

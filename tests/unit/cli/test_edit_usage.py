@@ -1,4 +1,4 @@
-"""``bftrain edit`` and ``usage``, and settings of a live run from options."""
+"""``bftrain task edit`` and ``usage``, and settings of a live run from options."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def test_a_waiting_task_is_changed_and_wrong_values_are_rejected(tmp_path: Path,
     with live_thread(tmp_path) as run:
         run.do(lambda inside: submit(inside.service, "cnn"))
         at = ("--live", run.socket)
-        done = bftrain("edit", "cnn", "--nodes", "2:16", "--weight", "0.5", "--deadline", "2050-01-31T18:00", *at)
+        done = bftrain(
+            "task", "edit", "cnn", "--nodes", "2:16", "--weight", "0.5", "--deadline", "2050-01-31T18:00", *at
+        )
         assert done.out == "cnn: 2 to 16 nodes, weight 0.5, due at 2050-01-31 18:00\n"
-        gone = bftrain("edit", "cnn", "--deadline", "none", "--campaign", "hpo", "--json", *at)
+        gone = bftrain("task", "edit", "cnn", "--deadline", "none", "--campaign", "hpo", "--json", *at)
         assert json.loads(gone.out)["deadline_s"] is None
-        assert bftrain("edit", "cnn", "--name", "vgg", *at).out.startswith("vgg: 2 to 16 nodes, ")
+        assert bftrain("task", "edit", "cnn", "--name", "vgg", *at).out.startswith("vgg: 2 to 16 nodes, ")
         assert bftrain("status", "vgg", *at).code == 0
         for words, code, message in (
             (("vgg",), 2, "nothing is to be changed"),
@@ -41,7 +43,7 @@ def test_a_waiting_task_is_changed_and_wrong_values_are_rejected(tmp_path: Path,
             (("vgg", "--name", "a/b"), 3, "name: must be"),
             (("cnn", "--weight", "1"), 3, "no task is called 'cnn'"),
         ):
-            ended = bftrain("edit", *words, *at)
+            ended = bftrain("task", "edit", *words, *at)
             assert (ended.code, ended.out, message in ended.err) == (code, "", True), (words, ended)
 
 
@@ -56,14 +58,14 @@ def test_usage_is_a_table_csv_and_json_of_a_live_run_or_a_journal(
         for name, samples in (("ann", 30), ("bob", 10)):
             report = {"step": 1, "size": 1, "samples": samples, "loss": None}
             run.do(lambda inside, name=name, report=report: inside.world.tell(name, "report", **report))
-        shown = bftrain("usage", "--by", "user")
+        shown = bftrain("task", "usage", "--by", "user")
         assert (shown.code, "GPU-hours" in shown.out, "kWh" in shown.out) == (0, True, False)
         assert [line.split()[0] for line in shown.out.splitlines() if line.strip()][-1] == "all"
         metrics = run.do(lambda inside: inside.service.metrics.text())
         assert 'bftrain_usage_samples_total{user="ann"} 30' in metrics
-        printed = bftrain("usage", "--json")
+        printed = bftrain("task", "usage", "--json")
         assert {row["of"]: row["samples"] for row in json.loads(printed.out)} == {"ann": 30.0, "bob": 10.0}
-    listed = bftrain("usage", "--csv", "--by", "month", "--journal", tmp_path / "live" / "live.db")
+    listed = bftrain("task", "usage", "--csv", "--by", "month", "--journal", tmp_path / "live" / "live.db")
     (row,) = csv.DictReader(io.StringIO(listed.out))
     assert (row["month"], float(row["samples"])) == (time.strftime("%Y-%m"), 40.0)
     assert float(row["gpu_s"]) == pytest.approx(4 * float(row["node_s"]))

@@ -130,7 +130,7 @@ def test_quiet_and_in_a_pipe_the_result_is_plain_and_whole(name: str, bftrain: C
     "command",
     [
         "import jobs.sacct --explain",
-        "check log.npz",
+        "import --dry-run log.npz",
         "report one",
         "compare one two --label a --label b -o both.html",
         "journal replay journal.db",
@@ -139,7 +139,7 @@ def test_quiet_and_in_a_pipe_the_result_is_plain_and_whole(name: str, bftrain: C
         f"solve {EXAMPLES}/problems/kinds.json --policy water-filling",
         "sweep sweep.toml -o new --dry-run",
         "live --example slurm",
-        "api --openapi",
+        "live api --openapi",
     ],
 )
 def test_quiet_there_is_nothing_beside_the_result(
@@ -169,8 +169,8 @@ READERS = (
     "journal show FILE",
     "inspect FILE",
     "slice FILE -o out.npz --nodes 0:1",
-    "anonymise FILE -o out.npz",
-    "tasks import FILE FILE -o out.toml",
+    "slice --anonymise FILE -o out.npz",
+    "generate from-trace FILE FILE -o out.toml",
     "replay FILE --tasks {}/tasks.toml -o out",
     "replay {}/log.npz --tasks FILE -o out",
     "solve FILE",

@@ -50,12 +50,12 @@ def _in_a_folder_with_a_broken_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_doubt_is_counted_and_reported(bftrain: CommandLine) -> None:
-    output = json.loads(bftrain("check", "broken", "--json").out)
+    output = json.loads(bftrain("import", "--dry-run", "broken", "--json").out)
     found = [(each["name"], each["count"], each["node_s"], each["first"]) for each in output["findings"]]
     assert found == DOUBTS + ORDINARY
     rows = output["rows"]
     assert (output["format"], rows["read"], rows["used"], sum(rows["aside"].values())) == ("sacct", 29, 14, 15)
-    ended = bftrain("check", "broken")
+    ended = bftrain("import", "--dry-run", "broken")
     lines = [line.strip() for line in ended.out.splitlines()]
     assert (ended.code, ended.err, lines[0]) == (0, "", "Doubtful: look at these")
     assert lines[-1] == "sacct: 29 rows read = 14 used + 15 skipped"
@@ -66,7 +66,7 @@ def test_every_doubt_is_counted_and_reported(bftrain: CommandLine) -> None:
 
 
 def test_strict_writes_nothing(bftrain: CommandLine) -> None:
-    for command in (("import", "broken", "-o", "log.npz"), ("check", "broken")):
+    for command in (("import", "broken", "-o", "log.npz"), ("import", "broken", "--dry-run")):
         ended = bftrain(*command, "--strict")
         assert (ended.code, "Doubtful: look at these" in ended.out) == (3, True)
         assert ended.err.startswith("bftrain: --strict: 15 kinds of doubt: duplicate, no_nodes, bad_nodes, ")
@@ -80,7 +80,7 @@ def test_options_settle_the_doubts(bftrain: CommandLine) -> None:
     ended = bftrain("import", "mended", "-o", "log.npz", "--strict", "--down", "suspected", *settled)
     assert (ended.code, "Doubtful" in ended.out) == (0, False), ended.err
     assert "10 h from 2026-01-01 00:00:00 UTC to 2026-01-01 10:00:00 UTC" in ended.out
-    assert bftrain("check", "log.npz", "--strict").code == 0
+    assert bftrain("import", "--dry-run", "log.npz", "--strict").code == 0
     log = load_log(Path("log.npz"))
     assert log.idle_node_s == 1800 + 1800 + 1200  # before and after the time when both are idle, which is down now
     assert log.provenance.options["min_gap_s"] == 60
@@ -91,11 +91,14 @@ def test_the_saved_log_has_the_figures_and_findings(bftrain: CommandLine) -> Non
     log = load_log(Path("log.npz"))
     assert (output["file"], output["nodes"], output["events"]) == ("log.npz", 5, len(log))
     assert (output["sha256"], output["idle_share"]) == (log.sha256, log.idle_share)
-    kept, before = (json.loads(bftrain("check", path, "--json").out) for path in ("log.npz", "broken"))
+    kept, before = (json.loads(bftrain("import", "--dry-run", path, "--json").out) for path in ("log.npz", "broken"))
     assert (
         (kept["findings"], kept["rows"]) == (before["findings"], before["rows"]) == (output["findings"], output["rows"])
     )
-    assert bftrain("check", "log.npz").out.splitlines()[:-1] == bftrain("check", "broken").out.splitlines()[:-1]
+    assert (
+        bftrain("import", "--dry-run", "log.npz").out.splitlines()[:-1]
+        == bftrain("import", "--dry-run", "broken").out.splitlines()[:-1]
+    )
 
 
 def test_the_same_bytes_from_a_pipe_packed_and_wherever_the_file_lies(bftrain: CommandLine) -> None:
@@ -114,15 +117,15 @@ def test_the_same_bytes_from_a_pipe_packed_and_wherever_the_file_lies(bftrain: C
 
 def test_check_explains_even_what_no_log_can_be_made_of(bftrain: CommandLine) -> None:
     Path("jobs").write_text("JobID|Start|End|NodeList|State\n1|Unknown|Unknown|None|PENDING\n2|1|x|n1|COMPLETED\n")
-    ended = bftrain("check", "jobs")
+    ended = bftrain("import", "--dry-run", "jobs")
     assert (ended.code, "no row describes a node" in ended.err) == (3, True)
     assert re.search(r"bad_time +1 .*\n.*\n +jobs:3\n", ended.out)
-    rows = json.loads(bftrain("check", "jobs", "--json").out)["rows"]
+    rows = json.loads(bftrain("import", "--dry-run", "jobs", "--json").out)["rows"]
     assert rows == {"read": 2, "used": 0, "aside": {"bad_time": 1, "no_usage": 1}}
 
 
 def test_a_partition_that_no_job_was_in_is_reported(bftrain: CommandLine) -> None:
-    output = json.loads(bftrain("check", "broken", "--json", "--preemptible", "pilot,scavange").out)
+    output = json.loads(bftrain("import", "--dry-run", "broken", "--json", "--preemptible", "pilot,scavange").out)
     (found,) = (each for each in output["findings"] if each["name"] == "preemption")
     assert (found["count"], found["first"]) == (1, "--preemptible scavange")
 
@@ -195,7 +198,7 @@ def test_every_command_prints_sure_and_doubtful_hours(
     # A part of the time has the doubts of this time, in another format and under other names too
     window = "2026-01-01T00:00..2026-01-01T04:00"
     assert bftrain("slice", "log.parquet", "-o", "part.csv", "--window", window).code == 0
-    assert bftrain("anonymise", "part.csv", "-o", "hidden.npz").code == 0
+    assert bftrain("slice", "--anonymise", "part.csv", "-o", "hidden.npz").code == 0
     _, early = by_hand([job for job in jobs if job[0] < 4] if not censored else jobs, 4, censored=censored)
     for each in ("part.csv", "hidden.npz"):
         assert json.loads(bftrain("inspect", each, "--json").out)["doubtful"]["causes"] == early

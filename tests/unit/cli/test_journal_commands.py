@@ -157,10 +157,10 @@ def test_profiles_are_what_was_measured(bftrain: CommandLine, tmp_path: Path) ->
         store.write()
     own = tmp_path / "own.toml"
     own.write_text("".join(f'[[profile]]\nname = "{name}"\nnodes = [1]\nrate = [7.0]\n' for name in ("bert", "cnn")))
-    assert bftrain("tasks", "profiles", own, "-o", target).code == 0
+    assert bftrain("generate", "profiles", own, "-o", target).code == 0
     ended = bftrain("journal", "profiles", path, "-o", target)
     assert (ended.code, "cnn" in ended.out) == (0, True), ended.err
-    bert, cnn = json.loads(bftrain("tasks", "profiles", target, "--json").out)
+    bert, cnn = json.loads(bftrain("generate", "profiles", target, "--json").out)
     assert (bert["name"], bert["curve"]["rate"], cnn["name"]) == ("bert", [7.0], "cnn")
     assert (cnn["curve"]["nodes"], cnn["curve"]["rate"]) == ([1, 2], [100.0, 170.0])
     assert (cnn["grow_cost_s"], cnn["shrink_cost_s"], cnn["start_cost_s"]) == (0.5, 0.0, 4.0)

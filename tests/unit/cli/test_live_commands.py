@@ -1,4 +1,4 @@
-"""The commands that talk to a live run, and ``bftrain api``: what they print, and how they end."""
+"""The commands that talk to a live run, and ``bftrain live api``: what they print, and how they end."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def kept(run: LiveThread, name: str) -> Any:  # noqa: ANN401 - a Kept
 
 
 def test_a_queue_lists_what_waits_and_with_all_what_is_over(bftrain: CommandLine, run: LiveThread) -> None:
-    assert bftrain("queue").out.startswith("0 tasks\n")
+    assert bftrain("status", "--tasks").out.startswith("0 tasks\n")
     hand_in(run, "a", largest=1, work_samples=40.0)
     hand_in(run, "b", largest=1)
     hand_in(run, "c")
     lend(run, "n1")
     run.do(lambda inside: inside.service.cancel(ourselves(), "c"))
     run.do(lambda inside: inside.world.tell("a", "report", step=1, samples=10, size=1, loss=0.5))
-    out = bftrain("queue").out
+    out = bftrain("status", "--tasks").out
     assert out.startswith("2 tasks\n")
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     assert lines["a"][:7] == ["a", ME, "running", "1", "25%", "0.5", "0"]
     assert lines["b"][:4] == ["b", ME, "waiting", "0"]
     assert "c" not in lines
-    assert [task["state"] for task in json.loads(bftrain("queue", "--all", "--json").out)] == [
+    assert [task["state"] for task in json.loads(bftrain("status", "--tasks", "--all", "--json").out)] == [
         "cancelled",
         "running",
         "waiting",
@@ -88,15 +88,15 @@ def test_tasks_are_paused_resumed_and_cancelled(bftrain: CommandLine, run: LiveT
     hand_in(run, "a")
     hand_in(run, "b")
     lend(run, "n1")
-    assert bftrain("pause", "a", "#2").out == "a: paused\nb: paused\n"
-    assert bftrain("resume", "a").out == "a: waiting\n"
-    assert [task["state"] for task in json.loads(bftrain("cancel", "b", "--json").out)] == ["cancelled"]
-    assert bftrain("cancel", "b").code == 3
+    assert bftrain("task", "pause", "a", "#2").out == "a: paused\nb: paused\n"
+    assert bftrain("task", "resume", "a").out == "a: waiting\n"
+    assert [task["state"] for task in json.loads(bftrain("task", "cancel", "b", "--json").out)] == ["cancelled"]
+    assert bftrain("task", "cancel", "b").code == 3
 
 
 def test_one_that_cannot_be_changed_stops_no_other(bftrain: CommandLine, run: LiveThread) -> None:
     hand_in(run, "a")
-    ended = bftrain("cancel", "x", "a", "#7")
+    ended = bftrain("task", "cancel", "x", "a", "#7")
     assert (ended.code, ended.out) == (1, "a: cancelled\n")
     assert "warning: " in ended.err
     assert "'x'" in ended.err
@@ -106,19 +106,19 @@ def test_one_that_cannot_be_changed_stops_no_other(bftrain: CommandLine, run: Li
 def test_nodes_are_drained_by_set_and_used_again(bftrain: CommandLine, run: LiveThread) -> None:
     hand_in(run, "a")
     lend(run, "n01", "n02", "n03")
-    ended = bftrain("drain", "n[01-02]", "n07")
+    ended = bftrain("live", "drain", "n[01-02]", "n07")
     assert ended.code == 0, ended.err
     rows = [line.split()[:2] for line in ended.out.splitlines() if "n0" in line]
     assert [name for name, _ in rows] == ["n01", "n02", "n07"]
     assert {state for _, state in rows} <= {"draining", "drained"}
     assert rows[2][1] == "drained"
     run.do(lambda _: None)
-    listed = {one["name"]: one for one in json.loads(bftrain("drain", "--json").out)}
+    listed = {one["name"]: one for one in json.loads(bftrain("live", "drain", "--json").out)}
     assert (listed["n03"]["state"], listed["n03"]["task"], listed["n01"]["state"]) == ("used", "a", "drained")
-    assert bftrain("drain", "--end", "n[01-02,07]").code == 0
+    assert bftrain("live", "drain", "--end", "n[01-02,07]").code == 0
     run.do(lambda _: None)
-    assert {one["state"] for one in json.loads(bftrain("drain", "--json").out)} == {"used"}
-    refused = bftrain("drain", "n[1-")
+    assert {one["state"] for one in json.loads(bftrain("live", "drain", "--json").out)} == {"used"}
+    refused = bftrain("live", "drain", "n[1-")
     assert (refused.code, "nid[0001-0004,7]" in refused.err) == (3, True)
 
 
@@ -226,9 +226,9 @@ def test_it_is_found_over_tcp_with_the_token(
 ) -> None:
     hand_in(run, "a")
     assert "running" in bftrain("status", "--live", run.http, "--token-file", run.token_file).out
-    assert bftrain("pause", "a", "--live", run.http, "--token-file", run.token_file).out == "a: paused\n"
+    assert bftrain("task", "pause", "a", "--live", run.http, "--token-file", run.token_file).out == "a: paused\n"
     monkeypatch.setenv("BFTRAIN_TOKEN", str(run.token_file))
-    assert "1 task\n" in bftrain("queue", "--live", run.http).out
+    assert "1 task\n" in bftrain("status", "--tasks", "--live", run.http).out
     (tmp_path / "wrong").write_text("x" * 40)
     refused = bftrain("status", "--live", run.http, "--token-file", tmp_path / "wrong")
     assert (refused.code, "a token is needed" in refused.err) == (3, True)
@@ -243,33 +243,33 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
     monkeypatch.delenv("BFTRAIN_LIVE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr("bftrain.live.client.SYSTEM_SOCKET", tmp_path / "system.sock")
-    ended = bftrain("queue")
+    ended = bftrain("status", "--tasks")
     assert (ended.code, ended.out) == (4, "")
     assert f"{tmp_path}/bftrain/live/api.sock: no live run answers" in ended.err
     (tmp_path / "system.sock").touch()
-    assert str(tmp_path / "system.sock") in bftrain("queue").err
+    assert str(tmp_path / "system.sock") in bftrain("status", "--tasks").err
 
 
 def test_hooks_are_checked_by_a_message_that_comes_back(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = bftrain("hooks", "check")
+    refused = bftrain("live", "hooks", "check")
     assert (refused.code, "reads no spool" in refused.err) == (4, True)
     spool = tmp_path / "spool"
     spool.mkdir(mode=0o700)
     tally = HookTally(str(spool), "start", "end")
     monkeypatch.setattr(run.inside.world, "facts", lambda: SchedulerFacts(hooks=tally.report))
-    deaf = bftrain("hooks", "check")
+    deaf = bftrain("live", "hooks", "check")
     assert (deaf.code, "not heard within" in deaf.err) == (4, True)
     listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
     listener.start()
     try:
-        silent = bftrain("hooks", "check")
+        silent = bftrain("live", "hooks", "check")
         assert silent.code == 4
         assert "heard: 1 check; the last 0 s ago" in silent.out
         assert "no hook has reported the start or the end of a job" in silent.err
         tally.on_messages([HookNews(what=what, job="1", nodes=("n1",)) for what in ("start", "end")])
-        checked = bftrain("hooks", "check", "--json")
+        checked = bftrain("live", "hooks", "check", "--json")
         assert checked.code == 0, checked.err
         assert json.loads(checked.out)["hooks"]["messages"] == {"check": 2, "start": 1, "end": 1}
         assert "2 check, 1 end, 1 start; the last 0 s ago" in bftrain("status").out
@@ -282,7 +282,7 @@ _WORDS = {"sum", "rate", "increase", "histogram_quantile", "by", "on", "and", "l
 
 
 def dashboard(bftrain: CommandLine) -> Any:  # noqa: ANN401 - JSON is what it is
-    return json.loads(bftrain("api", "--grafana").out)
+    return json.loads(bftrain("live", "api", "--grafana").out)
 
 
 def expressions(board: Any) -> list[str]:  # noqa: ANN401 - as above
@@ -295,7 +295,7 @@ def names(given: Iterable[str]) -> set[str]:
 
 
 def alerts(bftrain: CommandLine) -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load(bftrain("api", "--alerts").out)["groups"]
+    (group,) = yaml.safe_load(bftrain("live", "api", "--alerts").out)["groups"]
     rules: list[dict[str, Any]] = group["rules"]
     return rules
 
@@ -307,12 +307,12 @@ def test_every_alert_says_what_is_wrong_and_what_helps(bftrain: CommandLine) -> 
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert "{{ $labels.instance }}" in rule["annotations"]["summary"]
         assert rule["annotations"]["description"].endswith(".")
-    assert yaml.safe_load(json.loads(bftrain("api", "--alerts", "--json").out)["alerts.yml"])["groups"]
+    assert yaml.safe_load(json.loads(bftrain("live", "api", "--alerts", "--json").out)["alerts.yml"])["groups"]
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool here: apt-get install prometheus")
 def test_promtool_finds_nothing_wrong(bftrain: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "alerts.yml").write_text(bftrain("api", "--alerts").out)
+    (tmp_path / "alerts.yml").write_text(bftrain("live", "api", "--alerts").out)
     of_the_board = [
         {"record": f"r{number}", "expr": re.sub(r"\$__range|\$__rate_interval", "5m", expression)}
         for number, expression in enumerate(expressions(dashboard(bftrain)))
@@ -326,12 +326,12 @@ def test_promtool_finds_nothing_wrong(bftrain: CommandLine, tmp_path: Path) -> N
 
 
 def test_all_endpoints_are_listed(bftrain: CommandLine) -> None:
-    out = bftrain("api").out
-    whole = json.loads(bftrain("api", "--openapi").out)
+    out = bftrain("live", "api").out
+    whole = json.loads(bftrain("live", "api", "--openapi").out)
     for path, methods in whole["paths"].items():
         for method in methods:
             assert re.search(rf"{method.upper()} +{re.escape(path)} ", out), path
-    rows = json.loads(bftrain("api", "--json").out)
+    rows = json.loads(bftrain("live", "api", "--json").out)
     drain = {"method": "POST", "path": "/v1/drain", "operators": True}
     assert any(drain.items() <= row.items() for row in rows)
 

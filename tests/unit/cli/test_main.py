@@ -14,7 +14,9 @@ import click
 import pytest
 
 from bftrain import BadInput, BftrainError, NotAvailable, UsageError, __version__
+from bftrain.cli import command_table
 from bftrain.cli import main as program
+from bftrain.cli.former_names import RENAMED
 from tests.helpers.in_process import CommandLine
 
 FAILURES: list[tuple[BaseException, int, str]] = [
@@ -62,12 +64,12 @@ def test_version_and_help(
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("bftrain", run_name="__main__")
     assert (ended.value.code, capfd.readouterr().out) == (0, f"bftrain {__version__}\n")
-    monkeypatch.setattr(program, "import_module", None)  # any call fails: help and completion import no command
+    monkeypatch.setattr(command_table, "import_module", None)  # any call fails: help and completion import no command
     page = bftrain("--help").out
-    positions = [page.index(f"\n  {name} ") for name in program.COMMANDS]
+    positions = [page.index(f"\n  {name} ") for name in command_table.COMMANDS]
     assert positions == sorted(positions)
     monkeypatch.setenv("_BFTRAIN_COMPLETE", "bash_complete")
-    assert completed(bftrain, monkeypatch, "d") == ["plain,demo", "plain,doctor", "plain,decide", "plain,drain"]
+    assert completed(bftrain, monkeypatch, "d") == ["plain,demo", "plain,doctor", "plain,decide"]
     assert completed(bftrain, monkeypatch, "--v") == ["plain,--version"]
 
 
@@ -95,14 +97,14 @@ def test_a_table_in_a_pipe_is_plain_and_wide_and_names_are_never_markup(bftrain:
     names = ["x" * 60, ":bug:" * 20, "[bold]a[/bold]"]
     own = tmp_path / "own.toml"
     own.write_text("".join(f"[[profile]]\nname = '{name}'\nnodes = [1]\nrate = [7.0]\n" for name in names))
-    ended = bftrain("tasks", "profiles", own)
+    ended = bftrain("generate", "profiles", own)
     assert all(name in ended.out for name in names)
     assert not re.search(r"\x1b|[ \t]$", ended.out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(bftrain: CommandLine, shell: str) -> None:
-    ended = bftrain("completion", shell)
+    ended = bftrain("doctor", "--completion", shell)
     assert (ended.code, "_BFTRAIN_COMPLETE" in ended.out) == (0, True)
 
 
@@ -191,7 +193,7 @@ class Gone(io.StringIO):
         super().close()
 
 
-@pytest.mark.parametrize("words", ["--version", "--help", "completion bash"])
+@pytest.mark.parametrize("words", ["--version", "--help", "doctor --completion bash"])
 def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     with monkeypatch.context() as patch, Gone() as out, Gone() as err:
         patch.setattr(sys, "stdout", out)
@@ -214,3 +216,27 @@ def test_a_removed_command_names_its_replacement(
 ) -> None:
     ended = bftrain(*words)
     assert (ended.code, f"No such command {replacement}" in ended.err) == (2, True), ended.err
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_former_name_runs_the_present_command_with_a_hint(bftrain: CommandLine, tmp_path: Path, old: str) -> None:
+    records = tmp_path / "jobs.txt"
+    records.write_text("job|1\n", encoding="utf-8")
+    more = {"check": (records,), "completion": ("bash",)}.get(old, ())  # check now takes a script
+    given = (*more, "--help")
+    ended, present = bftrain(*old.split(), *given), bftrain(*RENAMED[old].split(), *given)
+    assert (ended.code, ended.out) == (0, present.out)
+    assert ended.err == f"hint: bftrain {old} is now bftrain {RENAMED[old]}; the old name will be removed\n"
+    assert "hint" not in bftrain(*old.split(), *given, "-q").err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"), [("fit.py", "", False), ("run", "#!/bin/sh\n", False), ("jobs", "JobID|Start\n", True)]
+)
+def test_check_takes_a_script_and_records_as_before(
+    bftrain: CommandLine, tmp_path: Path, name: str, text: str, *, hint: bool
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    ended = bftrain("check", "--timezone", "UTC", tmp_path / name)
+    assert ended.err.startswith("hint: bftrain check is now bftrain import --dry-run") is hint
+    assert ("No such option '--timezone'" in ended.err or "No such option: --timezone" in ended.err) is not hint

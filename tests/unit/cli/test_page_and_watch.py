@@ -1,4 +1,4 @@
-"""``bftrain page`` and ``bftrain status --watch``."""
+"""``bftrain live page`` and ``bftrain status --watch``."""
 
 from __future__ import annotations
 
@@ -101,9 +101,11 @@ def test_watch_needs_a_terminal(bftrain: CommandLine, live: ObservedRun, more: t
 
 
 def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live: ObservedRun) -> None:
-    ended = bftrain("page", "--live", live.run.socket)
+    ended = bftrain("live", "page", "--live", live.run.socket)
     assert (ended.code, ended.out) == (0, f"{live.address}#token={live.token}\n")
-    assert json.loads(bftrain("page", "--json", "--live", live.run.socket).out) == {"address": ended.out.strip()}
+    assert json.loads(bftrain("live", "page", "--json", "--live", live.run.socket).out) == {
+        "address": ended.out.strip()
+    }
 
 
 def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
@@ -113,7 +115,7 @@ def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
     monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)) or True)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    ended = bftrain("page", "--open", "--live", live.run.socket)
+    ended = bftrain("live", "page", "--open", "--live", live.run.socket)
     assert (ended.code, ended.out) == (0, "")
     assert live.token not in ended.err + opened[0]
     (file,) = tmp_path.glob("bftrain-page-*.html")
@@ -126,7 +128,7 @@ def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: O
     token = live.run.token_file
     hidden = token.rename(token.with_name("elsewhere"))
     try:
-        ended = bftrain("page", "--live", live.run.socket)
+        ended = bftrain("live", "page", "--live", live.run.socket)
     finally:
         hidden.rename(token)
     assert ended.code == 3
@@ -136,6 +138,6 @@ def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: O
 
 def test_without_tcp_there_is_no_page(bftrain: CommandLine, live: ObservedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live.inside.service, "addresses", ("unix:/somewhere",))
-    ended = bftrain("page", "--live", live.run.socket)
+    ended = bftrain("live", "page", "--live", live.run.socket)
     assert ended.code == 4
     assert 'tcp = "127.0.0.1:8765"' in ended.err

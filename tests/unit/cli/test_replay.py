@@ -205,7 +205,7 @@ def with_table(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BFTRAIN_QUICK", "0")
     save_log(generate_log(16, 0.2, 3), Path("log.npz"))
     Path("tasks.toml").unlink()
-    tasks = ("tasks", "generate", "-o", "tasks.toml", "--count", 8, "--max-nodes", 3, "--work", "1e9", "--seed", 3)
+    tasks = ("generate", "tasks", "-o", "tasks.toml", "--count", 8, "--max-nodes", 3, "--work", "1e9", "--seed", 3)
     assert bftrain(*tasks).code == 0
 
 
@@ -259,5 +259,5 @@ def test_a_table_that_fails_or_is_interrupted_costs_the_table_alone(
 
 def test_an_export_tells_how_much_it_wrote(bftrain: CommandLine) -> None:
     replayed(bftrain)
-    output = json.loads(bftrain("export", "out", "--to", "perfetto", "-o", "t.json", "--json").out)
+    output = json.loads(bftrain("report", "out", "-o", "t.json", "--json").out)
     assert output == {"file": "t.json", "events": len(json.loads(Path("t.json").read_text())["traceEvents"])}

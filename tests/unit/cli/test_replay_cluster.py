@@ -160,7 +160,7 @@ def test_gavels_speeds_on_several_hosts(bftrain: CommandLine) -> None:
     Path("table.json").write_text(json.dumps(table), encoding="utf-8")
     lines = [f"m (batch size 4)\trun\tdir\t-n\t0\t4000\t{size}\t1\t-1\t0\n" for size in (1, 1, 2)]
     Path("jobs.trace").write_text("".join(lines), encoding="utf-8")
-    done(bftrain("tasks", "import", "jobs.trace", "--speeds", "table.json", "-o", "t.toml", "--by-hosts"))
+    done(bftrain("generate", "from-trace", "jobs.trace", "--speeds", "table.json", "-o", "t.toml", "--by-hosts"))
     replay = ("rounds", "--cluster", "v100=4", "--tasks", "t.toml", "--round", "100", "--policy", "fifo")
     for more, took_s, lost in (((), "400.0", 0.0), (("--placement", "scattered"), "1000.0", 6000.0)):
         ended = done(bftrain(*replay, "--per-host", "2", *more, "--json", "-o", f"out-{took_s}"))
@@ -289,5 +289,5 @@ def test_rounds_have_a_page_and_pictures_but_no_trace(bftrain: CommandLine) -> N
     ended = done(bftrain("report", "out", "--svg", "svg", "--json"))
     assert {path.name for path in Path("svg").iterdir()} >= {"completion.svg", "rho.svg", "users.svg"}
     assert len(json.loads(ended.out)["written"]) == len(list(Path("svg").iterdir()))
-    ended = bftrain("export", "out", "--to", "perfetto", "-o", "trace.json")
+    ended = bftrain("report", "out", "-o", "trace.json")
     assert (ended.code, "docs/how-to/rounds.md" in ended.err) == (3, True)

@@ -46,10 +46,10 @@ ONE_FILE = {
     "generate log -o new.parquet --nodes 4 --days 0.1": "new.parquet",
     "import jobs.swf -o new.npz --counts": "new.npz",
     "slice log.npz -o new.csv --nodes 0:4": "new.csv",
-    "anonymise log.npz -o new.npz": "new.npz",
-    "tasks generate -o new.toml": "new.toml",
-    "tasks generate -o new.csv": "new.csv",
-    "tasks import jobs.swf -o new.toml": "new.toml",
+    "slice --anonymise log.npz -o new.npz": "new.npz",
+    "generate tasks -o new.toml": "new.toml",
+    "generate tasks -o new.csv": "new.csv",
+    "generate from-trace jobs.swf -o new.toml": "new.toml",
     "journal export harvest.db -o new.npz": "new.npz",
     "journal export harvest.db -o log2.npz --tasks new.toml": "new.toml",
     "journal export harvest.db -o log2.npz --config new.toml": "new.toml",
@@ -83,7 +83,7 @@ def test_files_that_look_alike_are_not_ours(bftrain: CommandLine, place: Path) -
         archive.writestr("weights.npy", b"precious")
     assert bftrain("generate", "log", "-o", "new.npz").code == 2
     (place / "mine.toml").write_text('# made by me\n[[task]]\nname = "a"\n')
-    assert bftrain("tasks", "generate", "-o", "mine.toml").code == 2
+    assert bftrain("generate", "tasks", "-o", "mine.toml").code == 2
     parquet.write_table(pa.table({"mine": [1, 2]}), place / "new.parquet")
     assert bftrain("generate", "log", "-o", "new.parquet").code == 2
 
@@ -92,7 +92,7 @@ def test_files_that_look_alike_are_not_ours(bftrain: CommandLine, place: Path) -
 def test_pictures_pages_and_traces(bftrain: CommandLine, place: Path) -> None:
     for name in ("one", "two"):
         assert bftrain("replay", "log.npz", "--tasks", "tasks.toml", "-o", name).code == 0
-    check(bftrain, "export one --to perfetto -o new.x", place / "new.x")
+    check(bftrain, "report one -o new.json", place / "new.json")
     (place / "pictures").mkdir()
     check(bftrain, "report one --svg pictures", place / "pictures" / "sizes.svg")
     (place / "pictures" / "sizes.png").write_bytes(b"\x89PNG\r\n\x1a\n of another program")

@@ -1,4 +1,4 @@
-"""``bftrain tasks import``, ``generate`` and ``profiles``: what is typed, printed and written."""
+"""``bftrain generate from-trace``, ``generate`` and ``profiles``: what is typed, printed and written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.samples import PICKLES
 from tests.helpers.site_data import site_data
 from tests.helpers.workloads import ARRIVALS, BLOX, GAVEL, PHILLY, SAMPLES, gavel_line, table
 
-IMPORT = ("tasks", "import", "jobs", "-o", "tasks.toml")
+IMPORT = ("generate", "from-trace", "jobs", "-o", "tasks.toml")
 MADE = Path("tasks.toml")
 ZONE = ("--timezone", "America/Los_Angeles")
 
@@ -43,7 +43,7 @@ def names() -> list[str]:
 def test_import_writes_what_the_library_reads(bftrain: CommandLine, name: str, suffix: str) -> None:
     Path("jobs").write_text(SAMPLES[name])
     speeds = ("--speeds", "speeds.json") if name == "gavel" else ()
-    ended = bftrain("tasks", "import", "jobs", "-o", f"tasks.{suffix}", *speeds, "--json")
+    ended = bftrain("generate", "from-trace", "jobs", "-o", f"tasks.{suffix}", *speeds, "--json")
     assert ended.code == 0, ended.err
     found = import_workload(Path("jobs"), WorkloadOptions(speeds=Path("speeds.json") if speeds else None))
     assert load_tasks(Path(f"tasks.{suffix}")) == found.tasks
@@ -52,7 +52,7 @@ def test_import_writes_what_the_library_reads(bftrain: CommandLine, name: str, s
     assert (output["first_submit_s"], output["last_submit_s"]) == (0.0, found.tasks[-1].submit_s)
     assert output["rows"] == {"read": 3 if name == "gavel" else 2, "used": len(found.tasks), "aside": {}}
     named = ("--format", name.partition(" ")[0])
-    assert bftrain("tasks", "import", "jobs", "-o", f"tasks.{suffix}", *speeds, *named).code == 0
+    assert bftrain("generate", "from-trace", "jobs", "-o", f"tasks.{suffix}", *speeds, *named).code == 0
 
 
 def test_words_and_file_tell_where_tasks_come_from(bftrain: CommandLine) -> None:
@@ -62,7 +62,7 @@ def test_words_and_file_tell_where_tasks_come_from(bftrain: CommandLine) -> None
     for begin, line in zip(("from jobs, sha256 ", "from speeds.json, sha256 ", "format gavel; "), words, strict=False):
         assert line.startswith(begin)
     assert words[-1] == "3 rows read = 3 tasks + 0 skipped"
-    comments = ("made by bftrain tasks import", *words)
+    comments = ("made by bftrain generate from-trace", *words)
     assert MADE.read_text().splitlines()[: len(comments)] == [f"# {line}" for line in comments]
 
 
@@ -115,16 +115,16 @@ def test_a_part_of_a_file(bftrain: CommandLine) -> None:
 
 
 def test_standard_input_and_a_pair_of_published_tables_are_read(bftrain: CommandLine) -> None:
-    ended = bftrain("tasks", "import", "-", "-o", "tasks.toml", stdin=BLOX)
+    ended = bftrain("generate", "from-trace", "-", "-o", "tasks.toml", stdin=BLOX)
     assert (ended.code, "from stdin, sha256 " in ended.out, len(names())) == (0, True, 2)
     pair = [min(PICKLES.glob(f"*-{name}.pkl")) for name in ("bounds", "speeds")]
-    words = ("tasks", "import", *pair, "-o", "tasks.toml", "--json")
+    words = ("generate", "from-trace", *pair, "-o", "tasks.toml", "--json")
     found, named = (json.loads(bftrain(*words, *more).out) for more in ((), ("--format", "published")))
     assert (found, found["format"]) == (named, "published")
 
 
 def generated(bftrain: CommandLine, *options: str | Path | float) -> dict[str, Any]:
-    ended = bftrain("tasks", "generate", "-o", "tasks.toml", *options, "--json")
+    ended = bftrain("generate", "tasks", "-o", "tasks.toml", *options, "--json")
     assert ended.code == 0, ended.err
     found: dict[str, Any] = json.loads(ended.out)
     return found
@@ -165,14 +165,16 @@ def test_models_of_a_file_become_tasks_of_the_sizes_that_were_measured(bftrain: 
 
 
 def test_profiles_are_listed_written_and_completed_from_other_models(bftrain: CommandLine) -> None:
-    listed = json.loads(bftrain("tasks", "profiles", "--json").out)
-    row = next(line.split() for line in bftrain("tasks", "profiles").out.splitlines() if line.split()[:1] == ["vgg16"])
+    listed = json.loads(bftrain("generate", "profiles", "--json").out)
+    row = next(
+        line.split() for line in bftrain("generate", "profiles").out.splitlines() if line.split()[:1] == ["vgg16"]
+    )
     assert row[1:6] == ["1..64", "1,193", "70,152", f"{100 * 70152 / 1193 / 64:.1f}", "%"]
-    assert bftrain("tasks", "profiles", "-o", "all.toml").out.startswith("all.toml: 7 profiles\n")
-    assert json.loads(bftrain("tasks", "profiles", "all.toml", "--json").out) == listed
+    assert bftrain("generate", "profiles", "-o", "all.toml").out.startswith("all.toml: 7 profiles\n")
+    assert json.loads(bftrain("generate", "profiles", "all.toml", "--json").out) == listed
     few = '[[profile]]\nname = "new"\nnodes = {}\nrate = {}\n'
     Path("few.toml").write_text(few.format([1, 4], [100.0, 380.0]))
-    complete = ("tasks", "profiles", "few.toml", "--complete-from", "all.toml", "--json")
+    complete = ("generate", "profiles", "few.toml", "--complete-from", "all.toml", "--json")
     (record,) = json.loads(bftrain(*complete).out)
     assert record["curve"]["nodes"] == [1, 2, 4, 8, 16, 32, 64]
     assert (record["curve"]["rate"][0], record["curve"]["rate"][2]) == (100.0, 380.0)
@@ -193,7 +195,7 @@ SET = """num_nodes,num_replicas,local_bsz,step_time,sync_time
 def test_two_commands_from_a_set_of_adaptdl_to_a_replay_by_goodput(bftrain: CommandLine) -> None:
     Path("adaptdl_toy_scalability.csv").write_text(SET)
     profiles = ("adaptdl_toy_scalability.csv", "--noise-scale", "600")
-    (record,) = json.loads(bftrain("tasks", "profiles", *profiles, "--json").out)
+    (record,) = json.loads(bftrain("generate", "profiles", *profiles, "--json").out)
     assert record["batch"] == {
         "initial": 10, "noise_scale": 600.0, "largest": 160, "per_node": 40, "fixed_share": pytest.approx(0.2),
     }  # fmt: skip

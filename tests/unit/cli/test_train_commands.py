@@ -226,7 +226,7 @@ def test_a_backend_that_is_not_here_is_reported(
 
 
 def test_a_script_that_is_ready_is_reported(bftrain: CommandLine, script: Path) -> None:
-    ended = bftrain("elastic", "check", script, "--steps", "10")
+    ended = bftrain("check", script, "--steps", "10")
     assert ended.code == 0, ended.err
     for words in ("reports", "commits", "resizes", "trained on 1 -> 2 -> 1 nodes", "keeps its progress"):
         assert words in ended.out
@@ -242,7 +242,7 @@ def test_a_script_that_is_not_ready_is_reported_with_what_it_lacks(
         played.steps(20, size, loss=None)
 
     plays(monkeypatch, forgets)
-    ended = bftrain("elastic", "check", script, "--json")
+    ended = bftrain("check", script, "--json")
     assert ended.code == 3
     found = {one["name"]: one["ok"] for one in json.loads(ended.out)}
     assert found["keeps its progress"] is False
@@ -254,11 +254,11 @@ def test_a_check_can_be_interrupted_and_a_script_that_fails_says_why(
     bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays(monkeypatch, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    ended = bftrain("elastic", "check", script)
+    ended = bftrain("check", script)
     assert ended.code == 130
     assert "interrupted before all was seen" in ended.err
     plays(monkeypatch, lambda played, _: played.tell("failed", reason="exit code 1\nKeyError: 'lr'"))
-    ended = bftrain("elastic", "check", script)
+    ended = bftrain("check", script)
     assert ended.code == 3
     assert "KeyError: 'lr'" in ended.err
     assert "runs" in ended.out

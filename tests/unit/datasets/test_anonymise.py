@@ -235,13 +235,13 @@ def test_the_command_makes_a_key_that_is_private_and_used_again(
     bftrain: CommandLine, file: Path, log: EventLog, tmp_path: Path
 ) -> None:
     key, out = tmp_path / "key", tmp_path / "hidden.npz"
-    ended = bftrain("anonymise", file, "-o", out, "--key", key)
+    ended = bftrain("slice", "--anonymise", file, "-o", out, "--key", key)
     assert ended.code == 0
     assert "a new key" in ended.err
     assert "keeps its times" in ended.out
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert load_log(out) == anonymised(log, load_key(key))
-    output = json.loads(bftrain("anonymise", file, "-o", out, "--key", key, "--shift-times", "--json").out)
+    output = json.loads(bftrain("slice", "--anonymise", file, "-o", out, "--key", key, "--shift-times", "--json").out)
     assert (output["key_made"], output["times_shifted"], output["nodes"]) == (False, True, 6)
     assert load_log(out) == anonymised(log, load_key(key), shift_times=True)
 
@@ -249,7 +249,7 @@ def test_the_command_makes_a_key_that_is_private_and_used_again(
 def test_without_a_key_every_run_gives_other_names(bftrain: CommandLine, file: Path, tmp_path: Path) -> None:
     runs = []
     for number in range(2):
-        assert bftrain("anonymise", file, "-o", tmp_path / f"{number}.csv").code == 0
+        assert bftrain("slice", "--anonymise", file, "-o", tmp_path / f"{number}.csv").code == 0
         runs.append(set(load_log(tmp_path / f"{number}.csv").node_names))
     assert runs[0].isdisjoint(runs[1])
     assert {path.name for path in tmp_path.iterdir()} == {"log.npz", "0.csv", "1.csv"}
@@ -259,7 +259,7 @@ def test_a_key_that_others_may_read_is_warned_of(bftrain: CommandLine, file: Pat
     key = tmp_path / "key"
     make_key(key)
     key.chmod(0o644)
-    ended = bftrain("anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
+    ended = bftrain("slice", "--anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
     assert ended.code == 0
     assert f"warning: {key} is readable by other users" in ended.err
 
@@ -268,7 +268,7 @@ def test_a_key_that_others_may_read_is_warned_of(bftrain: CommandLine, file: Pat
 def test_what_is_no_key_is_refused(bftrain: CommandLine, file: Path, tmp_path: Path, content: bytes) -> None:
     key = tmp_path / "key"
     key.write_bytes(content)
-    ended = bftrain("anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
+    ended = bftrain("slice", "--anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
     assert ended.code == 3
     assert f"{key}: a key has 16 to 65536 bytes" in ended.err
     assert not (tmp_path / "hidden.npz").exists()

@@ -72,7 +72,7 @@ def test_the_same_bytes_give_the_same_log_in_any_folder(tmp_path: Path) -> None:
 def test_checks_of_a_saved_log_report_the_same_findings(tmp_path: Path, bftrain: CommandLine, name: str) -> None:
     made = imported(tmp_path, MONDAY, TUESDAY, min_gap_s=50.0, down=((DAY + 50, DAY + 60),))
     save_log(made.log, tmp_path / name)
-    checked = json.loads(bftrain("check", tmp_path / name, "--json").out)
+    checked = json.loads(bftrain("import", "--dry-run", tmp_path / name, "--json").out)
     assert {each["name"]: each["count"] for each in checked["findings"]} == {
         each.name: each.count for each in made.findings
     }
@@ -82,7 +82,7 @@ def test_a_part_of_a_log_is_checked_as_it_is(tmp_path: Path, bftrain: CommandLin
     made = imported(tmp_path, HEADER + job(1, 0, 100, "n1") + job(2, 9000, 9100, "n[1-2]"))
     assert "suspected_downtime" in kinds(made)
     save_log(made.log.select(window=(DAY, DAY + 100)), tmp_path / "part.npz")
-    checked = json.loads(bftrain("check", tmp_path / "part.npz", "--json").out)
+    checked = json.loads(bftrain("import", "--dry-run", tmp_path / "part.npz", "--json").out)
     names = {each["name"] for each in checked["findings"]}
     assert "suspected_downtime" not in names
     assert "always_idle" in names

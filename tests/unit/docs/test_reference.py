@@ -74,7 +74,7 @@ def test_the_index_of_commands_and_the_page_for_programs_list_all_and_every_exit
 
 ROWS = {
     name: (kind, names)
-    for name, kind, names in re.findall(r"^\| `([a-z ]+)` \| ([^|]+) \| (.+) \|$", PROGRAMS, re.MULTILINE)
+    for name, kind, names in re.findall(r"^\| `([a-z -]+)` \| ([^|]+) \| (.+) \|$", PROGRAMS, re.MULTILINE)
 }
 ELSEWHERE = (
     "replay",
@@ -89,7 +89,7 @@ ELSEWHERE = (
 def promised(name: str) -> set[str]:
     """Return the names that the row of a command lists, and those of the rows that it refers to."""
     text = ROWS[name][1]
-    others = [other for other in re.findall(r"(?:those|and) of `([a-z ]+)`", text) if other in ROWS]
+    others = [other for other in re.findall(r"(?:those|and) of `([a-z -]+)`", text) if other in ROWS]
     return set(re.findall(r"`(\w+)`", text)).union(*map(promised, others))
 
 

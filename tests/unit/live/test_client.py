@@ -84,7 +84,7 @@ def test_refusals_keep_their_kind_and_their_words(tmp_path: Path) -> None:
         run.do(lambda inside: submit(inside.service, "a"))
         with pytest.raises(NotFound, match="no task is called 'b'") as raised:
             client.task("b")
-        assert raised.value.fix == "list yours: bftrain queue --all"
+        assert raised.value.fix == "list yours: bftrain status --all"
         client.change("a", "cancel")
         with pytest.raises(NotNow, match="is cancelled already"):
             client.change("#1", "pause")

@@ -214,7 +214,7 @@ async def test_a_task_says_why_it_waits(tmp_path: Path) -> None:
         await decided(daemon)
         assert waits("late") == "1 node went to 1 other task by objective throughput"
         await service.pause(CHIEF, "late")
-        assert waits("late") == "it is paused: bftrain resume late"
+        assert waits("late") == "it is paused: bftrain task resume late"
         await service.submit(CHIEF, submission("k", 2))
         world.breaks["add"] = OSError("no such file system")
     async with live_inside(tmp_path, world) as (daemon, service, _, _):

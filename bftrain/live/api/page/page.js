@@ -214,7 +214,7 @@ const drawTasks = () => {
   });
   const left = more + listed.length - shown.length;
   hide("more-tasks", left === 0);
-  text("more-tasks", `and ${words.counted(left, "task")} more: bftrain queue`);
+  text("more-tasks", `and ${words.counted(left, "task")} more: bftrain status`);
 };
 let dayed = "";
 const drawDays = () => {

@@ -46,7 +46,7 @@ def pair(folder: Path, **changes: object) -> tuple[Path, Path]:
 
 
 def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(main, ["tasks", "import", *map(str, arguments)])
+    result = CliRunner().invoke(main, ["generate", "from-trace", *map(str, arguments)])
     if isinstance(result.exception, BadInput):
         raise result.exception
     return result

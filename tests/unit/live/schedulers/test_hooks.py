@@ -435,13 +435,16 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_command_installs_and_shows(tmp_path: Path, bftrain: CommandLine) -> None:
     spool = tmp_path / "spool"
-    done = bftrain("hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook")
+    done = bftrain("live", "hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook")
     assert done.code == 0
     assert f"PrologSlurmctld={tmp_path / 'hook'}\nEpilogSlurmctld={tmp_path / 'hook'}" in done.out
     assert "restart slurmctld" in done.out, "after scontrol reconfigure hooks are listed, and do not run"
     assert f'spool = "{spool}"' in done.out
-    shown = bftrain("hooks", "show", "slurm", "--spool", spool)
+    shown = bftrain("live", "hooks", "show", "slurm", "--spool", spool)
     assert shown.out == (tmp_path / "hook").read_text()
     assert (
-        bftrain("hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook", "--writer", "no!").code == 3
+        bftrain(
+            "live", "hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook", "--writer", "no!"
+        ).code
+        == 3
     )

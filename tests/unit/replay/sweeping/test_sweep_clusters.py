@@ -38,7 +38,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 def jobs(command: CommandLine, seed: int, *options: object) -> Path:
     """Let the command generate the same tasks as the sweep; return their file."""
     asked = ("--kind", "cluster", "--count", 8, "--gangs", "1:0.7,2:0.3", "--long-share", 0, "--users", 2)
-    ended = command("tasks", "generate", "-o", f"{seed}{options}.toml", "--seed", seed, *asked, *options)
+    ended = command("generate", "tasks", "-o", f"{seed}{options}.toml", "--seed", seed, *asked, *options)
     assert ended.code == 0, ended.err
     return Path(f"{seed}{options}.toml")
 

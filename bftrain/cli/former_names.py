@@ -1,0 +1,69 @@
+"""Former names of commands: renamed ones work for one release and print the new name; removed ones fail with a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+RENAMED: Final = {
+    "anonymise": "slice --anonymise",
+    "api": "live api",
+    "cancel": "task cancel",
+    "check": "import --dry-run",  # only for a log or records: bftrain import --dry-run now takes a training script
+    "completion": "doctor --completion",
+    "drain": "live drain",
+    "edit": "task edit",
+    "elastic": "check",
+    "elastic check": "check",
+    "export": "report",
+    "hooks": "live hooks",
+    "page": "live page",
+    "pause": "task pause",
+    "queue": "status --tasks",
+    "resume": "task resume",
+    "tasks": "generate",
+    "tasks generate": "generate tasks",
+    "tasks import": "generate from-trace",
+    "tasks profiles": "generate profiles",
+    "usage": "task usage",
+}
+REMOVED: Final = {
+    "top": "use bftrain status --watch, or bftrain live page",
+    "live measure": "run python examples/live/measure_waits.py",
+    "live join": "each user runs a live run: bftrain live --config site.toml",
+    "live members": "each user runs a live run, which bftrain status describes",
+    "journal repair": "put back a backup, or run (umask 077; sqlite3 live.db .recover | sqlite3 new.db)",
+}
+
+
+class Renaming(NamedTuple):
+    """A former name, the present name, and the arguments with the present name."""
+
+    old: str
+    new: str
+    arguments: list[str]
+
+
+def renaming_of(arguments: Sequence[str]) -> Renaming | None:
+    """Return the renaming of the command at the start of the arguments; ``None`` if its name is not a former one."""
+    for count in (2, 1):
+        old = " ".join(arguments[:count])
+        new = RENAMED.get(old)
+        if new is not None and (old != "check" or _is_data(arguments[1:])):
+            return Renaming(old, new, [*new.split(), *arguments[count:]])
+    return None
+
+
+def _is_data(arguments: Sequence[str]) -> bool:
+    """Return whether the first file in the arguments is no program, so it must be a log or a scheduler's records."""
+    from bftrain.files import head_of
+
+    for word in arguments:
+        if word == "-":
+            return True
+        with suppress(OSError):
+            if Path(word).is_file():
+                return not word.endswith(".py") and not head_of(Path(word)).startswith(b"#!")
+    return False
