@@ -11,7 +11,7 @@ RENAMED: Final = {
     "anonymise": "slice --anonymise",
     "api": "live api",
     "cancel": "task cancel",
-    "check": "import --dry-run",  # only for a log or records: bftrain import --dry-run now takes a training script
+    "check": "import --dry-run",  # only for a log or records: bftrain check now takes a training script
     "completion": "doctor --completion",
     "drain": "live drain",
     "edit": "task edit",

@@ -1,4 +1,4 @@
-"""``bftrain train`` and ``bftrain import --dry-run``: try a training script on this machine, and report problems."""
+"""``bftrain train`` and ``bftrain check``: try a training script on this machine, and report problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of optimizer steps: each worker's inputs to a step, for ``bftrain import --dry-run``.
+"""Records of optimizer steps: each worker's inputs to a step, for ``bftrain check``.
 
 Workers that have the same weights and get the same inputs do the same work. The check compares the records of all
 workers; a normal training makes no records.
