@@ -394,8 +394,9 @@ class ByShares:
     def _replace_pairs(self, places: Places, shares: Floats, contenders: CompetingTasks) -> None:
         """Replace the shares of pairs. Each runs at the speeds in the table, regardless of the policy's beliefs."""
         gangs = contenders.gangs.actual or contenders.gangs
-        self._models = self._models or models_of(gangs, range(len(gangs)), _names(contenders))
         speeds = np.zeros((*shares.shape, 2))
+        if places.size:
+            self._models = self._models or models_of(gangs, range(len(gangs)), _names(contenders))
         if self._models is not None:
             one, other = self._models.model[places].T
             speeds = self._models.speeds[one, other]
