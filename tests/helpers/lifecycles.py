@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bftrain_elastic.manager.job import LauncherJob
@@ -29,7 +30,7 @@ from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S, MEETING_S
 from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage, decode, encode, read_message
-from bftrain_elastic.wire.worker_messages import FROM_WORKER, StepReport
+from bftrain_elastic.wire.worker_messages import FROM_WORKER, CopyPlace, StepReport
 
 __all__ = [
     "ABORT_S",
@@ -49,6 +50,7 @@ __all__ = [
     "SILENT_S",
     "SURVIVED",
     "UNHEEDED",
+    "CopyPlace",
     "LauncherJob",
     "LeftWorker",
     "LifecycleCase",
@@ -82,6 +84,13 @@ class RecordedContext:
         self.sent: list[tuple[str, Message]] = []
         self.stopped: list[tuple[str, float]] = []
         self.messages: list[Message] = []
+        self.copies: dict[str, CopyPlace | None] = {"place": None, "newest": None}
+
+    def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:  # noqa: ARG002 - as in TaskContext
+        return self.copies["place"]
+
+    def newest_copy(self) -> CopyPlace | None:
+        return self.copies["newest"]
 
     def name(self, node: str, slot: int) -> str:
         self.names += 1

@@ -127,6 +127,9 @@ class RecordingListener:
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)
 
+    def knows(self, _task: str) -> bool:
+        return self.takes
+
     def tick(self, now: float) -> None: ...
 
     def all(self, what: str) -> list[tuple[Any, ...]]:

@@ -69,6 +69,8 @@ class TaskViews:
         """Return the view of a task."""
         track, progress, figures = task_figures(record, self._tasks)
         held = () if track is None else track.held
+        copied_step = 0 if track is None else track.copied_step
+        committed_step = max(progress.committed_step, copied_step)
         return TaskView(
             **figures,
             launcher=record.launcher,
@@ -77,8 +79,9 @@ class TaskViews:
             running=0 if track is None else track.running,
             submitted_s=record.submitted_s,
             started_s=progress.started_s,
-            in_memory_step=max(progress.in_memory_step, progress.committed_step),
-            committed_step=progress.committed_step,
+            in_memory_step=max(progress.in_memory_step, committed_step),
+            committed_step=committed_step,
+            copied_step=copied_step,
             speeds=progress.speeds if track is None else track.speeds,
             costs=progress.costs,
             weight=record.spec.weight,

@@ -343,6 +343,7 @@ class LiveService:
             kinds=self._kinds(),
             pools=facts.pools,
             agents=len(self._nodes.node_tracker.present),
+            copies_mb=site.agents.copies_mb,
             drained=len(self._store.drained),
             running=states.count("running"),
             waiting=states.count("waiting"),

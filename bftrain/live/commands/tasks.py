@@ -276,6 +276,14 @@ def clock(time_s: float) -> str:
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", time.localtime(time_s))
 
 
+def committed_in_words(task: TaskView) -> str:
+    """Return up to where the work survives the loss of all nodes, and why."""
+    if not task.committed_step:
+        return ""
+    where = "copied to another node" if task.copied_step == task.committed_step else "on disk"
+    return f"up to step {task.committed_step:,} ({where})"
+
+
 def described(task: TaskView) -> RenderableType:
     """Return all details of a task for the terminal."""
     units = words_of(task.unit)
@@ -294,7 +302,7 @@ def described(task: TaskView) -> RenderableType:
         ("ended", "" if task.ended_s is None else clock(task.ended_s)),
         ("done", f"{done(task)} ({task.samples:,.0f} samples{counts}, {task.step:,} steps)"),
         ("in memory", f"up to step {task.in_memory_step:,}" if task.in_memory_step else ""),
-        ("on disk", f"up to step {task.committed_step:,}" if task.committed_step else ""),
+        ("committed", committed_in_words(task)),
         ("loss", "" if task.loss is None else f"{task.loss:.6g}"),
         ("speed", f"{task.speed:,.0f} samples/s" if task.speed else ""),
         ("measured", "  ".join(f"{size}: {rate:,.0f}/s" for size, rate in task.speeds.items())),
@@ -325,6 +333,7 @@ def status_table(status: StatusView) -> RenderableType:
             units("nodes"),
             f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained",
         ),
+        ("copies", f"of states in memory, up to {status.copies_mb:,.0f} MB an agent" if status.copies_mb else ""),
         ("kinds", kinds_in_words(status)),
         *(("pool", units(pool_in_words(name, pool))) for name, pool in status.pools.items()),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),

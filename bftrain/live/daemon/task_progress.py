@@ -51,6 +51,7 @@ class TaskProgressTrack:
     batch_decided: bool = False  # the curve, made for another batch size, does not apply
     starts: int = 0  # starts since its last step
     starting_since: float | None = None  # time of an allocation that has not produced a step yet
+    copied_step: int = 0  # step of the in-memory copy on a node outside the task; 0: none
     skip_start: bool = False  # ignore the next "starting": the task has been running since before this daemon
     _line: tuple[float, int] | None = None
     _step_s: float = 0.0  # duration of the last step
@@ -74,11 +75,8 @@ class TaskProgressTrack:
             case "paused":
                 self.running, self.rate = 0, 0.0
                 self.progress = replace(self.progress, in_memory_step=0)  # no process of the task is left
-            case "in_memory":
-                self.progress = replace(self.progress, in_memory_step=int(message["step"]))
-            case "on_disk":
-                committed = max(self.progress.committed_step, int(message["step"]))
-                self.progress = replace(self.progress, committed_step=committed)
+            case "in_memory" | "on_disk" | "copied" as where:
+                self._keep(where, int(message["step"]))
             case "report":
                 self._report(message)
             case "done" if message.get("total") is not None:  # work since the last report that arrived
@@ -86,6 +84,14 @@ class TaskProgressTrack:
                 step = max(self.progress.step, int(message["step"]))
                 self._go_on(replace(self.progress, samples=samples, step=step))
         self.news |= self.measuring.on_message(dict(message))
+
+    def _keep(self, where: str, step: int) -> None:
+        if where == "copied":
+            self.copied_step = step
+        elif where == "in_memory":
+            self.progress = replace(self.progress, in_memory_step=step)
+        else:
+            self.progress = replace(self.progress, committed_step=max(self.progress.committed_step, step))
 
     def _report(self, message: Mapping[str, Any]) -> None:
         step, samples, t = int(message["step"]), int(message["samples"]), float(message["t"])

@@ -170,8 +170,10 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
         said("The last step that survives the loss of some of its nodes: two nodes hold the state, or the disk does."),
     ] = 0
     committed_step: Annotated[
-        int, said("The last step that survives the loss of all its nodes: the state is on disk.")
+        int,
+        said("The last step that survives the loss of all its nodes: the state is on disk, or copied to another node."),
     ] = 0
+    copied_step: Annotated[int, said("The last step whose state is in the memory of a node outside the task.")] = 0
     speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = {}
     costs: Annotated[Mapping[str, float], said("Seconds of grow, shrink and start, as measured.")] = {}
     weight: float = 1.0
@@ -285,6 +287,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
         Mapping[str, PoolView], said("The same by pool, where the site has several, or one with a name or a kind.")
     ] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
+    copies_mb: Annotated[float, said("Memory of each agent for copies of the states of other nodes' tasks, MB.")] = 0.0
     drained: Annotated[int, said("Nodes that must not be used.")]
     running: Annotated[int, said("Tasks that hold nodes.")]
     waiting: Annotated[int, said("Tasks that would like to.")]

@@ -1,7 +1,8 @@
 """The agent: a small process on each node between its workers and the manager.
 
 It relays messages, and starts and stops workers through two prefork servers: one for commands, which imports no
-modules, and one for scripts, which imports torch when the first script is expected.
+modules, and one for scripts, which imports torch when the first script is expected. If the site lends memory, a copy
+server keeps copies of the states of tasks on other nodes.
 
 On SIGTERM the agent tells the manager that it leaves, kills all processes it started, and exits. With a grace period it
 announces its exit first, and exits after its last worker or at the deadline. If the agent dies, its prefork servers
@@ -23,8 +24,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from bftrain_elastic.agent import prefork_server
 from bftrain_elastic.agent.agent_settings import AgentGpus, AgentSettings, command_line, visible_gpus
 from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
+from bftrain_elastic.agent.node_copies import NodeCopies
 from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, handles_sigterm, state_of
@@ -70,15 +73,17 @@ class NodeAgent:
         prefork = partial(
             PreforkProcess,
             self._selector,
-            socket_folder=self._worker_socket.folder,
             nice=settings.nice,
             on_message=self._on_prefork_message,
             on_lost=self._on_prefork_lost,
         )
-        self._commands = prefork(modules=())
+        serve = partial(prefork_server.serve, socket_folder=self._worker_socket.folder)
+        self._commands = prefork(serve=partial(serve, modules=()))
         # If there are no modules to import, one server starts commands and scripts
-        self._scripts = prefork(modules=settings.preload) if settings.preload else self._commands
-        self._preforks = [self._commands]  # servers that should run
+        self._scripts = prefork(serve=partial(serve, modules=settings.preload)) if settings.preload else self._commands
+        self._copies = NodeCopies(self._selector, settings, send=self._link.send, on_lost=self._on_prefork_lost)
+        # Servers that should run
+        self._preforks = [self._commands, self._copies.process] if settings.copies_bytes else [self._commands]
         self._signals: list[int] = []  # signals received and not yet handled
         self._terminated_at = math.inf  # on the monotonic clock: time of the first SIGTERM
         self._workers_notified = False  # the scheduler or this agent has sent workers SIGTERM
@@ -207,6 +212,7 @@ class NodeAgent:
         )
         if self._scripts.warm:
             self._link.send(messages.AgentWarm())
+        self._copies.report()
 
     def _on_manager_message(self, message: WireMessage) -> None:
         match message:
@@ -216,8 +222,8 @@ class NodeAgent:
                 self._expect_scripts()
             case messages.MessageToWorker() | messages.StopWorker() | messages.InspectWorker():
                 self._on_worker_order(self._workers.get(message.worker), message)
-            case messages.ForgetWorkers(task=task, worker=name):
-                self._forget(task, name)
+            case messages.ForgetWorkers() | messages.DropCopy():
+                self._forget(message)
             case messages.ClearNode():
                 self._kill_all()
             case messages.Goodbye():
@@ -238,7 +244,7 @@ class NodeAgent:
         match message:
             case messages.MessageToWorker(message=order) if worker is not None:
                 worker.record_order(order)
-                self._worker_socket.send(worker.name, order)
+                self._worker_socket.send(worker.name, self._copies.with_key(order, worker.task))
             case messages.StopWorker(grace_s=grace_s) if worker is not None:
                 self._stop(worker, grace_s)
             case messages.InspectWorker(worker=name):
@@ -346,7 +352,12 @@ class NodeAgent:
         if worker.pid:
             self._prefork_of(worker).send(messages.SignalProcess(worker.pid, int(number)))
 
-    def _forget(self, task: str, name: str) -> None:
+    def _forget(self, message: messages.ForgetWorkers | messages.DropCopy) -> None:
+        task, name = message.task, getattr(message, "worker", "")
+        if not name:
+            self._copies.drop(task)
+        if isinstance(message, messages.DropCopy):
+            return
         self._ended.forget(task, name)
         for worker in self._workers.values():
             worker.forgotten |= worker.task == task and name in {"", worker.name}

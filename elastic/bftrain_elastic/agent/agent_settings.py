@@ -23,7 +23,8 @@ class AgentSettings(argparse.Namespace):
 
     ``patience_s``: seconds that it continues after it lost its manager. ``grace_s``: seconds that it continues after
     SIGTERM, if there are workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and
-    leaves. A worker's log is limited to ``log_limit`` bytes. ``nice`` is the nice value of its child processes,
+    leaves. A worker's log is limited to ``log_limit`` bytes, and copies of other nodes' states to ``copies_bytes``; 0:
+    none. ``nice`` is the nice value of its child processes,
     not of the agent itself.
     """
 
@@ -39,6 +40,7 @@ class AgentSettings(argparse.Namespace):
     parent: int
     remove: Path | None
     log_limit: int
+    copies_bytes: int
     nice: int
 
     @classmethod
@@ -74,6 +76,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--remove", type=Path, help="remove this folder if --parent ended before the agent")
     log = "megabytes of what a worker printed that are kept, of the beginning and the end"
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
+    copies = "megabytes of memory for copies of the states of tasks on other nodes; 0: none"
+    add("--copies", dest="copies_bytes", metavar="MB", type=_megabytes_or_none, default="0", help=copies)
     nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
     add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)
     return parser
@@ -93,6 +97,12 @@ def _secret(path: str) -> bytes:
 def _megabytes(text: str) -> int:
     if not (found := float(text)) >= 1.0:
         raise ElasticError("must be at least 1", where="--log-limit")
+    return int(1e6 * found)
+
+
+def _megabytes_or_none(text: str) -> int:
+    if not (found := float(text)) >= 0.0:
+        raise ElasticError("must not be negative", where="--copies")
     return int(1e6 * found)
 
 

@@ -1,4 +1,4 @@
-"""A prefork server as its agent sees it: started, given orders, and replaced when it is lost."""
+"""A server process of an agent, prefork server or copy server: started, given orders, and replaced when it is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NoReturn
 
-from bftrain_elastic.agent import prefork_server
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import end_descendants, kill, state_of
 from bftrain_elastic.retry import RetryDelay
@@ -28,24 +26,23 @@ _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its o
 
 
 class PreforkProcess:
-    """Passes the messages of a prefork server with these ``modules`` to ``on_message``.
+    """Passes the messages of a server to ``on_message``.
 
-    ``on_lost`` is called when the server exits. Both callbacks receive this object.
+    ``serve`` is called in its process, with the descriptor of its socket and the pid of the agent. ``on_lost`` is
+    called when the server exits. Both callbacks receive this object.
     """
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
         *,
-        socket_folder: Path,
-        modules: Sequence[str],
+        serve: Callable[[int, int], None],
         nice: int,
         on_message: Callable[[PreforkProcess, WireMessage], None],
         on_lost: Callable[[PreforkProcess], None],
     ) -> None:
         self._selector = selector
-        self._socket_folder = socket_folder
-        self._modules = modules
+        self._serve = serve
         self._nice = nice
         self._on_message = on_message
         self._on_lost = on_lost
@@ -145,7 +142,7 @@ class PreforkProcess:
             os.set_inheritable(3, True)  # noqa: FBT003 - the function takes it so
             os.closerange(4, 4096)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-            prefork_server.serve(3, os.getppid(), self._socket_folder, self._modules)
+            self._serve(3, os.getppid())
             code = 0
         except BaseException:  # noqa: BLE001 - as at the end of a program
             traceback.print_exc()

@@ -330,7 +330,7 @@ def import_modules(names: Iterable[str]) -> list[str]:
     return missing
 
 
-def serve(descriptor: int, agent_pid: int, socket_folder: Path, modules: Sequence[str]) -> None:
+def serve(descriptor: int, agent_pid: int, *, socket_folder: Path, modules: Sequence[str]) -> None:
     """Run a prefork server on its side of the agent's socket; import ``modules`` first.
 
     Removes the folder of the workers' socket if the agent was killed.

@@ -11,11 +11,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import methodcaller
 from typing import Final, NoReturn, Protocol
 
 from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
 from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.wire import agent_messages as wire
@@ -45,6 +46,9 @@ class HubListener(Protocol):
 
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
         """Return whether a launcher adopts a worker of an earlier manager, or needs its exit."""
+
+    def knows(self, task: str) -> bool:
+        """Return whether the launcher has this task."""
 
     def tick(self, now: float) -> None:
         """Do periodic work, ten times a second."""
@@ -98,6 +102,7 @@ class AgentHub(ThreadCalls):
         self._names = 0  # number of names given so far
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
+        self.copies = CopyPlaces(self.emit)  # in the hub's thread
         self._ending = False
         self._abandoned = False
         self._holding = False  # worker starts are suspended
@@ -208,6 +213,7 @@ class AgentHub(ThreadCalls):
             if owner.task == task:
                 self.stop(worker, 0.0)
         self._ends = {worker: said for worker, said in self._ends.items() if not worker.startswith(f"{task}/")}
+        self.copies.forget(task)
         for agent in self._agents.values():
             agent.send(wire.ForgetWorkers(task))
 
@@ -285,14 +291,27 @@ class AgentHub(ThreadCalls):
                 self._emit_of_node({"type": "warm", "node": agent.node})
             case wire.PreemptionNotice(grace_s=grace_s):
                 agent.noticed = True
+                self.copies.leaves(agent.node)
                 self._emit_of_node({"type": "notice", "node": agent.node, "grace_s": grace_s})
                 self._tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
             case wire.AgentLeaving(reason=reason, after_s=after_s):
                 agent.noticed |= reason == signal.SIGTERM.name
                 agent.left_at = time.monotonic()  # the connection closes with its process
                 self._lost(agent, f"it left: {reason}", after_s)
-            case _:  # Alive, and messages of later versions
-                pass
+            case _:  # also Alive, and messages of later versions
+                self._on_copies(agent, message)
+
+    def _on_copies(self, agent: AgentConnection, message: WireMessage | None) -> None:
+        now = time.monotonic()
+        match message:
+            case wire.CopyHeld():
+                self.copies.held(agent.node, message, now)
+            case wire.CopyServing(held=held):
+                known = [one for one in held if any(listener.knows(one.task) for listener in self._listeners)]
+                for task in {one.task for one in held}.difference(one.task for one in known):
+                    agent.send(wire.DropCopy(task))
+                serving = replace(message, held=tuple(known))
+                self.copies.serves(agent.node, agent.address, serving, agent.send, now)
 
     def _forward(self, owner: WorkerOwner, message: WireMessage) -> None:
         tell = owner.listener.tell_task
@@ -396,6 +415,7 @@ class AgentHub(ThreadCalls):
                 self._emit_of_node({"type": "agent_ended", "node": node, "after_s": time.monotonic() - agent.left_at})
             return
         del self._agents[node]
+        self.copies.left(node)
         for worker in [*agent.workers, *self._take_waiting({node})]:
             self._ended(worker, _KILLED)
         more = {"reason": reason, "noticed": agent.noticed, "after_s": after_s}

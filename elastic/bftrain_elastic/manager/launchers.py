@@ -19,6 +19,7 @@ from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, Nat
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle, TorchrunLifecycle
 from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker
 from bftrain_elastic.wire.messages import Message
+from bftrain_elastic.wire.worker_messages import CopyPlace
 
 _AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
 _FOR_PYTHON: Final = frozenset({"native", "horovod", "torchrun"})
@@ -189,6 +190,10 @@ class AgentLauncher:
             return False
         return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, left)))
 
+    def knows(self, task: str) -> bool:
+        """Return whether the task was added and not dropped."""
+        return task in self._jobs
+
     def tick(self, now: float) -> None:
         """Call all lifecycles."""
         for task in list(self._lifecycles):
@@ -251,6 +256,14 @@ class HubTaskContext:
         log = f"{self._job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
         how |= {"task": self._task, "cwd": self._job.cwd, "log": log}
         self._hub.spawn(self._listener, node, SpawnWorker(worker=worker, **how))
+
+    def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:
+        """Return where the task sends copies of its state while it is on these nodes."""
+        return self._hub.copies.choose(self._task, nodes, self.now())
+
+    def newest_copy(self) -> CopyPlace | None:
+        """Return where the newest copy of its state is."""
+        return self._hub.copies.newest(self._task)
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bftrain_elastic.wire.messages import Environment, Message, Texts, WireMessage, by_type
+from bftrain_elastic.wire.messages import Count, Environment, Message, Port, Texts, WireMessage, by_type
 from bftrain_elastic.wire.worker_messages import StepReport, WorkerReady
 
 # Rises with incompatible changes, such as a new meaning of a field; 0: not stated
@@ -153,6 +153,12 @@ class ClearNode(WireMessage, name="clear"):
     """Kill all workers on the node."""
 
 
+class DropCopy(WireMessage, name="drop_copy"):
+    """Free the in-memory copy of a task's state; the agent passes this on to its copy server."""
+
+    task: str
+
+
 # -- from an agent to the manager
 
 
@@ -233,6 +239,27 @@ class WorkerExited(WireMessage, name="exited"):
     stopped: bool = False
 
 
+class CopyHeld(WireMessage, name="copy_held"):
+    """The node has a copy of a task's state in memory, of ``size`` bytes; ``step`` -1: it has no room for the state."""
+
+    task: str
+    lineage: Count
+    step: int
+    size: Count
+
+
+class CopyServing(WireMessage, name="copies"):
+    """The node keeps copies of other nodes' states in ``limit`` bytes, and workers connect to ``port``.
+
+    ``held`` are its copies; ``age_s`` is the time in seconds since its agent started.
+    """
+
+    port: Port
+    limit: Count
+    age_s: float = 0.0
+    held: tuple[CopyHeld, ...] = ()
+
+
 # -- from an agent to a prefork server
 
 
@@ -291,6 +318,7 @@ FROM_MANAGER: Final = by_type(
     InspectWorker,
     ForgetWorkers,
     ClearNode,
+    DropCopy,
 )
 FROM_AGENT: Final = by_type(
     RegisterAgent,
@@ -303,6 +331,8 @@ FROM_AGENT: Final = by_type(
     WorkerSpawned,
     WorkerInspected,
     WorkerExited,
+    CopyHeld,
+    CopyServing,
 )
-TO_PREFORK: Final = by_type(SpawnWorker, SignalProcess, InspectProcess, Alive)
-FROM_PREFORK: Final = by_type(PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice)
+TO_PREFORK: Final = by_type(SpawnWorker, SignalProcess, InspectProcess, Alive, DropCopy)
+FROM_PREFORK: Final = by_type(PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice, CopyServing, CopyHeld)

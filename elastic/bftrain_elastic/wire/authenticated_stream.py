@@ -73,7 +73,7 @@ class AuthenticatedStream:
 
     def __init__(self, secret: bytes, side: Side) -> None:
         self._secret = secret
-        self._side: Side = side
+        self.side: Side = side
         self._nonce = secrets.token_hex(_NONCE_BYTES)
         self._lines = MessageLines(GREETING_LIMIT)
         self._out: Callable[[bytes], bytes] | None = None
@@ -115,13 +115,13 @@ class AuthenticatedStream:
     def _greet(self, theirs: str) -> None:
         if len(theirs) != 2 * _NONCE_BYTES:
             raise BadMessage("the greeting is no nonce")
-        agent, manager = (self._nonce, theirs) if self._side == "agent" else (theirs, self._nonce)
+        agent, manager = (self._nonce, theirs) if self.side == "agent" else (theirs, self._nonce)
         keys = {
             side: hmac.digest(self._secret, f"bftrain {side} {agent} {manager}".encode(), sha256)
             for side in ("agent", "manager")
         }
-        self._out = _line_macs(keys[self._side])
-        self._in = _line_macs(keys["manager" if self._side == "agent" else "agent"])
+        self._out = _line_macs(keys[self.side])
+        self._in = _line_macs(keys["manager" if self.side == "agent" else "agent"])
 
 
 def _line_macs(key: bytes) -> Callable[[bytes], bytes]:

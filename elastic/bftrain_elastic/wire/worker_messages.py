@@ -125,10 +125,20 @@ FROM_WORKER: Final = by_type(
 # -- to a worker
 
 
+class CopyPlace(WireMessage, name="copy_place"):
+    """A copy server on a node outside the task. The agent adds the task and its key, which never leave the node."""
+
+    host: str
+    port: Port
+    task: str = ""
+    key: str = ""
+
+
 class FormGroup(WireMessage, name="go"):
     """Become ``rank`` of the next group, which runs on ``size`` nodes and meets at ``store``.
 
     With ``sync`` the state is sent to the members that lack it. ``batch``: samples per step; 0: the script decides.
+    ``copy``: a copy server with a copy of the state.
     """
 
     generation: int
@@ -138,6 +148,7 @@ class FormGroup(WireMessage, name="go"):
     store: tuple[str, int]
     sync: bool = True
     batch: int = 0
+    copy: CopyPlace | None = None
 
 
 class GatherMembers(WireMessage, name="gather"):
@@ -158,8 +169,14 @@ class AbortGroup(WireMessage, name="abort"):
     """A member is dead: cut the connections to the other members."""
 
 
+class SendCopies(WireMessage, name="send_copies"):
+    """Keep a copy of the state on this copy server while this worker leads its group."""
+
+    copy: CopyPlace | None = None
+
+
 class AskPosition(WireMessage, name="position"):
     """Request a :class:`WorkerPosition`."""
 
 
-TO_WORKER: Final = by_type(FormGroup, GatherMembers, LeaveTask, AbortGroup, AskPosition)
+TO_WORKER: Final = by_type(FormGroup, GatherMembers, LeaveTask, AbortGroup, AskPosition, SendCopies)

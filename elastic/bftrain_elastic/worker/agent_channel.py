@@ -18,7 +18,14 @@ from types import FrameType
 from typing import Final
 
 from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, decode, encode, read_message
-from bftrain_elastic.wire.worker_messages import TO_WORKER, AbortGroup, AskPosition, GatherMembers, WorkerPosition
+from bftrain_elastic.wire.worker_messages import (
+    TO_WORKER,
+    AbortGroup,
+    AskPosition,
+    GatherMembers,
+    SendCopies,
+    WorkerPosition,
+)
 
 SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
 WORKER: Final = "BFTRAIN_WORKER"  # the agent's name for this worker
@@ -64,6 +71,7 @@ class AgentChannel:
         self.gather = 0
         self.leaving: frozenset[int] = frozenset()
         self.on_abort: Callable[[], None] = lambda: None  # there is no group to abort yet
+        self.on_copies: Callable[[SendCopies], None] = lambda _order: None
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
         self._thread = threading.get_ident()
         self._unsent: dict[str, bytes] = {}  # latest unsent message of each kind
@@ -131,6 +139,8 @@ class AgentChannel:
                     case AskPosition():
                         place, commits = self.position()
                         self.send(WorkerPosition(place, script_line(self._thread), commits))
+                    case SendCopies():
+                        self.on_copies(message)
                     case None:  # message of a later version
                         pass
                     case _:

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -48,15 +48,13 @@ def save(
     On return the state and its directory entry are on disk, and survive a power loss.
     """
     _refuse_if_superseded(folder, lineage)
-    shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
-    known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
-    header = json.dumps(known, separators=(",", ":")).encode()
     beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}.{threading.get_native_id()}"
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a mode of our own
-            file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
-            for tensor in tree.tensors:
-                _write(file, tensor, go_on)
+            file.write(header_of(tree, step, lineage))
+            for part in parts_of(tree):
+                go_on()
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         _refuse_if_superseded(folder, lineage)  # writing may have taken long
@@ -65,6 +63,26 @@ def save(
         _sync(folder)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def header_of(tree: StateTree, step: int, lineage: int) -> bytes:
+    """Return the bytes of a file before those of the tensors."""
+    shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
+    known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
+    header = json.dumps(known, separators=(",", ":")).encode()
+    return _MAGIC + len(header).to_bytes(8, "little") + header
+
+
+def parts_of(tree: StateTree, most: int = _PIECE_BYTES) -> Iterator[Any]:
+    """Yield the bytes of all tensors in parts of up to ``most`` bytes, each valid until the next one."""
+    for tensor in tree.tensors:
+        flat = as_bytes(tensor)
+        on_host = None if flat.device.type == "cpu" else _host_room(flat, most)
+        for start in range(0, flat.numel(), most):
+            part = flat[start : start + most]
+            if on_host is not None:
+                part = on_host[: part.numel()].copy_(part)
+            yield (ctypes.c_char * part.numel()).from_address(part.data_ptr())
 
 
 def tidy(folder: Path) -> None:
@@ -102,11 +120,22 @@ def numbers_of(folder: Path) -> dict[str, float]:
 def load(folder: Path) -> SavedCommit | None:
     """Read the state in ``folder``; return ``None`` for an empty folder."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
-        header = _header(file, folder)
-        shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
-        tensors = [_read(file, shape, folder) for shape in shapes]
-        return SavedCommit(StateTree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
+        return read(file, str(folder / NAME))
     return None
+
+
+def read(file: BinaryIO, where: str) -> SavedCommit:
+    """Read a state from the content of a file; ``where`` is its place, for errors."""
+    header = _header(file, where)
+    shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
+    tensors = [_read(file, shape, where) for shape in shapes]
+    return SavedCommit(StateTree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
+
+
+def version_of(folder: Path) -> tuple[int, int]:
+    """Return the lineage and step of the state in ``folder``, which rise with newer states; -1 if there is none."""
+    header = _header_of(folder)
+    return (int(header.get("lineage", 0)), int(header["step"])) if header else (-1, -1)
 
 
 def _refuse_if_superseded(folder: Path, lineage: int) -> None:
@@ -129,56 +158,43 @@ def _sync(folder: Path) -> None:
 def _header_of(folder: Path) -> dict[str, Any]:
     """Read the header of the state in a folder; empty if there is no state."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
-        return _header(file, folder)
+        return _header(file, str(folder / NAME))
     return {}
 
 
-def _header(file: BinaryIO, folder: Path) -> dict[str, Any]:
+def _header(file: BinaryIO, where: str) -> dict[str, Any]:
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise _damaged(folder)
+        raise _damaged(where)
     length = int.from_bytes(file.read(8), "little")
     try:
         header = json.loads(file.read(length)) if length <= _HEADER_LIMIT else None
     except ValueError as error:
-        raise _damaged(folder) from error
+        raise _damaged(where) from error
     if not isinstance(header, dict) or not {"step", "plain", "tensors"} <= header.keys():
-        raise _damaged(folder)
+        raise _damaged(where)
     return header
 
 
-def _write(file: BinaryIO, tensor: Tensor, go_on: Callable[[], object]) -> None:
-    flat = as_bytes(tensor)
-    if not flat.numel():
-        return
-    on_host = None if flat.device.type == "cpu" else _host_room(flat)
-    for start in range(0, flat.numel(), _PIECE_BYTES):
-        go_on()
-        piece = flat[start : start + _PIECE_BYTES]
-        if on_host is not None:
-            piece = on_host[: piece.numel()].copy_(piece)
-        file.write((ctypes.c_char * piece.numel()).from_address(piece.data_ptr()))
-
-
-def _host_room(flat: Tensor) -> Tensor:
+def _host_room(flat: Tensor, most: int) -> Tensor:
     """Return main memory for a piece: a whole GPU tensor may exceed the free memory."""
     import torch
 
-    return torch.empty(min(_PIECE_BYTES, flat.numel()), dtype=torch.uint8)
+    return torch.empty(min(most, flat.numel()), dtype=torch.uint8)
 
 
-def _read(file: BinaryIO, shape: TreeShape, folder: Path) -> Tensor:
+def _read(file: BinaryIO, shape: TreeShape, where: str) -> Tensor:
     import torch
 
     dtype = getattr(torch, shape.dtype)
     wanted = torch.Size(shape.sizes).numel() * dtype.itemsize
     data = bytearray(wanted)
     if file.readinto(data) != wanted:  # type: ignore[attr-defined]  # files opened for reading bytes have it
-        raise _damaged(folder)
+        raise _damaged(where)
     if not wanted:
         return shape.empty()
     return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape.sizes).to(shape.here)
 
 
-def _damaged(folder: Path) -> BadCommit:
+def _damaged(where: str) -> BadCommit:
     fix = "move it away to start again"
-    return BadCommit("is damaged, or no state of this version", where=str(folder / NAME), fix=fix)
+    return BadCommit("is damaged, or no state of this version", where=where, fix=fix)

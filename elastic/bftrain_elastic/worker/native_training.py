@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from bftrain_elastic.wire.worker_messages import FormGroup, GroupConfirmed, GroupJoined, TrainingDone
+from bftrain_elastic.wire.worker_messages import CopyPlace, FormGroup, GroupConfirmed, GroupJoined, TrainingDone
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.process_groups import (
     FORMING,
@@ -54,6 +54,7 @@ class NativeTraining(RegroupedTraining):
         self._own.group.asked = lambda: self._channel.gather
         self._own.group.leaving = lambda: self._channel.leaving
         self._own.copies.alone = grace_s() > 0
+        self._channel.on_copies = self._own.outside.aim
         self._own.saver.describe = lambda tree: describe(self._store.store, tree)
         prepare(self._state, os.environ.get(PEER, ""))
         self._serve(self._abort)
@@ -117,7 +118,7 @@ class NativeTraining(RegroupedTraining):
             self._holds_state = True
             group.largest(0)
         else:
-            size = self._agree(place, sync=order.sync)
+            size = self._agree(place, order)
         mark_large_values(self._state)
         if place.rank == 0:
             self._channel.send(GroupConfirmed(place.generation, self._own.progress.step, size))
@@ -125,13 +126,13 @@ class NativeTraining(RegroupedTraining):
                 report_in_memory(self._own)
             save_if_only_here(self._state)
 
-    def _agree(self, place: GroupRank, *, sync: bool) -> int:
+    def _agree(self, place: GroupRank, order: FormGroup) -> int:
         """Synchronize the state of all members, and copy it; return its size in bytes."""
         if not self._holds_state and place.rank == 0:
-            self._load()
+            self._load(order.copy)
         self._own.group.activity = FORMING_GROUP
         if place.workers > 1:
-            if sync:
+            if order.sync:
                 self._spread()
             keep_unless_recent(self._state)
             self._own.group.largest(0)  # all members are through
@@ -139,9 +140,9 @@ class NativeTraining(RegroupedTraining):
             keep_unless_recent(self._state)
         return size_of(capture(self._state))
 
-    def _load(self) -> None:
+    def _load(self, copy: CopyPlace | None) -> None:
         self._own.group.activity = LOADING
-        if not load(self._state) and self._own.copies.mixed:
+        if not load(self._state, copy) and self._own.copies.mixed:
             raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's initial state
         self._holds_state = True
 

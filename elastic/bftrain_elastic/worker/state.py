@@ -16,7 +16,7 @@ from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_replicas, refuse_sharded
-from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due
+from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due, send_if_due
 from bftrain_elastic.worker.state_transfer import broadcast_bytes, move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
 from bftrain_elastic.worker.state_values import (
@@ -33,6 +33,7 @@ from bftrain_elastic.worker.state_values import (
     has_state_dict,
     inner,
     keep,
+    sends_copy,
 )
 
 
@@ -163,7 +164,8 @@ class State(StateBase):
             own.shards.commit(self, planned=largest > own.group.place.generation)
         else:
             largest = own.group.asked()
-            if own.copies.alone and copy_is_due(own) and not goes_on_without_copy(own, largest):
+            copies = own.copies.alone or sends_copy(self)
+            if copies and copy_is_due(own) and not goes_on_without_copy(own, largest):
                 keep(self)
         compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.gathered)
         save_and_report(self, largest)
@@ -245,6 +247,7 @@ def save_and_report(state: StateBase, asked: int) -> None:
         return
     if not goes_on_without_copy(own, asked):
         save_if_due(state)
+        send_if_due(state)
     if time.monotonic() - own.saver.reported_at > REPORTS_S:
         report_on_disk(own)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from functools import partial
 from typing import Final
 
-from bftrain_elastic.errors import BadCommit
-from bftrain_elastic.wire.worker_messages import StateNotOnDisk, StateOnDisk
-from bftrain_elastic.worker import checkpoint_file
+from bftrain_elastic.errors import BadCommit, BadMessage
+from bftrain_elastic.wire.worker_messages import CopyPlace, StateMoving, StateNotOnDisk, StateOnDisk
+from bftrain_elastic.worker import checkpoint_file, outside_copy
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, fits_in_memory
+from bftrain_elastic.worker.checkpoint_file import SavedCommit
 from bftrain_elastic.worker.process_groups import aside
-from bftrain_elastic.worker.state_tree import StateTree, alike
+from bftrain_elastic.worker.state_tree import StateTree, alike, size_of
 from bftrain_elastic.worker.state_values import (
     NO_STEP,
     REPORTS_S,
@@ -23,12 +25,14 @@ from bftrain_elastic.worker.state_values import (
     inner,
     keep,
     restore,
+    sends_copy,
 )
 
 _SAVING_SHARE: Final = 0.05  # maximum share of run time for writing commits
 _DESCRIBED: Final = 2  # commit of a group at which the state is complete; an optimizer makes some parts in a step
 _REASON_LETTERS: Final = 300
 _RESCUE_S: Final = 60.0  # time that another thread waits for the training thread to copy or write
+_LOADING_REPORT_S: Final = 1.0
 _AGAIN_S: Final = 5.0  # delay before a failed write of a commit is retried
 
 
@@ -117,6 +121,20 @@ def save_if_due(state: StateBase, *, recent: bool = False) -> None:
         warn_not_saved(own, own.progress.step, error)
 
 
+def send_if_due(state: StateBase) -> None:
+    """Send the latest in-memory copy to the copy server in the background, if one is due; saves go first."""
+    own = inner(state)
+    copy = own.copies.last
+    if copy is None or own.copies.step in {NO_STEP, own.outside.step} or not sends_copy(state):
+        return
+    if size_of(copy) > AT_ONCE_BYTES and not _has_room(own, copy, current=True):
+        if not own.copies.no_room and fits_in_memory(size_of(copy)):
+            own.saver.job.start(partial(_make_room, own, copy, 1))
+        return
+    step, lineage = own.copies.step, own.saver.lineage
+    own.saver.job.start(partial(own.outside.send, copy, step, lineage, own.saver.job.go_on), copy)
+
+
 def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
     """Report that a state could not be written, and retry soon."""
     own.saver.due_at, own.saver.soon = time.monotonic() + _AGAIN_S, False
@@ -194,10 +212,12 @@ def save_if_only_here(state: StateBase) -> None:
         report_on_disk(own)
 
 
-def load(state: StateBase) -> bool:
-    """Read the state from its folder; return whether the folder had one."""
+def load(state: StateBase, place: CopyPlace | None = None) -> bool:
+    """Read the state from the copy at ``place`` or its folder, whichever is newer; return whether there was one."""
     own = inner(state)
-    found = checkpoint_file.load(own.saver.folder) if own.saver.folder is not None else None
+    found = _fetched(own, place) if place is not None else None
+    if found is None and own.saver.folder is not None:
+        found = checkpoint_file.load(own.saver.folder)
     if found is None:
         return False
     restore(state, found.tree, ours=True)
@@ -205,6 +225,24 @@ def load(state: StateBase) -> bool:
         raise BadCommit("holds no shards: a script without ShardedTraining wrote it", where=str(own.saver.folder))
     own.saver.lineage = found.lineage + 1
     return True
+
+
+def _fetched(own: StateInternals, place: CopyPlace) -> SavedCommit | None:
+    """Return the copy at a copy server, if it is newer than the folder."""
+    reported_at = time.monotonic()
+
+    def moved(count: int) -> None:  # or the manager would take a large state for a stall
+        nonlocal reported_at
+        if time.monotonic() - reported_at > _LOADING_REPORT_S:
+            reported_at = time.monotonic()
+            own.progress.report(StateMoving(own.group.place.generation, count))
+
+    try:
+        present = (-1, -1) if own.saver.folder is None else checkpoint_file.version_of(own.saver.folder)
+        return outside_copy.fetch(place, present, moved)
+    except (OSError, BadMessage, BadCommit) as error:
+        sys.stderr.write(f"bftrain: the copy of the state at {place.host} cannot be used: {error}\n")
+        return None
 
 
 def tidy(state: StateBase) -> None:

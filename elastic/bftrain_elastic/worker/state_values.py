@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StateOnDisk
-from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob
+from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
+from bftrain_elastic.worker.outside_copy import OutsideCopy
 from bftrain_elastic.worker.process_groups import ProcessGroup
 from bftrain_elastic.worker.state_tree import (
     LargeValues,
@@ -155,6 +156,7 @@ class StateInternals:
         self.copies = StateCopies()
         self.saver = StateSaver()
         self.progress = StateProgress()
+        self.outside = OutsideCopy()
         self.shards: ShardKeeper | None = None  # keeper of the sharded part
 
     @property
@@ -268,6 +270,14 @@ def _freeze(model: Any, frozen: Collection[str]) -> None:  # noqa: ANN401 - torc
 def copy_is_due(own: StateInternals) -> bool:
     """Return whether rank 0 should copy this commit: always, unless a previous copy was slow and no save is due."""
     return own.group.place.rank == 0 and (own.saver.due or time.monotonic() >= own.copies.due_at)
+
+
+def sends_copy(state: StateBase) -> bool:
+    """Return whether rank 0 should copy this commit for the copy server, if it lacks it and there is memory."""
+    own = inner(state)
+    if own.group.place.rank or own.shards is not None or own.saver.job.busy or not own.outside.due:
+        return False
+    return own.copies.last is not None or fits_in_memory(size_of(capture(state)))
 
 
 def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:

@@ -206,15 +206,16 @@ async def test_the_epoch_rises_with_every_start_regardless_of_the_clock(tmp_path
 @in_a_loop
 async def test_agents_learn_how_long_they_may_use_a_node_that_is_wanted_back(tmp_path: Path) -> None:
     async with live_inside(tmp_path, World(agents=True), begin=False) as (daemon, _, _, _):
-        assert {"--grace", "--log-limit", "--nice"}.isdisjoint(daemon.opened.agent_order.argv)
+        assert {"--grace", "--log-limit", "--copies", "--nice"}.isdisjoint(daemon.opened.agent_order.argv)
         hub = daemon.opened.hub
         assert hub is not None
         assert hub.settle_s == 5.0
-    agents = Agents(grace_s=20.0, settle_s=2.0, log_mb=8.0, nice=7, preload=())
+    agents = Agents(grace_s=20.0, settle_s=2.0, log_mb=8.0, copies_mb=512.5, nice=7, preload=())
     async with live_inside(tmp_path, World(agents=True), begin=False, agents=agents) as (daemon, _, _, _):
         words = daemon.opened.agent_order.argv
         assert words[words.index("--grace") + 1] == "20"
         assert words[words.index("--log-limit") + 1] == "8"
+        assert words[words.index("--copies") + 1] == "512.5"
         assert words[words.index("--nice") + 1] == "7"
         hub = daemon.opened.hub
         assert hub is not None

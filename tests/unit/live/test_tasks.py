@@ -547,6 +547,11 @@ def test_in_memory_is_lost_with_all_nodes_and_with_all_but_one_and_on_disk_is_no
     assert hear("confirmed", size=2, step=62) == (0, 62)
     assert hear("in_memory", step=70) == (70, 62)
     assert hear("paused", step=70) == (0, 62)
+    hear("copied", step=69)
+    assert hear("paused", step=70) == (0, 62)
+    assert track.copied_step == 69, "the copy on another node outlives all nodes of the task"
+    hear("copied", step=0)
+    assert track.copied_step == 0
 
 
 def test_decisions_learn_the_noise_scale_that_is_reported_smoothed_and_where_it_has_changed() -> None:

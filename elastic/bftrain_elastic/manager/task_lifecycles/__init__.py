@@ -11,6 +11,7 @@ from typing import Protocol
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage
+from bftrain_elastic.wire.worker_messages import CopyPlace
 
 
 class TaskContext(Protocol):
@@ -66,6 +67,12 @@ class TaskContext(Protocol):
 
     def stop(self, worker: str, *, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL ``grace_s`` seconds later; 0: SIGKILL immediately."""
+
+    def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:
+        """Return the copy server for the state of a task on these nodes, if there is one outside of them."""
+
+    def newest_copy(self) -> CopyPlace | None:
+        """Return the copy server with the newest copy of the state."""
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager; task and time are added."""

@@ -146,6 +146,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
     launcher: ClassVar = "native"  # launcher name for workers
     entrance: ClassVar = "bftrain_elastic.run"  # function that their script calls
+    sends_copies: ClassVar = True  # its workers can keep a copy of the state outside the task
 
     def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
         super().__init__(task, job, context)
@@ -263,6 +264,8 @@ class NativeLifecycle(SupervisedLifecycle):
     def tick(self, now: float) -> None:
         """Repeat orders that were not followed, and stop workers that exceed a time limit."""
         self._supervise(now)
+        if self.sends_copies:
+            self._members.send_copies()
         members = self._members.group
         for member in self._members.of(MemberPhase.GOING):
             if member.leaves_by is not None and now > member.leaves_by:
@@ -455,3 +458,4 @@ class HorovodLifecycle(NativeLifecycle):
 
     launcher: ClassVar = "horovod"
     entrance: ClassVar = "a function under hvd.elastic.run"
+    sends_copies: ClassVar = False

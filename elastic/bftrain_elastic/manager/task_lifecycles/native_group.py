@@ -11,7 +11,7 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
 from bftrain_elastic.retry import RetryDelay
-from bftrain_elastic.wire.worker_messages import AbortGroup, FormGroup, GatherMembers, LeaveTask
+from bftrain_elastic.wire.worker_messages import AbortGroup, FormGroup, GatherMembers, LeaveTask, SendCopies
 
 NOTHING: Final = -1  # step of a worker that has no state yet
 ABORT_S: Final = 0.5  # grace period between a member's death and cutting the other members' connections
@@ -194,6 +194,7 @@ class GroupMembers:
         self._number = 0
         self.present = PresentGroup()
         self.growth = GrowthRetry()
+        self._copies = ("", SendCopies())  # latest order to the first worker
         self.adopted_at = 0.0  # time when the takeover of a previous manager's workers started; 0 outside a takeover
 
     def __iter__(self) -> Iterator[GroupMember]:
@@ -326,12 +327,22 @@ class GroupMembers:
         nodes = self.nodes_of(members)
         self.present.form(members[0].name, nodes, self._context.now(), self._nodes.batch)
         self.adopted_at = 0.0
+        copy = self._context.newest_copy() if members[0].step == NOTHING else None
         generation, store, batch = self.present.generation, members[0].store, self._nodes.batch
         sync = len({member.step for member in members}) > 1 or members[0].step == NOTHING
         for rank, member in enumerate(members):
             member.phase, member.rank = MemberPhase.IN, rank
-            order = FormGroup(generation, rank, len(members), len(nodes), store, sync, batch)
+            order = FormGroup(generation, rank, len(members), len(nodes), store, sync, batch, None if rank else copy)
             self._context.send(member.name, order)
+
+    def send_copies(self) -> None:
+        """Send the first worker of a training group the place for copies of the state."""
+        leader = self.present.leader
+        if self.present.confirmed and self.group and leader in self.by_name:
+            order = (leader, SendCopies(self._context.copy_place(self._nodes.all)))
+            if order != self._copies and (order[1].copy or self._copies[1].copy):
+                self._context.send(*order)
+            self._copies = order
 
     def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
         """Return the nodes of these workers, in the sequence in which the task received them."""

@@ -1,0 +1,169 @@
+"""CopyStream: the connection of a worker to a copy server, which keeps a state in memory on a node outside the task.
+
+A copy is the content of a state file, cut into pieces. The sealed messages carry the digest of each piece, and the
+piece itself follows its message unsealed. Each task has its own key, made from the run's secret: agents pass it to
+their workers, and it never travels between nodes.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final
+
+from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, Side
+from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Count, WireMessage, by_type, read_message
+
+PIECE_BYTES: Final = 4 * 1024 * 1024  # limit of a piece
+ROOM: Final = 2  # memory for a state, as a multiple of its size: the old copy is kept until the new one is complete
+SILENCE_S: Final = 10.0  # a peer that moves no byte for so long is lost
+_LOOK_S: Final = 0.2  # how often a waiting side checks whether it should stop
+
+
+class PutCopy(WireMessage, name="put"):
+    """Replace the copy by a state of ``size`` bytes; only changed pieces follow."""
+
+    lineage: Count
+    step: Count
+    size: Count
+
+
+class CopyPiece(WireMessage, name="piece"):
+    """A piece of a copy; its bytes follow. A copy that was requested ends with a piece of 0 bytes."""
+
+    number: Count
+    size: Count
+    digest: str = ""
+
+
+class EndCopy(WireMessage, name="end"):
+    """The state consists of ``pieces`` pieces; those not sent are unchanged."""
+
+    pieces: Count
+
+
+class GetCopy(WireMessage, name="get"):
+    """Request the copy."""
+
+
+class CopyState(WireMessage, name="copy"):
+    """The copy server has this copy; ``step`` -1: none."""
+
+    lineage: int = 0
+    step: int = -1
+
+
+class CopyRefused(WireMessage, name="refused"):
+    """The copy server does not keep this state."""
+
+    reason: str
+
+
+TO_SERVER: Final = by_type(PutCopy, CopyPiece, EndCopy, GetCopy)
+FROM_SERVER: Final = by_type(CopyPiece, CopyState, CopyRefused)
+
+
+def copy_key(secret: bytes, task: str) -> bytes:
+    """Return the key of a task's copies."""
+    return hmac.digest(secret, f"bftrain copy of {task}".encode(), sha256)
+
+
+def digest_of(piece: Any) -> str:  # noqa: ANN401 - any bytes
+    """Return the digest of a piece."""
+    return sha256(piece).hexdigest()
+
+
+class CopyStream:
+    """One side of the connection. ``go_on`` is called while it waits, and may raise to stop."""
+
+    def __init__(self, connection: socket.socket, go_on: Callable[[], object] = lambda: None) -> None:
+        connection.settimeout(_LOOK_S)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = connection
+        self.go_on = go_on
+        self.patience_s = SILENCE_S
+        self._received = bytearray()
+        self._sealed: AuthenticatedStream | None = None
+
+    def greet(self, key: bytes, side: Side) -> None:
+        """Prove the key to the other side, which proves it with its first message."""
+        self._sealed = AuthenticatedStream(key, side)
+        self._send_all(self._sealed.greeting)
+        while not self._sealed.greeted:
+            if any(True for _ in self._sealed.feed(self.line(GREETING_LIMIT) + b"\n")):
+                raise BadMessage("the first line is no greeting")
+
+    def send(self, message: WireMessage, piece: Any = b"") -> None:  # noqa: ANN401 - any bytes
+        """Send a message, and the bytes that follow it."""
+        if self._sealed is not None:
+            self._send_all(self._sealed.seal(message.to_dict()))
+        if len(piece):
+            self._send_all(piece)
+
+    def send_plain(self, line: bytes) -> None:
+        """Send a line before the greeting."""
+        self._send_all(line + b"\n")
+
+    def receive(self) -> WireMessage:
+        """Return the next message."""
+        while self._sealed is not None:
+            kinds = TO_SERVER if self._sealed.side == "manager" else FROM_SERVER
+            for plain in self._sealed.feed(self.line(LINE_LIMIT) + b"\n"):
+                if (message := read_message(kinds, plain)) is not None:
+                    return message
+        raise BadMessage("nobody has greeted")
+
+    def line(self, limit: int) -> bytes:
+        """Return the next line."""
+        while (end := self._received.find(b"\n")) < 0:
+            if len(self._received) > limit:
+                raise BadMessage(f"a line of more than {limit:,} bytes")
+            part = bytearray(65536)
+            self._received += part[: self._into(memoryview(part))]
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line
+
+    def piece(self, size: int) -> bytearray:
+        """Return the bytes that follow a message."""
+        if size > PIECE_BYTES:
+            raise BadMessage(f"a piece of {size:,} bytes, and {PIECE_BYTES:,} are allowed")
+        piece = bytearray(size)
+        piece[: len(self._received)] = self._received[:size]
+        at = min(len(self._received), size)
+        del self._received[:at]
+        with memoryview(piece) as view:
+            while at < size:
+                at += self._into(view[at:])
+        return piece
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _into(self, view: memoryview) -> int:
+        count: int = self._try(lambda: self._connection.recv_into(view))
+        if not count:
+            raise ConnectionError("the other side closed the connection")
+        return count
+
+    def _send_all(self, data: Any) -> None:  # noqa: ANN401 - any bytes
+        with memoryview(data) as view:
+            at = 0
+            while at < len(view):
+                at += self._try(lambda at=at: self._connection.send(view[at:]))  # type: ignore[misc]  # bound now
+
+    def _try(self, move: Callable[[], int]) -> int:
+        """Move some bytes; raise if the other side moves none for too long."""
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                return move()
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+            self.go_on()
