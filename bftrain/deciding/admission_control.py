@@ -108,6 +108,11 @@ class AdmissionControl:
             self._chosen = changes, chosen
         return chosen
 
+    @property
+    def oldest_tasks(self) -> int | None:
+        """The number of tasks that compete if these are simply the oldest ones, otherwise ``None``."""
+        return self._admission.max_tasks if type(self._admission) is FirstComeAdmission else None
+
     def with_limits(self, tasks: list[CompetingTask], limits: Mapping[str, int]) -> tuple[CompetingTask, ...]:
         """Return the tasks with ``max_nodes`` reduced to their limits."""
         if any(limits.values()):

@@ -99,6 +99,11 @@ class AllocationState:
         self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
 
+    @property
+    def keeps_neighbours(self) -> bool:
+        """Whether the placement is ``neighbours``."""
+        return type(self._placement) is NeighbourPlacement
+
     def knows(self, task: str) -> bool:
         """Return whether a task is unfinished; add a note if not."""
         if task in self.task_table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +20,7 @@ from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size, goodput
 from bftrain.deciding.node_stay import NodeStay, fixed_horizon_s
+from bftrain.deciding.objectives import SpeedObjective
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_running, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
@@ -58,6 +60,16 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
     admitted: tuple[str, ...]
     problem: AllocationProblem | None
     keeps_running: bool = False
+
+
+class DefaultParts(NamedTuple):
+    """Parts with which a decision depends only on nodes, sizes and speeds: a compiled core can make it as well."""
+
+    objective: SpeedObjective
+    solver: Solver
+    horizon_s: float
+    fits_costs: bool  # whether costs are fitted to the stay of nodes
+    max_tasks: int
 
 
 class Harvester:
@@ -114,6 +126,15 @@ class Harvester:
         self._first: AllocationProblem | None = None  # later problems are changed copies of the first
         self._at_once: list[Action] = []
         self._held: dict[str, tuple[str, ...]] | None = None  # cached until something changes
+
+    @property
+    def default_parts(self) -> DefaultParts | None:
+        """The parts of a Harvester without any events so far, if all are default ones; otherwise ``None``."""
+        objective, most = self._tabulator.objective, self._admission.oldest_tasks
+        special = self.uses_history or self.uses_work_left or self.chooses_batches or not self._state.keeps_neighbours
+        if type(objective) is not SpeedObjective or most is None or special or self._changes or self.time_s > -inf:
+            return None
+        return DefaultParts(objective, self._solver, self._horizon_s, self._fits_costs, most)
 
     @property
     def plan(self) -> Plan:

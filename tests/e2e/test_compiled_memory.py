@@ -1,4 +1,4 @@
-"""The compiled knapsack under the sanitizers of the compiler: no access beyond its memory, and no overflow."""
+"""Compiled code under the sanitizers of the compiler: no access beyond its memory, and no overflow."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ for _ in range(60):
 row = np.zeros(33)
 row[16], row[32] = 0.3, 1.0  # a thousand alike rows hold a size whose losses are more than 64 bits together
 CompiledKnapsack(library).best_sizes(np.tile(row, (1000, 1)), [16] * 1000, 16_031)
+
+from bftrain_replay.simulation import compiled_core
+from bftrain_solvers.knapsack import compiled_allocation
+from tests.helpers.core_storms import outcome, storm
+
+compiled_core.compiled_library = compiled_allocation.compiled_library = lambda: library
+for seed in range(16):
+    assert len(outcome(*storm(seed), compiled=True)) > 1
 print(*solved)
 """
 

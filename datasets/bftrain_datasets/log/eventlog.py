@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -52,6 +52,37 @@ STATE_WORDS: Final[tuple[str, ...]] = tuple(state.name.lower() for state in Node
 FORMAT: Final = "bftrain event log 1"
 
 _BLOCK: Final = 4096  # number of times converted to node names in one step, to bound memory
+
+
+class NodeBlock:
+    """Nodes of successive changes: their places in ``node_names``, and the address of these numbers."""
+
+    __slots__ = ("_names", "_node_names", "address", "numbers")
+
+    def __init__(self, numbers: NDArray[np.int64], node_names: NDArray[Any]) -> None:
+        self.numbers = numbers
+        self.address: int = numbers.ctypes.data
+        self._node_names = node_names
+        self._names: list[str] | None = None
+
+    def names(self, first: int, end: int) -> tuple[str, ...]:
+        """Return the names of some of these nodes."""
+        if self._names is None:
+            self._names = self._node_names[self.numbers].tolist()
+        return tuple(self._names[first:end])
+
+
+class NodeRun(NamedTuple):
+    """The nodes of one change: a part of a block."""
+
+    block: NodeBlock
+    first: int
+    end: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of these nodes."""
+        return self.block.names(self.first, self.end)
 
 
 def _with_unit(provenance: LogProvenance, names: Sequence[str]) -> LogProvenance:
@@ -299,19 +330,26 @@ class EventLog(ShortRepr):
 
     def pool_changes(self) -> Iterator[tuple[float, tuple[str, ...], tuple[str, ...]]]:
         """Yield ``(time, nodes that left the pool, nodes that joined it)`` for each time at which it changed."""
+        return ((time_s, left.names, joined.names) for time_s, left, joined in self.pool_runs())
+
+    def pool_runs(self) -> Iterator[tuple[float, NodeRun, NodeRun]]:
+        """Yield the same, without the conversion to names."""
         names = np.array(self.node_names, dtype=object)
         for first in range(0, len(self), _BLOCK):
             last = min(first + _BLOCK, len(self))
             low, high = int(self.offsets[first]), int(self.offsets[last])
-            changed, ends = names[self.nodes[low:high]], self.offsets[first : last + 1] - low
+            changed, ends = self.nodes[low:high], self.offsets[first : last + 1] - low
             (left, left_ends), (joined, joined_ends) = (
-                (changed[wanted].tolist(), np.concatenate(([0], np.cumsum(wanted)))[ends].tolist())
+                (
+                    NodeBlock(changed[wanted].astype(np.int64), names),
+                    np.concatenate(([0], np.cumsum(wanted)))[ends].tolist(),
+                )
                 for wanted in (np.equal(column[low:high], IDLE) for column in (self.before, self.states))
             )
             for place, time_s in enumerate(self.times[first:last].tolist()):
-                gone = tuple(left[left_ends[place] : left_ends[place + 1]])
-                come = tuple(joined[joined_ends[place] : joined_ends[place + 1]])
-                if gone or come:
+                gone = NodeRun(left, left_ends[place], left_ends[place + 1])
+                come = NodeRun(joined, joined_ends[place], joined_ends[place + 1])
+                if gone.first < gone.end or come.first < come.end:
                     yield time_s, gone, come
 
     def select(

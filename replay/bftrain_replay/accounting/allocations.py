@@ -164,8 +164,20 @@ class AllocationRecorder:
         elif held := self._held.get(task):
             held.update(dict.fromkeys(nodes, now_s))
         else:
-            self._tasks.setdefault(task, len(self._tasks))
+            self.number(task)
             self._held[task] = dict.fromkeys(nodes, now_s)
+
+    def number(self, task: str) -> int:
+        """Return the number of a task that starts."""
+        return self._tasks.setdefault(task, len(self._tasks))
+
+    def add_finished(
+        self, task: NDArray[np.int32], node: NDArray[np.int32], from_s: NDArray[np.float64], to_s: NDArray[np.float64]
+    ) -> None:
+        """Add finished allocations by numbers of tasks and nodes."""
+        for name, column in (("task", task), ("node", node), ("from_s", from_s), ("to_s", to_s)):
+            self._rows.last[name].frombytes(column.tobytes())
+        self._rows.add_block_if_full()
 
     def end(self, task: str, now_s: float) -> None:
         """Record that a task is over and releases all its nodes."""

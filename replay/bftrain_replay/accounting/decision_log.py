@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -17,6 +17,8 @@ from bftrain.values.solution import Quality, Termination
 from bftrain_replay.accounting.column_file import ColumnFile
 
 NOTES_KEPT: Final = 100  # notes on decisions kept as text; all are counted
+_EXACT: Final = "exact"
+_PROVEN: Final = _EXACT, Termination.OPTIMAL, Quality.PROVEN
 _SHORTEST_MS: Final = 1e-4  # the finest bin
 
 
@@ -69,48 +71,78 @@ class DecisionColumns:
         """The seconds that each decision took."""
         return self._rows.column("decide_s")
 
-    def add(self, decision: Decision, decide_s: float) -> None:
-        """Add a decision that took ``decide_s`` seconds."""
+    def add(self, decision: Decision, decide_s: float, changes: Iterable[tuple[str, int]] | None = None) -> None:
+        """Add a decision that took ``decide_s`` seconds; ``changes`` are the sizes that changed, if known."""
         if decision.fallback:
             self.fallbacks[len(self)] = decision.fallback
             self.fallback_causes[str(decision.termination)] += 1
         self.decided_by[decision.decided_by] += 1
         self.infeasible += decision.termination is Termination.INFEASIBLE
-        kind = (decision.solver, decision.termination, decision.quality)
-        self._rows.add(
-            decision.time_s,
-            decision.value,
-            math.nan if decision.bound is None else decision.bound,
-            decision.solve_s,
-            max(decide_s, decision.solve_s),  # an answer replayed from an interrupted run counts its original time
-            decision.pool,
-            decision.used,
-            len(decision.sizes),
-            self._kinds.setdefault(kind, len(self._kinds)),
-            self._note_sizes(decision.sizes),
+        # An answer replayed from an interrupted run counts its original time
+        times_s = decision.solve_s, max(decide_s, decision.solve_s)
+        nodes = decision.pool, decision.used
+        kind = decision.solver, decision.termination, decision.quality
+        changes = self._changes_to(decision.sizes) if changes is None else changes
+        self.add_row(
+            decision.time_s, decision.value, decision.bound, times_s, nodes, len(decision.sizes), kind, changes
         )
-        if decision.notes:
-            self.notes_counted += len(decision.notes)
-            room = NOTES_KEPT - len(self.notes)
-            self.notes.extend((decision.time_s, note) for note in decision.notes[:room])
+        self.add_notes(decision.time_s, decision.notes)
 
-    def _note_sizes(self, sizes: Mapping[str, int]) -> int:
-        """Add the size changes since the last decision; return their number."""
+    def add_proven(
+        self,
+        time_s: float,
+        value: float,
+        times_s: tuple[float, float],
+        nodes: tuple[int, int],
+        competing: int,
+        changes: Iterable[tuple[str, int]],
+    ) -> None:
+        """Add a decision of ``exact`` that is proven to be the best; see :meth:`add_row`."""
+        self.decided_by[_EXACT] += 1
+        self.add_row(time_s, value, value, times_s, nodes, competing, _PROVEN, changes)
+
+    def add_row(
+        self,
+        time_s: float,
+        value: float,
+        bound: float | None,
+        times_s: tuple[float, float],
+        nodes: tuple[int, int],
+        competing: int,
+        kind: tuple[str, Termination, Quality],
+        changes: Iterable[tuple[str, int]],
+    ) -> None:
+        """Add a row: the seconds of solver and decision, nodes idle and used, and the sizes that changed."""
+        count = 0
+        for name, size in changes:
+            self._changes.add(self._tasks.setdefault(name, len(self._tasks)), size)
+            count += 1
+        bound = math.nan if bound is None else bound
+        kind_number = self._kinds.setdefault(kind, len(self._kinds))
+        self._rows.add(time_s, value, bound, *times_s, *nodes, competing, kind_number, count)
+
+    def add_notes(self, time_s: float, notes: Sequence[str]) -> None:
+        """Add the notes of a decision."""
+        if notes:
+            self.notes_counted += len(notes)
+            room = NOTES_KEPT - len(self.notes)
+            self.notes.extend((time_s, note) for note in notes[:room])
+
+    def _changes_to(self, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+        """Return the size changes since the last decision."""
         names, numbers = list(sizes), list(sizes.values())
         names_before, numbers_before = self._sizes
         if names == names_before:
             if numbers == numbers_before:
-                return 0
+                return []
             triples = zip(names, numbers, numbers_before, strict=True)
             changed = [(name, size) for name, size, was in triples if size != was]
         else:
             before = dict(zip(names_before, numbers_before, strict=True))
             changed = [(name, 0) for name, size in before.items() if size and name not in sizes]
             changed += [(name, size) for name, size in sizes.items() if before.get(name, 0) != size]
-        for name, size in changed:
-            self._changes.add(self._tasks.setdefault(name, len(self._tasks)), size)
         self._sizes = names, numbers
-        return len(changed)
+        return changed
 
     def sizes(self) -> Iterator[Mapping[str, int]]:
         """Yield the sizes after each decision, without tasks of size 0."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from bftrain.errors import BadInput, Fault
 from bftrain.values import checks
 from bftrain.values.actions import Action, Release, Start
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision
+from bftrain.values.decision import Decision, decision_of
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import unchecked
@@ -30,10 +30,12 @@ from bftrain_datasets.log.measures import pool_sizes_by_kind
 from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.decision_log import DecisionColumns
 from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
+from bftrain_replay.simulation.compiled_core import CompiledCore, Step, compiled_core
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
 from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
 from bftrain_replay.simulation.task_progress import LossTimes, SpreadNodes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
+from bftrain_solvers.knapsack.compiled_allocation import STORED_AT_ONCE, Act
 
 KeepGoing = Callable[[float, int], bool]
 
@@ -41,6 +43,7 @@ KeepGoing = Callable[[float, int], bool]
 _LEFT: Final = NodesLeft(time_s=0.0, nodes=("node",))
 _JOINED: Final = NodesJoined(time_s=0.0, nodes=("node",))
 _FINISHED: Final = TaskFinished(time_s=0.0, task="task")
+_SHRINKS: Final = frozenset((Act.SHRINK, Act.PREEMPTED_SHRINK))
 
 
 class DecisionMaker(Protocol):
@@ -108,8 +111,9 @@ def run(
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
     rules = semantics or ReplayRules()
-    engine = _Engine(log, tasks, decider, rules, pace or DecisionDelay(), keep_going, allocations)
-    return engine.run(fixed)
+    given = (log, tasks, decider, rules, pace or DecisionDelay(), keep_going, allocations)
+    core = compiled_core(decider, log, tasks, records=allocations is not None) if rules.learnt is None else None
+    return (_Engine(*given) if core is None else _CompiledEngine(core, *given)).run(fixed)
 
 
 class _Engine:
@@ -162,8 +166,7 @@ class _Engine:
         for task in self._arrived.values():
             if task.finish_s is None:
                 task.advance_to(now_s)
-        if self._allocations is not None:
-            self._allocations.close(now_s)
+        self._close_allocations(now_s)
         self._harvest.close(now_s)
         self._ledger.close(now_s)
         self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))
@@ -241,7 +244,8 @@ class _Engine:
         return self._unused(decision.sizes)
 
     def _take_in(self, now_s: float) -> None:
-        left, joined = self._timeline.nodes_at(now_s)
+        change = self._timeline.nodes_at(now_s)
+        left, joined = (change[0].names, change[1].names) if change is not None else ((), ())
         self._pool += len(joined) - len(left)
         if self._kinds is not None:
             self._kinds.leave(left)
@@ -258,20 +262,25 @@ class _Engine:
             if self._kinds is not None:
                 self._kinds.join(kind, len(nodes))
         for spec in self._timeline.arrivals_at(now_s):
-            advances = self._by_progress(spec)
-            task = self._semantics.progress(advances, self._speeds_of(advances, advances.curve), now_s)
-            task.losses = self._losses
-            if spec.batch is not None:
-                self._said_batches[spec.name] = spec
-            if spec.spread is not None:
-                task.spread = SpreadNodes(advances, self._semantics.place_of)
-            self._arrived[spec.name] = task
-            self._unfinished += 1
-            believed = spec if (wrong := self._semantics.wrong) is None else wrong.believed(spec)
+            believed = self._arrive(spec, now_s)
             if self._semantics.learnt is not None:
                 self._semantics.learnt.submitted(spec, believed)
             events.append(TaskSubmitted(time_s=now_s, spec=believed))
         self._absorb(events, now_s)
+
+    def _arrive(self, spec: TaskSpec, now_s: float) -> TaskSpec:
+        """Add an arriving task; return it as decisions believe it to be."""
+        advances = self._by_progress(spec)
+        task = self._semantics.progress(advances, self._speeds_of(advances, advances.curve), now_s)
+        task.losses, task.number = self._losses, len(self._arrived)
+        if spec.batch is not None:
+            self._said_batches[spec.name] = spec
+        if spec.spread is not None:
+            task.spread = SpreadNodes(advances, self._semantics.place_of)
+        self._arrived[spec.name] = task
+        self._unfinished += 1
+        wrong = self._semantics.wrong
+        return spec if wrong is None else wrong.believed(spec)
 
     def _absorb(self, events: Sequence[Event], now_s: float) -> None:
         self._apply(self._decider.absorb(*events), now_s)
@@ -317,8 +326,15 @@ class _Engine:
         if before and self._kinds is not None:
             self._kinds.changed(task, self._kind[task.spec.name], before)
         self._harvest.note(task)
+        self._end_allocation(task, now_s)
+
+    def _end_allocation(self, task: TaskProgress, now_s: float) -> None:
         if self._allocations is not None:
             self._allocations.end(task.spec.name, now_s)
+
+    def _close_allocations(self, now_s: float) -> None:
+        if self._allocations is not None:
+            self._allocations.close(now_s)
 
     def _apply(self, actions: Iterable[Action], now_s: float) -> None:
         """Carry out actions, as a launcher would; a task that has just finished loses no work."""
@@ -371,3 +387,127 @@ class _Engine:
         first = int(np.searchsorted(times, self._latest_s, side="right"))
         for time_s, pool in zip(times[first:].tolist(), sizes[first:].tolist(), strict=True):
             self._ledger.open(time_s, pool, 0, {UnusedReason.NO_TASK: pool})
+
+
+class _CompiledEngine(_Engine):
+    """The same with a compiled core in place of the decision maker: nodes and tasks are numbers."""
+
+    def __init__(self, core: CompiledCore, *given: Any) -> None:  # noqa: ANN401 - those of the engine
+        super().__init__(*given)
+        self._core = core
+        self._tasks: list[TaskProgress] = []  # by number
+        self._recorded: list[int] = []  # the numbers of tasks among the recorded allocations, or -1
+
+    def _take_in(self, now_s: float) -> None:
+        core, pool = self._core, self._pool
+        change = self._timeline.nodes_at(now_s)
+        left = change[0].end - change[0].first if change is not None else 0
+        happened = change is not None
+        if change is not None and left and self._semantics.losses_first:
+            self._apply_numbers(core.leave(change[0], now_s), now_s)
+            self._expect()
+        for task in self._timeline.finishes_at(now_s):
+            self._finish(task, now_s)
+            happened = True
+        if change is not None:
+            if left and not self._semantics.losses_first:
+                self._apply_numbers(core.leave(change[0], now_s), now_s)
+            core.join(change[1], now_s)
+            self._pool += change[1].end - change[1].first - left
+        for spec in self._timeline.arrivals_at(now_s):
+            believed = self._arrive(spec, now_s)
+            task = self._arrived[spec.name]
+            self._tasks.append(task)
+            self._recorded.append(-1)
+            core.submit(task.number, believed)
+            happened = True
+        core.pass_time(now_s if happened else None, pool, left)
+
+    def _decide(self, now_s: float) -> dict[UnusedReason, int]:
+        begun = perf_counter()
+        step = self._core.decide(now_s)
+        self._note(step, now_s, begun)
+        self._pace.decided(now_s, step.solve_s)
+        self._apply_numbers(step.actions, now_s)
+        self._store_allocations()
+        if self._core.allocation.used != self._used:
+            what = f"the decision counts {self._core.allocation.used} nodes used, the engine {self._used}"
+            raise Fault(what, where=f"at {now_s!r} s")
+        return self._unused(self._sizes()) if self._used < self._pool else {}
+
+    def _sizes(self) -> dict[str, int]:
+        allocation, tasks = self._core.allocation, self._tasks
+        names = (tasks[number].spec.name for number in self._core.competing)
+        return dict(zip(names, allocation.sizes(), strict=True))
+
+    def _note(self, step: Step, now_s: float, begun: float) -> None:
+        """Record a decision."""
+        numbers = iter(step.size_changes)
+        changes = [(self._tasks[number].spec.name, size) for number, size in zip(numbers, numbers, strict=True)]
+        nodes, choice = (self._pool, self._core.allocation.used), step.choice
+        if choice is None:
+            times_s = step.solve_s, perf_counter() - begun
+            self._decisions.add_proven(now_s, step.value, times_s, nodes, step.competing, changes)
+            self._decisions.add_notes(now_s, step.notes)
+            return
+        solution = choice.solution
+        decision = decision_of(
+            time_s=now_s,
+            number=len(self._decisions) + 1,
+            pool=nodes[0],
+            used=nodes[1],
+            sizes=self._sizes(),
+            value=choice.value,
+            bound=solution.bound,
+            solver=solution.solver,
+            termination=solution.termination,
+            quality=choice.quality,
+            solver_words=solution.solver_words,
+            fallback=choice.fallback,
+            solve_s=solution.wall_s,
+            notes=tuple(step.notes),
+            kinds={},
+            batches={},
+        )
+        self._decisions.add(decision, perf_counter() - begun, changes)
+
+    def _apply_numbers(self, actions: Sequence[int], now_s: float) -> None:
+        """Carry out actions: kind, task, nodes, kind, ..."""
+        numbers = iter(actions)
+        for act, number, count in zip(numbers, numbers, numbers, strict=True):
+            task = self._tasks[number]
+            before = task.size
+            if act == Act.START:
+                if self._allocations is not None and self._recorded[number] < 0:
+                    self._recorded[number] = self._allocations.number(task.spec.name)
+                task.start(now_s, count)
+            elif act == Act.GROW:
+                task.grow(now_s, count)
+            elif act in _SHRINKS:
+                task.shrink(now_s, count, preempted=act == Act.PREEMPTED_SHRINK)
+            else:
+                below = act == Act.BELOW_MINIMUM_STOP
+                task.stop(now_s, preempted=act != Act.STOP, some_remain=below)
+            self._used += task.size - before
+            if (task.size == 0) != (before == 0):
+                step = 1 if task.size else -1
+                self._running += step
+                self._full_size += step * task.spec.max_nodes
+            self._changed[task.spec.name] = task
+
+    def _end_allocation(self, task: TaskProgress, now_s: float) -> None:
+        self._core.finish(task.number, now_s)
+
+    def _store_allocations(self, least: int = STORED_AT_ONCE) -> None:
+        """Add finished allocations to the recorded ones, if there are so many."""
+        if self._allocations is not None and (found := self._core.allocation.finished(least)) is not None:
+            task, node, from_s, to_s = found
+            self._allocations.add_finished(np.array(self._recorded, dtype=np.int32)[task], node, from_s, to_s)
+
+    def _close_allocations(self, now_s: float) -> None:
+        if self._allocations is None:
+            return
+        for number in sorted(range(len(self._tasks)), key=self._recorded.__getitem__):
+            if self._tasks[number].finish_s is None:
+                self._core.allocation.release(number, now_s)
+        self._store_allocations(1)

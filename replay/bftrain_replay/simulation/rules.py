@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bftrain.topology import place_of
 from bftrain.values.task import TaskSpec, with_places
 from bftrain.values.wire import NOTHING
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.eventlog import EventLog, NodeRun
 from bftrain_replay.simulation.progress_kept import TASK, ProgressKept
 from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, YES, ReplaySettings
 from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress, progress_kept
@@ -40,8 +40,8 @@ class PublishedTimeline(EventTimeline):
         """Return the time of the next event, infinite if no event is left."""
         return self._next_event_s
 
-    def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the nodes that leave and join at ``now_s``, and move on to the next event."""
+    def nodes_at(self, now_s: float) -> tuple[NodeRun, NodeRun] | None:
+        """Return the nodes that leave and join at ``now_s``, if any, and move on to the next event."""
         while self._next_event_s <= now_s:
             self._next_event_s = next(self._event_times, math.inf)
         return super().nodes_at(now_s)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.eventlog import EventLog, NodeRun
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.simulation.replay_settings import CHOSEN, ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress
@@ -70,7 +70,7 @@ class EventTimeline:
     __slots__ = ("_arrivals", "_changes", "_finishes", "_next_change", "_next_spec", "_order")
 
     def __init__(self, log: EventLog, tasks: Iterable[TaskSpec]) -> None:
-        self._changes = ((time_s - log.start_s, left, joined) for time_s, left, joined in log.pool_changes())
+        self._changes = ((time_s - log.start_s, left, joined) for time_s, left, joined in log.pool_runs())
         self._next_change = next(self._changes, None)
         self._arrivals = iter(sorted(tasks, key=lambda spec: spec.submit_s))
         self._next_spec = next(self._arrivals, None)
@@ -99,11 +99,11 @@ class EventTimeline:
         finish = self._next_finish_s()
         return finish if finish < outside - SAME_MOMENT_S else outside
 
-    def nodes_at(self, now_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the nodes that leave and join at ``now_s``, and move on."""
+    def nodes_at(self, now_s: float) -> tuple[NodeRun, NodeRun] | None:
+        """Return the nodes that leave and join at ``now_s``, if any, and move on."""
         change = self._next_change
         if change is None or change[0] > now_s:
-            return (), ()
+            return None
         self._next_change = next(self._changes, None)
         return change[1], change[2]
 

@@ -72,7 +72,7 @@ def _load() -> ctypes.PyDLL | None:
         return None
 
 
-_library = cache(_load)
+compiled_library = cache(_load)
 
 
 def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> bool:
@@ -80,7 +80,7 @@ def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | I
 
     Return False if the library is missing or the function declines.
     """
-    library = _library()
+    library = compiled_library()
     if library is None:
         return False
     # Results have this layout; copied arrays live as long as this list

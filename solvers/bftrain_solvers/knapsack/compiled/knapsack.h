@@ -64,4 +64,9 @@ Outcome find_candidates(
 Outcome divide(
     Memory *memory, const Price *price, const Kinds *kinds, i64 pool, const Candidates *candidates, i64 *sizes);
 
+/* Described at its definition */
+__attribute__((visibility("default"))) int bftrain_best_sizes(
+    const double *values, i64 rows, i64 width, const i64 *present, const i64 *numbers, i64 pool, i64 *sizes, i64 *room,
+    i64 numbers_of_room, i64 *last_price);
+
 #endif

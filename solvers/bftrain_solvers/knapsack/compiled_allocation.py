@@ -1,0 +1,228 @@
+"""CompiledAllocation: the nodes of a replay and their tasks as numbers, changed by compiled code.
+
+It makes the default decisions of :class:`bftrain.deciding.harvester.Harvester`, with the knapsack next to it: see
+``compiled/allocation.c``. Nodes are their places in the log; tasks are numbered by the caller, from 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.errors import Fault
+from bftrain_solvers.arrays import Floats, Integers
+from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
+
+SOLVED: Final = 0
+DECLINED: Final = 1  # the knapsack is too large or its numbers are extreme
+MISSING: Final = 2  # the row of a task's class and size is unknown
+_ROOM: Final = 2**22  # numbers; addresses only, memory is used as needed
+STORED_AT_ONCE: Final = 4096  # finished allocations
+
+
+class Act(IntEnum):
+    """The changes of a task; the same numbers as in allocation.c."""
+
+    START = 0
+    GROW = 1
+    SHRINK = 2
+    STOP = 3
+    PREEMPTED_SHRINK = 4
+    PREEMPTED_STOP = 5
+    BELOW_MINIMUM_STOP = 6
+
+
+_POINTERS: Final = (
+    *("number_of", "log_place", "position", "name_rank", "is_slot", "owner", "next", "previous", "since", "free"),
+    "words",
+    *("around", "idle", "nearness", "minimum", "row_class", "first", "last", "size", "decided", "lost", "changing"),
+    *("rows", "row_of", "largest"),
+    "stride",
+    *("competing", "sizes", "present", "numbers", "entries", "table", "room"),
+    "numbers_of_room",
+    *("last_price", "actions", "size_changes", "from_s", "to_s", "of_task", "on_node"),
+)
+_COUNTS: Final = ("records", "recorded", "action_count", "change_count", "competing_count", "pool", "used", "missing")
+_NUMBERS: Final = {"words", "stride", "numbers_of_room", *_COUNTS}
+
+
+class _Fields(ctypes.Structure):
+    """The struct ``Allocation`` of allocation.c: every field has 8 bytes."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        (name, ctypes.c_int64 if name in _NUMBERS else ctypes.c_void_p) for name in (*_POINTERS, *_COUNTS)
+    ]
+
+
+class CompiledAllocation:
+    """Idle nodes, tasks and their nodes, and the value rows from which sizes are chosen.
+
+    ``positions`` are those of :mod:`bftrain.deciding.placement`; ``stride`` is the length of a row. With ``records``,
+    finished allocations are kept for :meth:`finished`, which has to be called after each :meth:`carry_out`.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        positions: Sequence[int],
+        is_slot: Sequence[bool],
+        *,
+        tasks: int,
+        competing: int,
+        stride: int,
+        records: bool,
+    ) -> None:
+        library = compiled_library()
+        if library is None:
+            raise Fault("there is no compiled code")
+        count, most = len(names), min(competing, tasks)
+        self._fields, self._arrays = _Fields(), dict[str, NDArray[Any]]()
+        self._at = ctypes.addressof(self._fields)
+        by_name = sorted(range(count), key=names.__getitem__)
+        by_place = sorted(by_name, key=positions.__getitem__)
+        rank, number_of = (np.empty(count, dtype=np.int64) for _ in range(2))
+        rank[by_name] = number_of[by_place] = np.arange(count)
+        order = np.array(by_place, dtype=np.int64)
+        words = (count + 63) // 64
+        rows = STORED_AT_ONCE + 2 * count if records else 0
+        self._set(number_of=number_of, log_place=order, name_rank=rank[order])
+        self._set(position=np.array(positions, dtype=np.int64)[order], is_slot=np.array(is_slot, dtype=np.int64)[order])
+        self._set(owner=np.full(count, -2), free=np.zeros(words, dtype=np.uint64), since=np.zeros(count))
+        of_nodes = ("next", "previous", "around", "idle", "nearness")
+        self._set(**{name: np.zeros(count, dtype=np.int64) for name in of_nodes})
+        self._set(**{name: np.full(tasks, -1) for name in ("first", "last")})
+        of_tasks = ("minimum", "row_class", "size", "decided", "lost", "changing")
+        self._set(**{name: np.zeros(tasks, dtype=np.int64) for name in of_tasks})
+        self._set(**{name: np.zeros(most, dtype=np.int64) for name in ("competing", "sizes", "present", "numbers")})
+        self._set(entries=np.zeros(most), table=np.empty(most * stride), room=np.empty(_ROOM, dtype=np.int64))
+        self._set(last_price=np.zeros(4, dtype=np.int64))
+        self._set(actions=np.zeros(3 * most, dtype=np.int64), size_changes=np.zeros(2 * most, dtype=np.int64))
+        self._set(from_s=np.empty(rows), to_s=np.empty(rows))
+        self._set(of_task=np.empty(rows, dtype=np.int32), on_node=np.empty(rows, dtype=np.int32))
+        fields = self._fields
+        fields.words, fields.stride, fields.numbers_of_room, fields.records = words, stride, _ROOM, records
+        self._leave = _function(library, "bftrain_leave", ctypes.c_void_p, ctypes.c_int64, ctypes.c_double)
+        self._join = _function(library, "bftrain_join", ctypes.c_void_p, ctypes.c_int64)
+        self._release = _function(library, "bftrain_release", ctypes.c_int64, ctypes.c_double)
+        self._choose = _function(library, "bftrain_choose")
+        self._carry_out = _function(library, "bftrain_carry_out", ctypes.c_double)
+
+    def _set(self, **arrays: NDArray[Any]) -> None:
+        for name, array in arrays.items():
+            self._arrays[name] = array  # which keeps its memory
+            setattr(self._fields, name, array.ctypes.data)
+
+    @property
+    def used(self) -> int:
+        """The number of allocated nodes."""
+        used: int = self._fields.used
+        return used
+
+    @property
+    def pool(self) -> int:
+        """The number of idle nodes, allocated ones included."""
+        pool: int = self._fields.pool
+        return pool
+
+    def add_task(self, task: int, minimum: int, row_class: int) -> None:
+        """Add a task that stops below ``minimum`` nodes."""
+        self._arrays["minimum"][task], self._arrays["row_class"][task] = minimum, row_class
+
+    def leave(self, address: int, count: int, now_s: float) -> list[int]:
+        """Remove ``count`` nodes with numbers at ``address``; return actions as kind, task, nodes, kind, ..."""
+        if self._leave(self._at, address, count, now_s):
+            raise Fault("a node left that was not idle", where=f"at {now_s!r} s")
+        return self._actions()
+
+    def join(self, address: int, count: int, now_s: float) -> None:
+        """Add ``count`` nodes to the pool, numbers at ``address``."""
+        if self._join(self._at, address, count):
+            raise Fault("a node joined that was idle already", where=f"at {now_s!r} s")
+
+    def release(self, task: int, now_s: float) -> int:
+        """Free all nodes of a finished task; return the size that the last decision chose for it."""
+        self._release(self._at, task, now_s)
+        decided = self._arrays["decided"]
+        size, decided[task] = int(decided[task]), 0
+        return size
+
+    def compete(self, tasks: Sequence[int]) -> None:
+        """Set the competing tasks; all tasks with nodes are among them."""
+        self._fields.competing_count = len(tasks)
+        self._arrays["competing"][: len(tasks)] = tasks
+
+    def set_rows(self, rows: Floats, row_of: Integers, largest: Integers) -> None:
+        """Set the value rows, the number of the row by class and size (-1: unknown), and the largest size by class."""
+        self._set(rows=rows, row_of=row_of, largest=largest)
+
+    def choose(self) -> int:
+        """Choose the sizes of the competing tasks; return SOLVED, DECLINED or MISSING."""
+        outcome: int = self._choose(self._at)
+        return outcome
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """The task whose row is missing, and its size."""
+        task = int(self._arrays["competing"][self._fields.missing])
+        return task, self.size(task)
+
+    def size(self, task: int) -> int:
+        """Return the number of nodes of a task."""
+        return int(self._arrays["size"][task])
+
+    def sizes(self) -> list[int]:
+        """Return the chosen sizes of the competing tasks."""
+        sizes: list[int] = self._arrays["sizes"][: self._fields.competing_count].tolist()
+        return sizes
+
+    def entries(self) -> list[float]:
+        """Return the values of the chosen sizes."""
+        entries: list[float] = self._arrays["entries"][: self._fields.competing_count].tolist()
+        return entries
+
+    def set_sizes(self, sizes: Sequence[int]) -> None:
+        """Set the sizes of the competing tasks, as someone else chose them."""
+        self._arrays["sizes"][: len(sizes)] = sizes
+
+    def carry_out(self, now_s: float) -> list[int]:
+        """Change to the chosen sizes; return actions as kind, task, nodes, kind, ..."""
+        if self._carry_out(self._at, now_s):
+            raise Fault("more nodes were divided than there are", where=f"at {now_s!r} s")
+        return self._actions()
+
+    def size_changes(self) -> list[int]:
+        """Return the sizes that differ from those of the decision before, as task, size, task, ..."""
+        changes: list[int] = self._arrays["size_changes"][: 2 * self._fields.change_count].tolist()
+        return changes
+
+    def nodes(self, task: int) -> Iterator[int]:
+        """Yield the nodes of a task in the sequence of their assignment."""
+        node = int(self._arrays["first"][task])
+        while node >= 0:
+            yield int(self._arrays["log_place"][node])
+            node = int(self._arrays["next"][node])
+
+    def finished(self, least: int) -> tuple[NDArray[Any], ...] | None:
+        """Return and forget finished allocations: tasks, nodes, starts and ends; ``None`` if they are too few."""
+        count = self._fields.recorded
+        if count < least:
+            return None
+        self._fields.recorded = 0
+        return tuple(self._arrays[name][:count].copy() for name in ("of_task", "on_node", "from_s", "to_s"))
+
+    def _actions(self) -> list[int]:
+        count = self._fields.action_count
+        actions: list[int] = self._arrays["actions"][: 3 * count].tolist() if count else []
+        return actions
+
+
+def _function(library: ctypes.PyDLL, name: str, *more: Any) -> Any:  # noqa: ANN401 - types of ctypes
+    function = library[name]
+    function.argtypes = (ctypes.c_void_p, *more)
+    function.restype = ctypes.c_int
+    return function
