@@ -168,7 +168,7 @@ def value_row(
     """
     if largest is None:
         largest = task.max_nodes
-    worth = _objective_values(objective, task, np.arange(max(largest, task.size) + 1))
+    worth = objective_values(objective, task, np.arange(max(largest, task.size) + 1))
     most = max(float(worth.max()), -float(worth.min()))
     # No entry exceeds this bound, so usually one comparison is enough; infinity or NaN also fail it
     costs_s = max(task.start_cost_s, task.shrink_cost_s, task.grow_cost_s)
@@ -224,12 +224,13 @@ def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, la
 
 
 def _valid_objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    worth = _objective_values(objective, task, sizes)
+    worth = objective_values(objective, task, sizes)
     _check_finite(objective, task, worth)
     return worth
 
 
-def _objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the value per second of each size; it may be infinite or NaN."""
     sizes.setflags(write=False)
     try:
         given = np.asarray(objective.values(task, sizes))

@@ -100,11 +100,10 @@ def test_what_the_knapsack_declines_is_the_harvesters(
 
 @settings(max_examples=60, deadline=None)
 @given(logs(), tasks(), chosen)
-def test_rows_and_classes_are_forgotten(log: EventLog, specs: list[TaskSpec], given_settings: ReplaySettings) -> None:
+def test_classes_and_fits_are_forgotten(log: EventLog, specs: list[TaskSpec], given_settings: ReplaySettings) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compiled_core, "_FEWEST", 1)
         patched.setattr(compiled_core, "_LEAST_CLASSES", 1)
-        patched.setattr(compiled_core, "_ROWS", 1)
         patched.setattr(compiled_core, "_FITS", 1)
         same(log, specs, given_settings)
 

@@ -7,31 +7,31 @@ the sizes and the speeds of tasks. Its decisions are those of the Harvester, to 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import fsum
 from time import perf_counter
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.deciding.harvester import DecisionRequest, DefaultParts, Harvester
 from bftrain.deciding.node_stay import CostFit, NodeStay, costs_of
 from bftrain.deciding.placement import position
 from bftrain.deciding.solve_with_fallback import ChosenSizes
-from bftrain.deciding.value_table_builder import value_row
+from bftrain.deciding.value_table_builder import objective_values
 from bftrain.node_units import is_slot
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog, NodeRun
 from bftrain_solvers.exact import ExactSolver
-from bftrain_solvers.knapsack.compiled_allocation import DECLINED, MISSING, CompiledAllocation
+from bftrain_solvers.knapsack.compiled_allocation import DECLINED, CompiledAllocation
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
 
 _LARGEST_TABLE: Final = 2**20  # numbers; larger ones are the Harvester's
-_ROWS: Final = 2**22  # numbers in all rows
-_FEWEST: Final = 4  # times the tasks that compete: rows, and classes of tasks, that are kept at least
-_LEAST_CLASSES: Final = 64
-_FITS: Final = 32  # cost fits with their rows
+_LEAST_CLASSES: Final = 64  # kept in memory, and
+_FEWEST: Final = 4  # times as many as tasks compete
+_FITS: Final = 64  # cost fits
 
 
 class Step(NamedTuple):
@@ -65,7 +65,7 @@ def compiled_core(decider: object, log: EventLog, tasks: Sequence[TaskSpec], *, 
 
 
 class CompiledCore:
-    """The unfinished tasks, numbered in the sequence of their arrival, with their nodes and their value rows."""
+    """The unfinished tasks, numbered in the sequence of their arrival, with their nodes and their classes."""
 
     def __init__(
         self, harvester: Harvester, parts: DefaultParts, names: Sequence[str], tasks: int, stride: int, *, records: bool
@@ -79,6 +79,7 @@ class CompiledCore:
             tasks=tasks,
             competing=most,
             stride=stride,
+            horizon_s=parts.horizon_s,
             records=records,
         )
         self._specs: dict[int, TaskSpec] = {}
@@ -89,8 +90,7 @@ class CompiledCore:
         self._dropped: list[int] = []  # finished tasks to which the last decision gave nodes
         self._stay = NodeStay()
         self._time_s = float("-inf")
-        self._rows = _ValueRows(self._competing_task, parts, most, stride)
-        self._rows.install(self.allocation, None)
+        self._classes = _TaskClasses(self.allocation, parts, most, stride)
 
     @property
     def competing(self) -> Sequence[int]:
@@ -139,12 +139,12 @@ class CompiledCore:
         self._requeued = True
         self._competing.append(task)
         entered = [task]
-        if self._rows.full:
-            self._rows.clear()
+        if self._classes.full:
+            self._classes.clear()
             entered = self._competing
         for each in entered:
             spec = self._specs[each]
-            self.allocation.add_task(each, spec.min_nodes, self._rows.class_of(spec))
+            self.allocation.add_task(each, spec.min_nodes, self._classes.of(spec))
 
     # -- decisions
 
@@ -158,12 +158,9 @@ class CompiledCore:
         value = solve_s = 0.0
         if tasks:
             fit = self._stay.fit(allocation.pool / len(tasks)) if self._parts.fits_costs else None
-            self._rows.install(allocation, fit)
+            self._classes.use(fit)
             begun = perf_counter()
-            while (outcome := allocation.choose()) == MISSING:
-                task, size = allocation.missing
-                self._rows.add(allocation, self._specs[task], size, fit)
-                begun = perf_counter()
+            outcome = allocation.choose()
             solve_s = perf_counter() - begun
             if outcome == DECLINED:
                 choice = self._ask_harvester(now_s, fit)
@@ -183,7 +180,7 @@ class CompiledCore:
     def _ask_harvester(self, now_s: float, fit: CostFit | None) -> ChosenSizes:
         """Let the Harvester choose the sizes of the present problem."""
         allocation = self.allocation
-        tasks = tuple(self._competing_task(self._specs[task], allocation.size(task), fit) for task in self._competing)
+        tasks = tuple(competing_task(self._specs[task], allocation.size(task), fit) for task in self._competing)
         problem = AllocationProblem(
             pool=allocation.pool, horizon_s=self._parts.horizon_s, objective=self._parts.objective.name, tasks=tasks
         )
@@ -193,94 +190,75 @@ class CompiledCore:
         allocation.set_sizes([choice.sizes.get(name, 0) for name in names])
         return choice
 
-    @staticmethod
-    def _competing_task(spec: TaskSpec, size: int, fit: CostFit | None) -> CompetingTask:
-        grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
-        return CompetingTask(
-            name=spec.name,
-            size=size,
-            min_nodes=spec.min_nodes,
-            max_nodes=spec.max_nodes,
-            curve=spec.curve,
-            weight=spec.weight,
-            user=spec.user,
-            grow_cost_s=grow_cost_s,
-            shrink_cost_s=shrink_cost_s,
-            start_cost_s=start_cost_s,
-        )
 
+class _TaskClasses:
+    """Classes of tasks with equal values: what each size is worth per second, and what changes cost by cost fit."""
 
-class _ValueRows:
-    """Value rows by cost fit, class of tasks and size; tasks of a class have equal rows."""
-
-    def __init__(
-        self,
-        describe: Callable[[TaskSpec, int, CostFit | None], CompetingTask],
-        parts: DefaultParts,
-        competing: int,
-        stride: int,
-    ) -> None:
-        self._describe, self._parts, self._stride = describe, parts, stride
-        self._most_classes = max(_LEAST_CLASSES, _FEWEST * competing)
-        self._most_rows = max(_ROWS // stride, _FEWEST * competing)
+    def __init__(self, allocation: CompiledAllocation, parts: DefaultParts, competing: int, stride: int) -> None:
+        self._allocation, self._parts, self._stride = allocation, parts, stride
+        self._most = max(_LEAST_CLASSES, _FEWEST * competing)
+        self._worth = np.zeros((self._most, stride))
+        self._greatest = np.zeros(self._most)
+        self._largest = np.zeros(self._most, dtype=np.int64)
+        allocation.set_classes(self._worth, self._greatest, self._largest)
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows and classes."""
-        self._rows = np.empty((64, self._stride))
-        self._classes: dict[object, int] = {}
-        self._largest = np.zeros(self._most_classes, dtype=np.int64)
-        self._clear_rows()
-
-    def _clear_rows(self) -> None:
-        self._by_content: dict[bytes, int] = {}
-        self._row_of: dict[CostFit | None, np.ndarray[tuple[int, int], np.dtype[np.int64]]] = {}
-        self._installed: object = self  # no fit
+        """Forget all classes."""
+        self._number: dict[object, int] = {}
+        self._examples: list[TaskSpec] = []
+        self._costs_s: dict[CostFit | None, tuple[list[int], NDArray[np.float64]]] = {}
+        self._used: tuple[CostFit | None, int] | None = None  # the fit, and how many classes have its costs
 
     @property
     def full(self) -> bool:
         """Whether there is no room for another class."""
-        return len(self._classes) == self._most_classes
+        return len(self._number) == self._most
 
-    def class_of(self, spec: TaskSpec) -> int:
+    def of(self, spec: TaskSpec) -> int:
         """Return the class of a task."""
-        costs = (spec.grow_cost_s, spec.shrink_cost_s, spec.start_cost_s)
-        key = spec.curve, spec.min_nodes, spec.max_nodes, spec.weight, costs
-        known = self._classes.get(key)
-        if known is None:
-            known = self._classes[key] = len(self._classes)
-            self._largest[known] = spec.max_nodes
-        return known
-
-    def install(self, allocation: CompiledAllocation, fit: CostFit | None) -> None:
-        """Let an allocation use the rows of a cost fit."""
-        if fit is self._installed:
-            return
-        row_of = self._row_of.get(fit)
-        if row_of is None:
-            if len(self._row_of) >= _FITS:
-                self._row_of.clear()
-            row_of = self._row_of[fit] = np.full((self._most_classes, self._stride), -1)
-        self._installed = fit
-        allocation.set_rows(self._rows, row_of, self._largest)
-
-    def add(self, allocation: CompiledAllocation, spec: TaskSpec, size: int, fit: CostFit | None) -> None:
-        """Compute the row of tasks like ``spec`` that have ``size`` nodes."""
-        objective, most = self._parts.objective, min(spec.max_nodes, self._stride - 1)
-        found = value_row(self._describe(spec, size, fit), self._parts.horizon_s, objective, most)
-        row = np.full(self._stride, -np.inf)
-        row[: found.size] = found
-        number = self._by_content.get(content := row.tobytes())
+        costs_s = (spec.grow_cost_s, spec.shrink_cost_s, spec.start_cost_s)
+        key = spec.curve, spec.min_nodes, spec.max_nodes, spec.weight, costs_s
+        number = self._number.get(key)
         if number is None:
-            number = len(self._by_content)
-            if number >= self._most_rows:
-                self._clear_rows()
-                number = 0
-            elif number == len(self._rows):
-                self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
-                self._installed = self
-            self._by_content[content] = number
-            self._rows[number] = row
-        self.install(allocation, fit)
-        row_class = self.class_of(spec)
-        self._row_of[fit][row_class, size] = number
+            number = self._number[key] = len(self._number)
+            self._examples.append(spec)
+            most = min(spec.max_nodes, self._stride - 1)
+            worth = objective_values(self._parts.objective, competing_task(spec, 0, None), np.arange(most + 1))
+            self._worth[number, : most + 1] = worth
+            self._greatest[number] = np.abs(worth).max()
+            self._largest[number] = most
+        return number
+
+    def use(self, fit: CostFit | None) -> None:
+        """Let decisions count the costs of a fit."""
+        now = fit, len(self._examples)
+        if now == self._used:
+            return
+        if fit not in self._costs_s:
+            if len(self._costs_s) >= _FITS:
+                self._costs_s.clear()
+            self._costs_s[fit] = [0], np.zeros((self._most, 3))
+        (done, *_), costs_s = self._costs_s[fit]
+        for number, spec in enumerate(self._examples[done:], done):
+            costs_s[number] = fit.costs_of(spec) if fit is not None else costs_of(spec)
+        self._costs_s[fit][0][0] = len(self._examples)
+        self._used = now
+        self._allocation.set_costs(costs_s)
+
+
+def competing_task(spec: TaskSpec, size: int, fit: CostFit | None) -> CompetingTask:
+    """Describe a task without kinds for a decision."""
+    grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
+    return CompetingTask(
+        name=spec.name,
+        size=size,
+        min_nodes=spec.min_nodes,
+        max_nodes=spec.max_nodes,
+        curve=spec.curve,
+        weight=spec.weight,
+        user=spec.user,
+        grow_cost_s=grow_cost_s,
+        shrink_cost_s=shrink_cost_s,
+        start_cost_s=start_cost_s,
+    )

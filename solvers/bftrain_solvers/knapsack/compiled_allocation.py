@@ -20,7 +20,6 @@ from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
 
 SOLVED: Final = 0
 DECLINED: Final = 1  # the knapsack is too large or its numbers are extreme
-MISSING: Final = 2  # the row of a task's class and size is unknown
 _ROOM: Final = 2**22  # numbers; addresses only, memory is used as needed
 STORED_AT_ONCE: Final = 4096  # finished allocations
 
@@ -41,13 +40,14 @@ _POINTERS: Final = (
     *("number_of", "log_place", "position", "name_rank", "is_slot", "owner", "next", "previous", "since", "free"),
     "words",
     *("around", "idle", "nearness", "minimum", "row_class", "first", "last", "size", "decided", "lost", "changing"),
-    *("rows", "row_of", "largest"),
+    *("worth", "greatest", "costs_s", "largest"),
     "stride",
+    "horizon_s",
     *("competing", "sizes", "present", "numbers", "entries", "table", "room"),
     "numbers_of_room",
     *("last_price", "actions", "size_changes", "from_s", "to_s", "of_task", "on_node"),
 )
-_COUNTS: Final = ("records", "recorded", "action_count", "change_count", "competing_count", "pool", "used", "missing")
+_COUNTS: Final = ("records", "recorded", "action_count", "change_count", "competing_count", "pool", "used")
 _NUMBERS: Final = {"words", "stride", "numbers_of_room", *_COUNTS}
 
 
@@ -55,14 +55,16 @@ class _Fields(ctypes.Structure):
     """The struct ``Allocation`` of allocation.c: every field has 8 bytes."""
 
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
-        (name, ctypes.c_int64 if name in _NUMBERS else ctypes.c_void_p) for name in (*_POINTERS, *_COUNTS)
+        (name, ctypes.c_int64 if name in _NUMBERS else ctypes.c_double if name == "horizon_s" else ctypes.c_void_p)
+        for name in (*_POINTERS, *_COUNTS)
     ]
 
 
 class CompiledAllocation:
-    """Idle nodes, tasks and their nodes, and the value rows from which sizes are chosen.
+    """Idle nodes, tasks and their nodes, and the values from which sizes are chosen.
 
-    ``positions`` are those of :mod:`bftrain.deciding.placement`; ``stride`` is the length of a row. With ``records``,
+    ``positions`` are those of :mod:`bftrain.deciding.placement`. Values count over ``horizon_s``; a row of them has
+    ``stride`` sizes from 0 on. With ``records``,
     finished allocations are kept for :meth:`finished`, which has to be called after each :meth:`carry_out`.
     """
 
@@ -75,6 +77,7 @@ class CompiledAllocation:
         tasks: int,
         competing: int,
         stride: int,
+        horizon_s: float,
         records: bool,
     ) -> None:
         library = compiled_library()
@@ -105,6 +108,7 @@ class CompiledAllocation:
         self._set(from_s=np.empty(rows), to_s=np.empty(rows))
         self._set(of_task=np.empty(rows, dtype=np.int32), on_node=np.empty(rows, dtype=np.int32))
         fields = self._fields
+        fields.horizon_s = horizon_s
         fields.words, fields.stride, fields.numbers_of_room, fields.records = words, stride, _ROOM, records
         self._leave = _function(library, "bftrain_leave", ctypes.c_void_p, ctypes.c_int64, ctypes.c_double)
         self._join = _function(library, "bftrain_join", ctypes.c_void_p, ctypes.c_int64)
@@ -156,20 +160,18 @@ class CompiledAllocation:
         self._fields.competing_count = len(tasks)
         self._arrays["competing"][: len(tasks)] = tasks
 
-    def set_rows(self, rows: Floats, row_of: Integers, largest: Integers) -> None:
-        """Set the value rows, the number of the row by class and size (-1: unknown), and the largest size by class."""
-        self._set(rows=rows, row_of=row_of, largest=largest)
+    def set_classes(self, worth: Floats, greatest: Floats, largest: Integers) -> None:
+        """Set the value per second by class and size, its greatest value by class, and the largest size by class."""
+        self._set(worth=worth, greatest=greatest, largest=largest)
+
+    def set_costs(self, costs_s: Floats) -> None:
+        """Set the seconds that growing, shrinking and starting cost, by class."""
+        self._set(costs_s=costs_s)
 
     def choose(self) -> int:
-        """Choose the sizes of the competing tasks; return SOLVED, DECLINED or MISSING."""
+        """Choose the sizes of the competing tasks; return SOLVED or DECLINED."""
         outcome: int = self._choose(self._at)
         return outcome
-
-    @property
-    def missing(self) -> tuple[int, int]:
-        """The task whose row is missing, and its size."""
-        task = int(self._arrays["competing"][self._fields.missing])
-        return task, self.size(task)
 
     def size(self, task: int) -> int:
         """Return the number of nodes of a task."""

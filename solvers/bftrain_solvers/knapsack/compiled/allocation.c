@@ -6,14 +6,14 @@
 
 #include "knapsack.h"
 
-#include <string.h>
+#include <math.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 #define FREE (-1)    /* idle and unallocated */
 #define OUTSIDE (-2) /* not idle: the main scheduler's */
 #define NONE (-1)
 #define SLOT_BASE 1000 /* positions of the slots of one node differ by less: see placement.py */
-#define MISSING 2      /* a row of the table is unknown: the caller has to compute it */
+#define LARGEST_VALUE 1e300 /* of an entry: see value_table_builder.py */
 
 /* The same numbers as in compiled_allocation.py */
 enum { START, GROW, SHRINK, STOP, PREEMPTED_SHRINK, PREEMPTED_STOP, BELOW_MINIMUM_STOP };
@@ -32,10 +32,12 @@ typedef struct {
     const i64 *minimum, *row_class;
     i64 *first, *last, *size, *decided; /* `decided`: the size that the last decision chose */
     i64 *lost, *changing;               /* scratch: nodes to lose or gain, 0 between calls; tasks */
-    /* Value rows by number; `row_of`: by class and size, NONE where unknown; `largest`: size by class */
-    const double *rows;
-    const i64 *row_of, *largest;
+    /* By class of tasks with equal values: the value per second by size, `stride` numbers; the greatest of them; the
+       seconds that growing, shrinking and starting cost; the largest size */
+    const double *worth, *greatest, *costs_s;
+    const i64 *largest;
     i64 stride;
+    double horizon_s;
     /* The present decision: tasks and their sizes, values of these, and scratch for the table */
     const i64 *competing;
     i64 *sizes, *present, *numbers;
@@ -47,7 +49,7 @@ typedef struct {
     double *from_s, *to_s;
     int32_t *of_task, *on_node;
     /* Counts */
-    i64 records, recorded, action_count, change_count, competing_count, pool, used, missing;
+    i64 records, recorded, action_count, change_count, competing_count, pool, used;
 } Allocation;
 
 static void act(Allocation *a, i64 kind, i64 task, i64 nodes) {
@@ -151,7 +153,36 @@ EXPORTED void bftrain_release(Allocation *a, i64 task, double now_s) {
     release_all(a, task, now_s);
 }
 
-/* Choose the sizes of the competing tasks. Return 0, DECLINED, or MISSING: then `missing` is the place of the task. */
+/* Write the row of a task to the table, as value_row() in value_table_builder.py computes it. */
+static Outcome fill_row(const Allocation *a, i64 task, double *row, i64 width) {
+    i64 class = a->row_class[task], size = a->size[task], last = a->largest[class] + 1;
+    const double *worth = a->worth + class * a->stride, *costs_s = a->costs_s + 3 * class;
+    double most_s = fmax(costs_s[2], fmax(costs_s[1], costs_s[0]));
+    if (!(a->greatest[class] * (a->horizon_s + most_s) <= LARGEST_VALUE / 2.0))
+        return DECLINED;
+    last = last < width ? last : width;
+    double growing = costs_s[0] * worth[size], shrinking = costs_s[1] * worth[size];
+    if (size == 0) {
+        row[0] = a->horizon_s * worth[0];
+        for (i64 n = 1; n < last; n++)
+            row[n] = a->horizon_s * worth[n] - costs_s[2] * worth[n];
+    } else {
+        i64 below = size < last ? size : last;
+        for (i64 n = 0; n < below; n++)
+            row[n] = a->horizon_s * worth[n] - shrinking;
+        if (size < last)
+            row[size] = a->horizon_s * worth[size];
+        for (i64 n = size + 1; n < last; n++)
+            row[n] = a->horizon_s * worth[n] - growing;
+    }
+    for (i64 n = 1; n < a->minimum[task] && n < last; n++)
+        row[n] = -INFINITY;
+    for (i64 n = last; n < width; n++)
+        row[n] = -INFINITY;
+    return SOLVED;
+}
+
+/* Choose the sizes of the competing tasks. */
 EXPORTED int bftrain_choose(Allocation *a) {
     i64 count = a->competing_count, largest = 0;
     for (i64 i = 0; i < count; i++) {
@@ -160,14 +191,11 @@ EXPORTED int bftrain_choose(Allocation *a) {
     }
     i64 width = 1 + (a->pool < largest ? a->pool : largest);
     for (i64 i = 0; i < count; i++) {
-        i64 task = a->competing[i], size = a->size[task], number = a->row_of[a->row_class[task] * a->stride + size];
-        if (number == NONE) {
-            a->missing = i;
-            return MISSING;
-        }
-        memcpy(a->table + i * width, a->rows + number * a->stride, (size_t)width * sizeof *a->table);
-        a->numbers[i] = number;
-        a->present[i] = size;
+        i64 task = a->competing[i];
+        if (fill_row(a, task, a->table + i * width, width))
+            return DECLINED;
+        a->present[i] = a->size[task];
+        a->numbers[i] = a->row_class[task] * a->stride + a->size[task];
     }
     i64 pool = a->pool < count * width ? a->pool : count * width;
     if (bftrain_best_sizes(a->table, count, width, a->present, a->numbers, pool, a->sizes, a->room, a->numbers_of_room,
