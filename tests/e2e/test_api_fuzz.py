@@ -58,6 +58,6 @@ def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Pat
         assert made is not None
         assert int(made[1]) > 80, done.stdout
         assert run.inside.daemon.state == "running"
-        assert [remark.text for remark in run.inside.daemon.notices.latest if "fault" in remark.text] == []
+        assert [remark.text for remark in run.inside.daemon.notices.latest if "internal error" in remark.text] == []
         after: Inside = run.inside
         assert run.do(lambda _: submit(after.service, "after")).user == pwd.getpwuid(os.getuid()).pw_name

@@ -155,14 +155,12 @@ class TaskManager:
     def _cut_day(self, time_s: float) -> None:
         """Assign all work until midnight to the previous day."""
         day, before = day_of(time_s), self.ledger.day
-        if not before:
-            self.ledger.begin_day(day)
-        elif day > before:
+        if before and day > before:
             midnight = midnight_before(time_s)
             for track in self.tracks.values():
                 track.advance_to(midnight)
                 self._count(track, track.held)
-            self.ledger.begin_day(day)
+        self.ledger.day = max(day, before)
 
     def over(self, name: str, state: LiveTaskState, reason: str = "") -> None:
         """Record that a task has finished, and drop state that only unfinished tasks need."""

@@ -25,7 +25,11 @@ SCHEMA: Final = """CREATE TABLE IF NOT EXISTS used (
     campaign TEXT NOT NULL, node_s REAL NOT NULL, gpu_s REAL NOT NULL, samples REAL NOT NULL, energy_j REAL NOT NULL,
     PRIMARY KEY (day, task, user, project, campaign)
 ) STRICT"""
-_INSERT: Final = "INSERT OR REPLACE INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADDED: Final = (
+    "ON CONFLICT (day, task, user, project, campaign) DO UPDATE SET node_s = node_s + excluded.node_s, "
+    "gpu_s = gpu_s + excluded.gpu_s, samples = samples + excluded.samples, energy_j = energy_j + excluded.energy_j"
+)
+_ADD: Final = f"INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_ADDED}"  # noqa: S608 - constants only
 _SUMS: Final = "sum(node_s), sum(gpu_s), sum(samples), sum(energy_j)"
 # Grouping of sums -> its columns
 _BY: Final[Mapping[str, str]] = {
@@ -53,17 +57,13 @@ def midnight_before(time_s: float) -> float:
 
 
 class UsageLedger:
-    """Keeps the current day's sums in memory and all earlier sums in the journal. ``due`` yields pending writes."""
+    """Counts work in memory until it is written; ``due`` returns the pending writes."""
 
     def __init__(self, journal: Journal, rates: NodeRates | None = None) -> None:
-        self._journal = journal
         self._rates = rates or NodeRates()
         self._seen: dict[int, Progress] = {}  # unfinished task -> progress already counted
         self.day = ""
-        self._today: dict[int, Sum] = {}  # task -> sum
-        self._tasks: dict[int, LiveTaskRecord] = {}  # tasks with work today
-        self._changed: set[int] = set()
-        self._earlier: tuple[Statement, ...] = ()  # rows of days before that are still to be written
+        self._pending: dict[tuple[str | int, ...], Sum] = {}  # day, task, user, uid, project and campaign -> new work
         select = f"SELECT day, {_SUMS} FROM used GROUP BY day ORDER BY day DESC LIMIT {_DAYS}"  # noqa: S608 - constants only
         self._days = {row[0]: (row[3], row[1]) for row in journal.rows(select)}  # samples and node-seconds
         users = journal.rows(f"SELECT user, {_SUMS} FROM used GROUP BY user")  # noqa: S608 - as above
@@ -86,43 +86,20 @@ class UsageLedger:
             return
         gpus, watts = self._rates.of(node)
         more = (node_s, node_s * gpus, samples, node_s * watts)
-        number = record.number
-        self._tasks[number] = record
-        if number not in self._today:
-            self._today[number] = self._known(record)
-        self._today[number] = _added(self._today[number], more)
-        self._changed.add(number)
+        project = self._rates.projects.get(record.user, "")
+        row = (self.day, record.number, record.user, record.uid, project, record.spec.campaign)
+        self._pending[row] = _added(self._pending.get(row, _NOTHING), more)
         self.by_user[record.user] = _added(self.by_user.get(record.user, _NOTHING), more)
         done, used = self._days.get(self.day, (0.0, 0.0))
         self._days[self.day] = (done + samples, used + node_s)
         if len(self._days) > _DAYS:
             del self._days[min(self._days)]
 
-    def begin_day(self, day: str) -> None:
-        """Count on this day from now on."""
-        if day != self.day:
-            self._earlier = self.due()
-            self.day, self._today, self._tasks = day, {}, {}
-
-    def _known(self, record: LiveTaskRecord) -> Sum:
-        """Return the hours of a task that an earlier run counted today."""
-        where = "WHERE day = ? AND task = ? AND user = ? AND project = ? AND campaign = ?"
-        select = f"SELECT node_s, gpu_s, samples, energy_j FROM used {where}"  # noqa: S608 - constants only
-        found = self._journal.rows(select, (self.day, record.number, *self._whose(record)))
-        return found[0] if found else _NOTHING  # four numbers
-
-    def _whose(self, record: LiveTaskRecord) -> tuple[str, str, str]:
-        return record.user, self._rates.projects.get(record.user, ""), record.spec.campaign
-
     def due(self) -> tuple[Statement, ...]:
         """Return the statements that are due since the last call."""
-        rows, self._earlier = list(self._earlier), ()
-        for number in sorted(self._changed):
-            record = self._tasks[number]
-            user, project, campaign = self._whose(record)
-            rows.append((_INSERT, (self.day, number, user, record.uid, project, campaign, *self._today[number])))
-        self._changed.clear()
-        return tuple(rows)
+        rows = tuple((_ADD, (*row, *sums)) for row, sums in self._pending.items())
+        self._pending.clear()
+        return rows
 
     @property
     def days(self) -> tuple[Harvested, ...]:
@@ -139,17 +116,16 @@ def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
         if progress.node_s or progress.harvested:
             day = day_of(next(filter(None, (record.ended_s, progress.started_s)), record.submitted_s))
             whose = (day, record.number, record.user, record.uid, "", record.spec.campaign)
-            yield _INSERT, (*whose, progress.node_s, 0.0, progress.harvested, 0.0)
+            yield _ADD, (*whose, progress.node_s, 0.0, progress.harvested, 0.0)
 
 
 def without_tasks(numbers: Collection[int]) -> tuple[Statement, ...]:
     """Return the statements that merge the hours of forgotten tasks by day, user, project and campaign."""
     among = f"task IN ({', '.join('?' * len(numbers))})"
     whose = "user, uid, project, campaign"
-    add = ", ".join(f"{name} = {name} + excluded.{name}" for name in ("node_s", "gpu_s", "samples", "energy_j"))
     together = (
         f"INSERT INTO used SELECT day, 0, {whose}, {_SUMS} FROM used WHERE {among} GROUP BY day, {whose} "  # noqa: S608 - as above
-        f"ON CONFLICT (day, task, user, project, campaign) DO UPDATE SET {add}"
+        f"{_ADDED}"
     )
     return (together, tuple(numbers)), (f"DELETE FROM used WHERE {among}", tuple(numbers))  # noqa: S608 - as above
 
