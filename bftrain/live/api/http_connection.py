@@ -6,7 +6,6 @@ Connections are served one request at a time; bodies are small; slow or silent c
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +19,6 @@ from bftrain.live import timeouts
 JSON: Final = "application/json"
 LARGEST_BODY: Final = 1 << 20
 _TOO_LARGE: Final = f"the body is larger than {LARGEST_BODY} bytes"
-# More digits than h11 reads as a number
-_ABSURD_LENGTH: Final = re.compile(rb"^content-length:[ \t]*\d{20,}[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 _LARGEST_HEAD: Final = 32 * 1024
 _MOST_PIECES: Final = 2048  # limit per body: reading byte by byte would block the server
 _CHUNK: Final = 65536
@@ -101,15 +98,13 @@ class _ClientConnection:
         self._writer = writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
         self._head_only = False  # the current request has a normal body again
-        self._begun = b""  # received part of its head
 
     async def turn(self, handle: Handle, refuse: Refuse) -> bool:
         try:
             request = await self._request()
         except (BadRequest, h11.RemoteProtocolError) as error:
             status = error.status if isinstance(error, BadRequest) else error.error_status_hint
-            absurd = isinstance(error, h11.RemoteProtocolError) and _ABSURD_LENGTH.search(self._begun)
-            await self.last(refuse(413, _TOO_LARGE) if absurd else refuse(status, str(error)))
+            await self.last(refuse(status, str(error)))
             return False
         if request is None:
             return False
@@ -138,7 +133,7 @@ class _ClientConnection:
 
     async def _request(self) -> Request | None:
         """Read a request; return ``None`` if the client closed the connection or timed out."""
-        self._head_only, self._begun = False, b""
+        self._head_only = False
         event = self._state.next_event()
         if event is h11.NEED_DATA:
             async with asyncio.timeout(timeouts.TIMEOUTS.idle_connection_s):
@@ -179,8 +174,6 @@ class _ClientConnection:
 
     async def _read(self) -> None:
         data = await self._reader.read(_CHUNK)
-        if self._state.their_state is h11.IDLE:
-            self._begun += data
         self._state.receive_data(data)
 
     async def _answer(self, response: Response, *, last: bool = False) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import stat
-from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -48,7 +47,6 @@ class ApiServer:
         self._servers: list[asyncio.Server] = []
         self._talks: set[asyncio.Task[None]] = set()
         self._places: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, sorted by the last request
-        self._of: Counter[str] = Counter()  # number of slots by owner
         self._token: ApiToken | None = None
         self.hindrances: tuple[str, ...] = ()  # why other users cannot reach the socket
         self._made: tuple[int, int] | None = None  # identity of our socket file
@@ -155,33 +153,24 @@ class ApiServer:
         Operators have places of their own. A connection without the token replaces the tokenless connection that has
         been silent the longest: otherwise silent connections would lock out callers that have the token.
         """
-        reserved = whose.startswith("operator") or whose == _KNOWN
-        if whose == _STRANGERS and self._of[whose] >= timeouts.LIMITS.connections_of_user:
-            oldest = next(one for one, of in self._places.items() if of == whose)
-            self._leave_place(oldest)
-            oldest.cancel()
-        others = sum(count for of, count in self._of.items() if not of.startswith("operator") and of != _KNOWN)
-        if self._of[whose] >= timeouts.LIMITS.connections_of_user or (
-            not reserved and others >= timeouts.LIMITS.connections
-        ):
+        limits, own = timeouts.LIMITS, [one for one, of in self._places.items() if of == whose]
+        if len(own) >= limits.connections_of_user:
+            if whose != _STRANGERS:
+                return False
+            del self._places[own[0]]
+            own[0].cancel()
+        others = sum(not _is_reserved(of) for of in self._places.values())
+        if others >= limits.connections and not _is_reserved(whose):
             return False
         self._places[task] = whose
-        self._of[whose] += 1
         return True
-
-    def _leave_place(self, task: asyncio.Task[None]) -> None:
-        if (whose := self._places.pop(task, None)) is not None:
-            self._of[whose] -= 1
-            self._of += Counter()  # drop zero counts
 
     def _update_place(self, whose: str) -> None:
         """Record activity on the connection of ``task``, and the user whose slot it uses after identification."""
         task = asyncio.current_task()
-        if task in self._places:
-            before = self._places[task]
-            self._leave_place(task)
-            if not self._reserve_place(task, whose):
-                self._reserve_place(task, before)
+        before = None if task is None else self._places.pop(task, None)
+        if task is not None and before is not None and not self._reserve_place(task, whose):
+            self._places[task] = before
 
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whose: str, handle: http_connection.Handle
@@ -212,7 +201,7 @@ class ApiServer:
             self._service.fault(error)
         finally:
             self._talks.discard(task)
-            self._leave_place(task)
+            self._places.pop(task, None)
 
     async def _answer_over_tcp(self, request: Request) -> Response:
         """Answer a request over TCP, which needs the token.
@@ -279,6 +268,11 @@ class ApiServer:
         if isinstance(answer, bytes):
             return Response(body=answer, kind=BYTES if route.kind == JSON else route.kind)
         return Response(body=wire.encode(answer))
+
+
+def _is_reserved(whose: str) -> bool:
+    """Return whether connections of an owner have places of their own."""
+    return whose.startswith("operator") or whose == _KNOWN
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
