@@ -132,7 +132,7 @@ class LiveProcess:
     async def _opened_api(self, service: LiveService, site: SiteSettings) -> ApiServer:
         api = ApiServer(service, site)
         await api.open()
-        for text in api.hindrances:
+        for text in api.socket_warnings:
             _log.warning("%s", text)
         return api
 

@@ -23,9 +23,9 @@ from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Problem, Re
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
-_REFUSED: Final = 64  # connections rejected with a message at the same time; the rest are closed
-_STRANGERS: Final = "TCP without proof"
-_KNOWN: Final = "TCP with proof"
+_MOST_REJECTIONS: Final = 64  # connections rejected with a message at the same time; the rest are closed
+_UNAUTHENTICATED: Final = "TCP without the token"
+_AUTHENTICATED: Final = "TCP with the token"
 _BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _STATUS: Final[Mapping[type[BftrainError], int]] = {
@@ -45,10 +45,10 @@ class ApiServer:
         self._site = site
         self._routes = routes
         self._servers: list[asyncio.Server] = []
-        self._talks: set[asyncio.Task[None]] = set()
-        self._places: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, sorted by the last request
+        self._connections: set[asyncio.Task[None]] = set()
+        self._slots: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, sorted by the last request
         self._token: ApiToken | None = None
-        self.hindrances: tuple[str, ...] = ()  # why other users cannot reach the socket
+        self.socket_warnings: tuple[str, ...] = ()  # why other users cannot reach the socket
         self._made: tuple[int, int] | None = None  # identity of our socket file
 
     async def open(self) -> None:
@@ -59,7 +59,7 @@ class ApiServer:
                 host, _, port = tcp.rpartition(":")
                 self._token = ApiToken(self._site.token)
                 try:
-                    self._servers.append(await asyncio.start_server(self._met_over_tcp, host.strip("[]"), int(port)))
+                    self._servers.append(await asyncio.start_server(self._on_tcp_client, host.strip("[]"), int(port)))
                 except OSError as error:
                     raise NotAvailable(f"cannot listen on {tcp}: {error}", where="[api] tcp") from error
         except BftrainError:
@@ -85,10 +85,10 @@ class ApiServer:
         for server in self._servers:
             server.close()
         self._service.watch.close()
-        while self._talks:  # a connection may have started just now
-            for talk in tuple(self._talks):
-                talk.cancel()
-            await asyncio.wait(tuple(self._talks), timeout=timeouts.TIMEOUTS.close_s)
+        while self._connections:  # a connection may have started just now
+            for connection in tuple(self._connections):
+                connection.cancel()
+            await asyncio.wait(tuple(self._connections), timeout=timeouts.TIMEOUTS.close_s)
         if self._made is not None and _identity(self._site.socket) == self._made:  # not the socket of a later run
             self._site.socket.unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ class ApiServer:
             raise BadConfig("is there, and is no socket", where=str(path), fix="set api.socket to another path")
         before = os.umask(0o177)  # connections must wait for the correct mode
         try:
-            server = await asyncio.start_unix_server(self._met_at_socket, path, backlog=_BACKLOG)
+            server = await asyncio.start_unix_server(self._on_unix_client, path, backlog=_BACKLOG)
         except OSError as error:
             raise NotAvailable(f"cannot listen: {error.strerror}", where=str(path)) from error
         finally:
@@ -114,7 +114,7 @@ class ApiServer:
             except (LookupError, OSError) as error:
                 raise BadConfig(f"cannot be given to group '{group}': {error}", where=str(path)) from error
         path.chmod(int(self._site.api.mode, 8))
-        self.hindrances = tuple(self._make_reachable(path)) if self._site.api.mode != "600" else ()
+        self.socket_warnings = tuple(self._make_reachable(path)) if self._site.api.mode != "600" else ()
 
     def _make_reachable(self, path: Path) -> Iterator[str]:
         """Make the socket reachable for other users through the state folder; yield what prevents it."""
@@ -134,46 +134,46 @@ class ApiServer:
                 fix = f"set api.socket to a path that they can reach, or chmod o+x {folder}"
                 yield f"{path}: others are let in, but cannot come there: {folder} is closed to them ({fix})"
 
-    async def _met_over_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._talk(reader, writer, _STRANGERS, self._answer_over_tcp)
+    async def _on_tcp_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(reader, writer, _UNAUTHENTICATED, self._answer_over_tcp)
 
-    async def _met_at_socket(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_unix_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer: socket.socket = writer.get_extra_info("socket")
         try:
             caller = callers.caller_at_socket(peer, self._site.api.operators)
         except OSError:  # gone already
             writer.close()
             return
-        whose = f"operator {caller.uid}" if caller.operator else f"user {caller.uid}"
-        await self._talk(reader, writer, whose, lambda request: self._answer(request, caller))
+        owner = f"operator {caller.uid}" if caller.operator else f"user {caller.uid}"
+        await self._serve(reader, writer, owner, lambda request: self._answer(request, caller))
 
-    def _reserve_place(self, task: asyncio.Task[None], whose: str) -> bool:
-        """Reserve one of the limited places for a connection; return whether there is one.
+    def _reserve_slot(self, task: asyncio.Task[None], owner: str) -> bool:
+        """Reserve one of the limited slots for a connection; return whether there is one.
 
-        Operators have places of their own. A connection without the token replaces the tokenless connection that has
+        Operators have slots of their own. A connection without the token replaces the tokenless connection that has
         been silent the longest: otherwise silent connections would lock out callers that have the token.
         """
-        limits, own = timeouts.LIMITS, [one for one, of in self._places.items() if of == whose]
+        limits, own = timeouts.LIMITS, [one for one, of in self._slots.items() if of == owner]
         if len(own) >= limits.connections_of_user:
-            if whose != _STRANGERS:
+            if owner != _UNAUTHENTICATED:
                 return False
-            del self._places[own[0]]
+            del self._slots[own[0]]
             own[0].cancel()
-        others = sum(not _is_reserved(of) for of in self._places.values())
-        if others >= limits.connections and not _is_reserved(whose):
+        others = sum(not _has_own_slots(of) for of in self._slots.values())
+        if others >= limits.connections and not _has_own_slots(owner):
             return False
-        self._places[task] = whose
+        self._slots[task] = owner
         return True
 
-    def _update_place(self, whose: str) -> None:
-        """Record activity on the connection of ``task``, and the user whose slot it uses after identification."""
+    def _update_slot(self, owner: str) -> None:
+        """Record activity on the current connection, and who owns its slot."""
         task = asyncio.current_task()
-        before = None if task is None else self._places.pop(task, None)
-        if task is not None and before is not None and not self._reserve_place(task, whose):
-            self._places[task] = before
+        before = None if task is None else self._slots.pop(task, None)
+        if task is not None and before is not None and not self._reserve_slot(task, owner):
+            self._slots[task] = before
 
-    async def _talk(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whose: str, handle: http_connection.Handle
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, owner: str, handle: http_connection.Handle
     ) -> None:
         task = asyncio.current_task()
         if task is None:
@@ -184,11 +184,11 @@ class ApiServer:
             self._service.metrics.answered(response.status)
             return response
 
-        placed = self._reserve_place(task, whose)
-        if not placed and len(self._talks) - len(self._places) >= _REFUSED:
+        placed = self._reserve_slot(task, owner)
+        if not placed and len(self._connections) - len(self._slots) >= _MOST_REJECTIONS:
             writer.transport.abort()
             return
-        self._talks.add(task)
+        self._connections.add(task)
         try:
             if not placed:
                 refusal = _refusal(503, "there are too many connections at a time")
@@ -200,8 +200,8 @@ class ApiServer:
         except Exception as error:  # noqa: BLE001 - a client's data must not disturb other connections
             self._service.fault(error)
         finally:
-            self._talks.discard(task)
-            self._places.pop(task, None)
+            self._connections.discard(task)
+            self._slots.pop(task, None)
 
     async def _answer_over_tcp(self, request: Request) -> Response:
         """Answer a request over TCP, which needs the token.
@@ -213,13 +213,13 @@ class ApiServer:
         given = request.headers.get("host", "").lower()
         name = given.rpartition(":")[0] if given.rpartition(":")[2].isdecimal() else given
         if not api.beyond_loopback and name not in {*_LOCAL_NAMES, api.tcp.rpartition(":")[0].lower()}:
-            return _refusal(421, "this server is not called so")
+            return _refusal(421, f"unknown host name {name[:60]!r}: use localhost, or set api.tcp")
         found = self._find(request)
         public = not isinstance(found, Response) and (
             found[0].public or (found[0].path == METRICS and api.open_metrics)
         )
         known = self._token is not None and self._token.admits(request.headers.get("authorization", ""))
-        self._update_place(_KNOWN if known else _STRANGERS)
+        self._update_slot(_AUTHENTICATED if known else _UNAUTHENTICATED)
         if not public and not known:
             return _refusal(401, "a token is needed: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
         return await self._answer(request, callers.ourselves())
@@ -253,7 +253,7 @@ class ApiServer:
         if allowed:
             may = ", ".join(sorted({*allowed, *(["HEAD"] if "GET" in allowed else [])}))
             return _refusal(405, f"only {may} here", {"allow": may})
-        return _refusal(404, "there is nothing at this address")
+        return _refusal(404, f"no such endpoint: {request.method} /{'/'.join(request.path)[:60]}")
 
     async def _carry_out(self, route: Route, request: Request, caller: Caller, names: dict[str, str]) -> Response:
         if route.operators:
@@ -270,9 +270,9 @@ class ApiServer:
         return Response(body=wire.encode(answer))
 
 
-def _is_reserved(whose: str) -> bool:
-    """Return whether connections of an owner have places of their own."""
-    return whose.startswith("operator") or whose == _KNOWN
+def _has_own_slots(owner: str) -> bool:
+    """Return whether connections of an owner have slots of their own."""
+    return owner.startswith("operator") or owner == _AUTHENTICATED
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

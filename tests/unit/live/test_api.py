@@ -74,7 +74,7 @@ async def test_bad_requests_are_refused_with_their_reason(tmp_path: Path) -> Non
     requests: list[tuple[str, object, dict[str, Any], int, str]] = [
         ("GET /", None, {}, 200, ""),
         ("HEAD /v1/drain", None, {}, 405, ""),
-        ("GET /v2/status", None, {}, 404, "nothing at this address"),
+        ("GET /v2/status", None, {}, 404, "no such endpoint: GET /v2/status"),
         ("GET /v1/status/", None, {}, 404, ""),
         ("GET /v1/../v1/status", None, {}, 404, ""),
         ("DELETE /v1/tasks", None, {}, 405, "POST"),
@@ -404,7 +404,7 @@ def test_mode_666_alone_lets_others_in_and_shows_them_nothing_else() -> None:
             state, path = folder / "live", inside.daemon.site.socket
             assert stat.S_IMODE(state.stat().st_mode) == 0o701
             assert [each.name for each in state.iterdir() if each.stat().st_mode & 0o077] == ["api.sock"]
-            assert [hinders in text for text in inside.api.hindrances] == ([True] if hinders else [])
+            assert [hinders in text for text in inside.api.socket_warnings] == ([True] if hinders else [])
             if os.getuid() == 0 and not hinders:  # only root can try it as another user
                 words = ("/usr/bin/env", "python3", "-c", f"import socket; socket.socket(1).connect({str(path)!r})")
                 other = await asyncio.create_subprocess_exec(*words, user=65534, group=65534)
