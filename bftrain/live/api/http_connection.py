@@ -51,7 +51,7 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 
 class BadRequest(Exception):
-    """The request cannot be parsed; ``response`` is the answer to send."""
+    """The request cannot be parsed; ``status`` is the status of the answer."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -60,11 +60,11 @@ class BadRequest(Exception):
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
     """Answer all requests of one connection; ``refuse`` builds the response to a request that cannot be parsed."""
-    talk = _ClientConnection(reader, writer)
+    connection = _ClientConnection(reader, writer)
     try:
         more = True
         while more:
-            more = await talk.turn(handle, refuse)
+            more = await connection.serve_one(handle, refuse)
             await asyncio.sleep(0)  # a client with many pipelined requests takes turns with other clients
     except (ConnectionError, TimeoutError, h11.LocalProtocolError):
         pass  # the client left, or was sent away
@@ -75,7 +75,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
 async def reject_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: Response) -> None:
     """Send an answer before any request is read, and close the connection."""
     try:
-        await _ClientConnection(reader, writer).last(response)
+        await _ClientConnection(reader, writer).send_last(response)
     except (ConnectionError, TimeoutError):
         pass  # the client left first
     finally:
@@ -99,12 +99,12 @@ class _ClientConnection:
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
         self._head_only = False  # the current request has a normal body again
 
-    async def turn(self, handle: Handle, refuse: Refuse) -> bool:
+    async def serve_one(self, handle: Handle, refuse: Refuse) -> bool:
         try:
             request = await self._request()
         except (BadRequest, h11.RemoteProtocolError) as error:
             status = error.status if isinstance(error, BadRequest) else error.error_status_hint
-            await self.last(refuse(status, str(error)))
+            await self.send_last(refuse(status, str(error)))
             return False
         if request is None:
             return False
@@ -115,7 +115,7 @@ class _ClientConnection:
         self._state.start_next_cycle()
         return True
 
-    async def last(self, response: Response) -> None:
+    async def send_last(self, response: Response) -> None:
         await self._answer(response, last=True)
         await self._linger()
 
@@ -140,11 +140,11 @@ class _ClientConnection:
                 await self._read()
         try:
             async with asyncio.timeout(timeouts.TIMEOUTS.request_s):
-                return await self._whole(event)
+                return await self._read_request(event)
         except TimeoutError:
             raise BadRequest(408, f"the request did not arrive within {timeouts.TIMEOUTS.request_s:g} s") from None
 
-    async def _whole(self, event: object) -> Request | None:
+    async def _read_request(self, event: object) -> Request | None:
         head = await self._event() if event is h11.NEED_DATA else event
         if not isinstance(head, h11.Request):
             return None
@@ -165,7 +165,7 @@ class _ClientConnection:
                 raise BadRequest(413, f"{_TOO_LARGE}, or in too many pieces")
         if not isinstance(event, h11.EndOfMessage):
             return None
-        return _read(head, bytes(body))
+        return _parsed(head, bytes(body))
 
     async def _event(self) -> object:
         while (event := self._state.next_event()) is h11.NEED_DATA:
@@ -208,7 +208,7 @@ class _ClientConnection:
             await self._writer.drain()
 
 
-def _read(head: h11.Request, body: bytes) -> Request:
+def _parsed(head: h11.Request, body: bytes) -> Request:
     try:
         target = head.target.decode("ascii")
         path, _, query = target.partition("?")
@@ -217,7 +217,7 @@ def _read(head: h11.Request, body: bytes) -> Request:
     except (UnicodeDecodeError, ValueError) as error:
         raise BadRequest(400, f"the address cannot be read: {error}") from error
     if head.method == b"CONNECT":
-        raise BadRequest(405, "this leads nowhere else")
+        raise BadRequest(405, "this server is no proxy")
     if not target.startswith("/"):
         raise BadRequest(400, "the address must begin with '/'")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
