@@ -140,7 +140,8 @@ class LiveMetrics(Collector):
                 track = self._tasks.tracks.get(value["task"])
                 if track is not None:
                     samples = track.progress.harvested
-                    self._samples.inc(samples - self._seen.get(value["task"], track.record.progress.harvested))
+                    before = self._seen.get(value["task"], track.record.progress.harvested)
+                    self._samples.inc(max(0.0, samples - before))  # a counter never decreases
                     self._seen[value["task"]] = samples
 
     def _happened(self, events: Sequence[Event]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import re
 import signal
@@ -290,19 +289,15 @@ class _Agent:
     @classmethod
     def found(cls, file: Path) -> _Agent | None:
         try:
-            text = file.read_text()
-            known = json.loads(text) if text.startswith("{") else _process(text)
-            agent = cls(file, int(known["pid"]), str(known["begun"]))
-            if "ending_s" in known:  # a second SIGTERM would shorten its grace period
+            process, *ending = file.read_text().splitlines()
+            known = _process(process)
+            agent = cls(file, int(known["pid"]), known["begun"])
+            if ending:  # a second SIGTERM would shorten its grace period
                 agent.ended_by_us = True
-                agent.ending_since -= max(0.0, time.time() - float(known["ending_s"]))
-        except (OSError, ValueError, KeyError, TypeError):
+                agent.ending_since -= max(0.0, time.time() - float(ending[0]))
+        except (OSError, ValueError):
             return None
         return agent if agent.alive else None
-
-    def write_down(self) -> None:
-        ending = {"ending_s": time.time()} if self.ended_by_us else {}
-        self._note.write_text(json.dumps({"pid": self.pid, "begun": self._begun, **ending}))
 
     @property
     def alive(self) -> bool:
@@ -313,8 +308,8 @@ class _Agent:
     def terminate(self) -> None:
         if self.alive and not self.ended_by_us:
             self.ended_by_us, self.ending_since = True, time.monotonic()
-            with suppress(OSError):  # a full disk must not keep a slot from its owner
-                self.write_down()
+            with suppress(OSError), self._note.open("a") as note:  # a full disk must not keep a slot from its owner
+                note.write(f"{time.time()}\n")
             self._send(signal.SIGTERM)
 
     def kill(self) -> None:
