@@ -114,7 +114,7 @@ class LiveService:
             self._tasks.begin(record)
             now, waits = self._tasks.now, record.name in self._tasks.after
             paused = (TaskPaused(time_s=now, task=record.name),) if waits else ()
-            self._happened(TaskSubmitted(time_s=now, spec=record.spec), *paused)
+            self._apply(TaskSubmitted(time_s=now, spec=record.spec), *paused)
         return self._views.view(record)
 
     @cached_property
@@ -128,7 +128,7 @@ class LiveService:
         await self._until_ready(to_write=False)  # stopping a task that fills the disk must be possible
         record = self._unfinished(caller, task)
         done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
-        self._happened(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
+        self._apply(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
         return self._views.view(self._store.find(f"#{record.number}") or record)
 
     async def pause(self, caller: Caller, task: str) -> schemas.TaskView:
@@ -138,7 +138,7 @@ class LiveService:
         if record.state is not LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.PAUSED)
             self._store.change(record)
-            self._happened(TaskPaused(time_s=self._tasks.now, task=record.name))
+            self._apply(TaskPaused(time_s=self._tasks.now, task=record.name))
         return self._views.view(record)
 
     async def resume(self, caller: Caller, task: str) -> schemas.TaskView:
@@ -148,10 +148,10 @@ class LiveService:
         if record.state is LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.SUBMITTED)
             self._store.change(record)
-            if record.name in self._tasks.not_now:
-                self._insist(self._loop.write())  # it continues once possible
+            if record.name in self._tasks.blocked:
+                self._require_written(self._loop.write())  # it continues once possible
             else:
-                self._happened(TaskResumed(time_s=self._tasks.now, task=record.name))
+                self._apply(TaskResumed(time_s=self._tasks.now, task=record.name))
         return self._views.view(record)
 
     async def edit(self, caller: Caller, task: str, given: schemas.TaskEdit) -> schemas.TaskView:
@@ -172,7 +172,7 @@ class LiveService:
                 self._store.change(record)
             self._tasks.tracks[record.name].record = record
             try:
-                self._happened(event)
+                self._apply(event)
             finally:
                 if event.renamed:
                     self._launchers.drop(event.task)
@@ -235,7 +235,7 @@ class LiveService:
         all: Annotated[bool, said("Those as well that are over.")] = False,  # noqa: A002 - its name in the query
     ) -> tuple[schemas.TaskView, ...]:
         """List the caller's unfinished tasks, or all including the latest finished ones."""
-        found = (*(self._store.over if all else ()), *self._store.unfinished)
+        found = (*(self._store.finished if all else ()), *self._store.unfinished)
         return tuple(self._views.view(record) for record in found if caller.may_touch(record))
 
     def task(self, caller: Caller, task: str) -> schemas.TaskView:
@@ -263,7 +263,7 @@ class LiveService:
         require_operator(caller)
         await self._until_ready()
         names = sorted(set(nodes))
-        self._insist(self._run.drain_nodes(names, caller.user, end=end))
+        self._require_written(self._run.drain_nodes(names, caller.user, end=end))
         found, kinds = {view.name: view for view in self.nodes(ourselves())}, self._nodes.kinds
         return tuple(
             found.get(name) or schemas.NodeView(name=name, state="away", kind=kinds.of(name)) for name in names
@@ -309,7 +309,7 @@ class LiveService:
     async def _harvest_from(self, caller: Caller, time_s: float) -> schemas.HarvestingView:
         require_operator(caller)
         await self._until_ready()
-        self._insist(self._run.pause_until(time_s))
+        self._require_written(self._run.pause_until(time_s))
         return self._harvesting.view
 
     def harvesting(self) -> schemas.HarvestingView:
@@ -379,12 +379,12 @@ class LiveService:
         at = traceback.extract_tb(error.__traceback__)[-1]
         _log.warning("%s at %s:%d: %s: %s", _FAULT, at.name, at.lineno, type(error).__name__, error)
 
-    def _happened(self, *events: Event, done: str = "this is not certain yet") -> None:
+    def _apply(self, *events: Event, done: str = "this is not certain yet") -> None:
         """Pass events to the decision loop; raise if they could not be written to disk, reporting ``done``."""
         self._loop.on_events(*events, sync=True)
-        self._insist(not self._loop.broken.done() and self._loop.stalled is None, done)
+        self._require_written(not self._loop.broken.done() and self._loop.stalled is None, done)
 
-    def _insist(self, written: bool, done: str = "this is not certain yet") -> None:  # noqa: FBT001 - clear at the calls
+    def _require_written(self, written: bool, done: str = "this is not certain yet") -> None:  # noqa: FBT001 - clear at the calls
         if not written:
             stalled, what, fix = self._loop.stalled, "the journal cannot be written", None
             if stalled is not None:

@@ -216,7 +216,7 @@ class StatusStream:
         store, may_touch = self._store, watcher.caller.may_touch
         unfinished = [record for record in store.unfinished if may_touch(record)]
         unfinished.sort(key=lambda record: (record.number not in self._sizes, record.number))
-        over = [record for record in store.over[-timeouts.LIMITS.shown_tasks :] if may_touch(record)][-_OVER:]
+        over = [record for record in store.finished[-timeouts.LIMITS.shown_tasks :] if may_touch(record)][-_OVER:]
         rows = {record.number: self._row(record) for record in (*unfinished[: timeouts.LIMITS.shown_tasks], *over)}
         before, watcher.tasks = watcher.tasks, rows
         changed = tuple(row for number, row in rows.items() if before.get(number) != row)

@@ -127,7 +127,7 @@ class LiveDaemon:
             node_tracker.expect(pool - over)
         now, kinds, harvester = self.decision_loop.now, self.node_manager.kinds, self.harvester
         mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
-        records, held_up = self.task_store.unfinished, self.task_manager.not_now
+        records, held_up = self.task_store.unfinished, self.task_manager.blocked
         self.decision_loop.on_events(
             *node_events(pool, node_tracker.usable, now, kinds, mistaken),
             *task_events(harvester.unfinished, harvester.paused, records, held_up, now),
@@ -218,8 +218,8 @@ class LiveDaemon:
                 self.want()
             self.node_manager.leave_drained(self.decision_loop.pool)
             self.housekeeping.apply()
-            self.node_manager.rest(self.harvester.pool)
-            self.node_manager.sweep(self.decision_loop.pool)
+            self.node_manager.release_when_idle(self.harvester.pool)
+            self.node_manager.release_overdue(self.decision_loop.pool)
             if self._trying is not None and not self._trying.done():
                 tried = time.monotonic()
             elif self.task_manager.held_up and time.monotonic() - tried >= timeouts.TIMEOUTS.task_retry_s:
@@ -260,7 +260,7 @@ class LiveDaemon:
             if record is None:
                 if name in self.harvester.unfinished:  # its job is rejected
                     self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
-            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.not_now:
+            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.blocked:
                 _log.warning("task '%s' goes on", name)
                 self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
 

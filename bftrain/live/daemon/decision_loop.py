@@ -183,7 +183,7 @@ class DecisionLoop:
 
     def _ordered(self, actions: Sequence[Action]) -> bool:
         def order() -> None:
-            self._launchers.carry_out(actions, gentle=self._nodes.gentle)
+            self._launchers.carry_out(actions, vacating=self._nodes.vacating)
 
         return not actions or self._guarded(order, Exception)
 

@@ -167,7 +167,7 @@ class Housekeeping:
     def _forget(self, numbers: Sequence[int]) -> None:
         for begin in range(0, len(numbers), timeouts.LIMITS.rows_at_once):
             some = numbers[begin : begin + timeouts.LIMITS.rows_at_once]
-            self._task_store.also(without_tasks(some))
+            self._task_store.add_writes(without_tasks(some))
             self._task_store.forget(some)  # committed with the next write
 
 

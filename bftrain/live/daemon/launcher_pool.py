@@ -13,13 +13,12 @@ from bftrain.launcher_orders import orders
 from bftrain.live.model.site_config import SiteSettings, environment_of
 from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.ports import Launcher
-from bftrain.values.actions import Action, Plan, Release
+from bftrain.values.actions import Action, Cause, Plan, Release
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub
 
 Tell = Callable[[dict[str, Any]], None]
-_USUAL_STALL_LIMIT_S: Final = 1800.0  # default for jobs without a setting
-_GENTLY = "decided"  # cause that gives launchers the time of a planned change
+_DEFAULT_STALL_LIMIT_S: Final = 1800.0  # default for jobs without a setting
 
 
 class LauncherPool:
@@ -64,19 +63,19 @@ class LauncherPool:
         if set_batch is not None:
             set_batch(task, batch)
 
-    def carry_out(self, actions: Iterable[Action], *, gentle: Collection[str] = ()) -> None:
-        """Carry out actions without blocking. Nodes in ``gentle`` are vacated as in a planned change."""
+    def carry_out(self, actions: Iterable[Action], *, vacating: Collection[str] = ()) -> None:
+        """Carry out actions without blocking. Nodes in ``vacating`` are vacated as in a planned change."""
         hurried: list[Action] = []
         for action in actions:
-            if gentle and isinstance(action, Release):
-                nodes = tuple(node for node in action.nodes if node not in gentle)
+            if vacating and isinstance(action, Release):
+                nodes = tuple(node for node in action.nodes if node not in vacating)
                 hurried += [Release(nodes=nodes)] if nodes else []
             else:
                 hurried.append(action)
         message, now = orders(hurried), time.monotonic()
-        for order in message if gentle else ():
-            if slow := set(order["nodes"]).intersection(gentle):
-                order["cause"] = _GENTLY
+        for order in message if vacating else ():
+            if slow := set(order["nodes"]).intersection(vacating):
+                order["cause"] = str(Cause.DECIDED)  # a planned change gets more time
                 self._lingering.update(dict.fromkeys(slow, (order["task"], now)))
         for launcher in tuple(self._launchers.values()):
             mine = [order for order in message if self._of.get(order.get("task", ""), launcher) is launcher]
@@ -159,7 +158,7 @@ def _job(record: LiveTaskRecord, site: SiteSettings) -> dict[str, Any]:
         "finish_code": run.finish_code,
         "finish_file": run.finish_file or None,
         "work_samples": record.spec.work_samples,
-        "stall_limit_s": None if limit_s == _USUAL_STALL_LIMIT_S else limit_s,
+        "stall_limit_s": None if limit_s == _DEFAULT_STALL_LIMIT_S else limit_s,
         "setup": environment.setup or None,
         "prefix": environment.prefix or None,
         "python": environment.python or None,

@@ -40,7 +40,7 @@ class NodeManager:
     _changed: Callable[[], None]
 
     def __post_init__(self) -> None:
-        self.gentle: set[str] = set()  # nodes that are left in a planned way
+        self.vacating: set[str] = set()  # nodes that tasks leave as in a planned change
         self._loop = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._since_look: list[News] | None = None
@@ -135,7 +135,7 @@ class NodeManager:
             self.node_tracker.to_leave = off
             self.leave(off, pool)
 
-    def rest(self, pool: frozenset[str]) -> None:
+    def release_when_idle(self, pool: frozenset[str]) -> None:
         """Release all nodes when there has been no work for a while; called periodically."""
         if self._wanted is None or self._wanted[0] or not pool or not self._scheduler.agents_suffice:
             self._idle_since = time.monotonic()
@@ -194,12 +194,12 @@ class NodeManager:
 
     def leave(self, nodes: Collection[str], pool: frozenset[str]) -> None:
         """Vacate nodes as planned; the caller has marked them as no longer ours."""
-        self.gentle.update(pool.intersection(nodes))
+        self.vacating.update(pool.intersection(nodes))
         self._changed()
 
     def preempted(self, left: Collection[str]) -> frozenset[str]:
         """Return the departed nodes that were preempted, not released for a drain, time limit or pause."""
-        given_up = self.gentle | self.node_tracker.not_to_use
+        given_up = self.vacating | self.node_tracker.not_to_use
         return frozenset(left) - (given_up - self.node_tracker.noticed)
 
     def leave_all(self, pool: frozenset[str]) -> None:
@@ -213,12 +213,12 @@ class NodeManager:
         if event.kind == OTHER_KIND:
             some = f"node '{event.nodes[0]}'" + (f" and {len(event.nodes) - 1} others" if event.nodes[1:] else "")
             _log.warning("%s: [kinds] names no kind", some)
-        self.gentle.difference_update(event.nodes)
+        self.vacating.difference_update(event.nodes)
         self._launcher_pool.keep(event.nodes)
 
     def left(self, event: NodesLeft) -> None:
         """Give back nodes that were vacated and were unused."""
-        left = self.gentle.intersection(event.nodes) - self._launcher_pool.lingering
+        left = self.vacating.intersection(event.nodes) - self._launcher_pool.lingering
         self.give_back(sorted(left.difference(self._deadlines)))
 
     def vacated(self, task: str, nodes: Sequence[str]) -> None:
@@ -232,7 +232,7 @@ class NodeManager:
         if nodes and not self._closed:
             self._start(self._give_back(tuple(nodes)))
 
-    def sweep(self, pool: frozenset[str]) -> None:
+    def release_overdue(self, pool: frozenset[str]) -> None:
         """Return nodes that tasks do not vacate in time, and nodes whose release failed; called periodically.
 
         Drained nodes are released repeatedly until their agents have exited: a request may fail, the daemon may have
@@ -299,7 +299,7 @@ class NodeManager:
         """Release preempted nodes immediately, without planned changes."""
         for node in self._deadlines.keys() & set(nodes):
             self._deadlines.pop(node).cancel()
-        self.gentle.difference_update(nodes)
+        self.vacating.difference_update(nodes)
         self._launcher_pool.clear(nodes)
         self._moved.set()
 

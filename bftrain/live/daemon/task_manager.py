@@ -79,7 +79,7 @@ class TaskManager:
                 track.held, track.held_since_s, track.skip_start = held, self.now, True
         elif isinstance(error.__cause__, BadJob):
             _log.warning("task '%s' cannot go on: %s", name, error)
-            self.over(name, LiveTaskState.FAILED, str(error))
+            self.finish(name, LiveTaskState.FAILED, str(error))
         else:
             self._hold_up(name, str(error) or type(error).__name__)
 
@@ -105,7 +105,7 @@ class TaskManager:
             self._counted.add(record.name)
 
     @property
-    def not_now(self) -> frozenset[str]:
+    def blocked(self) -> frozenset[str]:
         """Unfinished tasks that cannot run now, or wait for dependencies."""
         return frozenset(self.held_up).union(self.after)
 
@@ -135,9 +135,9 @@ class TaskManager:
         """Apply an event to its task."""
         match event:
             case TaskFinished():
-                self.over(event.task, LiveTaskState.DONE)
+                self.finish(event.task, LiveTaskState.DONE)
             case TaskCancelled():
-                self.over(event.task, LiveTaskState.CANCELLED)
+                self.finish(event.task, LiveTaskState.CANCELLED)
             case TaskFailed():
                 self._failed(event.task, event.reason)
 
@@ -162,7 +162,7 @@ class TaskManager:
                 self._count(track, track.held)
         self.ledger.day = max(day, before)
 
-    def over(self, name: str, state: LiveTaskState, reason: str = "") -> None:
+    def finish(self, name: str, state: LiveTaskState, reason: str = "") -> None:
         """Record that a task has finished, and drop state that only unfinished tasks need."""
         record, track = self._task_store.get(name), self.tracks.pop(name, None)
         self._ended.append(name)
@@ -209,7 +209,7 @@ class TaskManager:
             self._task_store.change(replace(record, reason=reason, progress=progress))
             self.progress(())
         else:
-            self.over(name, LiveTaskState.FAILED, reason)
+            self.finish(name, LiveTaskState.FAILED, reason)
 
     def trouble(self, name: str, text: str) -> None:
         """Record the latest problem of a task."""
@@ -291,7 +291,7 @@ class TaskManager:
                 self._task_store.progressed(name, track.advance_to(now))
                 self._count(track, track.held)
         self._counted.clear()
-        self._task_store.also(self.ledger.due())
+        self._task_store.add_writes(self.ledger.due())
 
 
 def _missing(track: TaskProgressTrack) -> str:

@@ -1,6 +1,6 @@
 """TaskStore: tasks and other state that survives restarts, in tables of the journal's database.
 
-Changes are only due until they are written: the code that journals an event writes them in the same transaction.
+Changes are buffered: the journal commits them in the same transaction as the next event.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SCHEMA: Final = (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, step INTEGER NOT NULL, digest TEXT NOT NULL, site TEXT NOT NULL
 ) STRICT""",
 )
-_FORGOTTEN: Final = "last number of a task that is forgotten"
+_LAST_DELETED: Final = "last number of a task that is forgotten"
 _VERSION_KEY: Final = "version of tables"
 _VERSION: Final = 2  # 1: no table of hours
 CLUSTER: Final = "cluster"  # its name, as a fact
-_OVER: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC LIMIT ?"
+_SELECT_FINISHED: Final = "WHERE state NOT IN ('submitted', 'paused') ORDER BY number DESC LIMIT ?"
 _SELECT: Final = "SELECT body, state, progress FROM task"
 
 
@@ -63,15 +63,15 @@ class TaskStore:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         journal.change(*((text, ()) for text in _SCHEMA))
-        self._due: list[Statement] = []
+        self._pending: list[Statement] = []
         self._tasks = {record.name: record for record in self._select("WHERE state IN ('submitted', 'paused')")}
-        self._over: OrderedDict[int, LiveTaskRecord] = OrderedDict(
-            (record.number, record) for record in self._select(_OVER, _REMEMBERED)[::-1]
+        self._finished: OrderedDict[int, LiveTaskRecord] = OrderedDict(
+            (record.number, record) for record in self._select(_SELECT_FINISHED, _REMEMBERED)[::-1]
         )
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
         last = int(journal.rows("SELECT coalesce(max(number), 0) FROM task")[0][0])
-        self.next_number = max(last, int(self.fact(_FORGOTTEN) or 0)) + 1  # also of tasks that are forgotten
+        self.next_number = max(last, int(self.fact(_LAST_DELETED) or 0)) + 1  # also of tasks that are forgotten
         self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
@@ -81,7 +81,7 @@ class TaskStore:
             what = f"has tables of version {given[:20]}, and this bftrain knows version {_VERSION}"
             raise BadInput(what, where=str(self._journal.path), fix="use the version of bftrain that wrote it")
         if int(given) < _VERSION:
-            self.also(usage_ledger.counted_before(all_kept(self._journal)))
+            self.add_writes(usage_ledger.counted_before(all_kept(self._journal)))
             self.record_fact(_VERSION_KEY, str(_VERSION))
 
     @property
@@ -90,9 +90,9 @@ class TaskStore:
         return tuple(self._tasks.values())
 
     @property
-    def over(self) -> tuple[LiveTaskRecord, ...]:
+    def finished(self) -> tuple[LiveTaskRecord, ...]:
         """The latest finished tasks, the oldest first."""
-        return tuple(self._over.values())
+        return tuple(self._finished.values())
 
     def get(self, name: str) -> LiveTaskRecord | None:
         """Return the unfinished task called ``name``."""
@@ -104,9 +104,11 @@ class TaskStore:
             return self._tasks[name]
         if name.startswith("#") and name[1:].isdecimal() and len(name) <= _LONGEST_NUMBER:
             number = int(name[1:])
-            among = next((record for record in self._tasks.values() if record.number == number), self._over.get(number))
+            among = next(
+                (record for record in self._tasks.values() if record.number == number), self._finished.get(number)
+            )
             return among or next(iter(self._select("WHERE number = ?", number)), None)
-        lately = (record for record in self._over.values() if record.name == name)  # may not be written yet
+        lately = (record for record in self._finished.values() if record.name == name)  # may not be written yet
         if (last := max(lately, key=lambda record: record.number, default=None)) is not None:
             return last
         return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
@@ -123,7 +125,7 @@ class TaskStore:
         self.next_number = max(self.next_number, record.number + 1)
         self._tasks[record.name] = record
         row = (record.number, record.name, *_texts(record))
-        self._due.append(("INSERT INTO task (number, name, state, body, progress) VALUES (?, ?, ?, ?, ?)", row))
+        self._pending.append(("INSERT INTO task (number, name, state, body, progress) VALUES (?, ?, ?, ?, ?)", row))
 
     def change(self, record: LiveTaskRecord) -> None:
         """Store a changed task; a finished one leaves the unfinished ones."""
@@ -131,16 +133,16 @@ class TaskStore:
             self._tasks[record.name] = record
         else:
             self._tasks.pop(record.name, None)
-            self._over[record.number] = record
-            while len(self._over) > _REMEMBERED:
-                self._over.popitem(last=False)
+            self._finished[record.number] = record
+            while len(self._finished) > _REMEMBERED:
+                self._finished.popitem(last=False)
         values = (*_texts(record), record.number)
-        self._due.append(("UPDATE task SET state = ?, body = ?, progress = ? WHERE number = ?", values))
+        self._pending.append(("UPDATE task SET state = ?, body = ?, progress = ? WHERE number = ?", values))
 
     def rename(self, before: str, record: LiveTaskRecord) -> None:
         """Store a task under another name; it keeps its place."""
         self._tasks = {record.name if name == before else name: kept for name, kept in self._tasks.items()}
-        self._due.append(("UPDATE task SET name = ? WHERE number = ?", (record.name, record.number)))
+        self._pending.append(("UPDATE task SET name = ? WHERE number = ?", (record.name, record.number)))
         self.change(record)
 
     def progressed(self, name: str, progress: Progress) -> None:
@@ -149,7 +151,7 @@ class TaskStore:
         if record is not None and record.progress != progress:
             self._tasks[name] = msgspec.structs.replace(record, progress=progress)
             text = wire.encode(progress).decode()
-            self._due.append(("UPDATE task SET progress = ? WHERE number = ?", (text, record.number)))
+            self._pending.append(("UPDATE task SET progress = ? WHERE number = ?", (text, record.number)))
 
     def ended(self) -> list[EndedTask]:
         """Return all finished tasks, sorted by finish time."""
@@ -161,9 +163,9 @@ class TaskStore:
     def forget(self, numbers: Collection[int]) -> None:
         """Forget finished tasks. Their numbers are never reused."""
         for number in numbers:
-            self._over.pop(number, None)
-        self.record_fact(_FORGOTTEN, str(max(*numbers, int(self.fact(_FORGOTTEN) or 0))))
-        self.also(("DELETE FROM task WHERE number = ?", (number,)) for number in numbers)
+            self._finished.pop(number, None)
+        self.record_fact(_LAST_DELETED, str(max(*numbers, int(self.fact(_LAST_DELETED) or 0))))
+        self.add_writes(("DELETE FROM task WHERE number = ?", (number,)) for number in numbers)
 
     @property
     def drained(self) -> frozenset[str]:
@@ -174,13 +176,13 @@ class TaskStore:
         """Record that nodes must not be used, and who requested it."""
         for node in nodes:
             self._drained[node] = user
-            self._due.append(("INSERT OR REPLACE INTO drained VALUES (?, ?, ?)", (node, user, time_s)))
+            self._pending.append(("INSERT OR REPLACE INTO drained VALUES (?, ?, ?)", (node, user, time_s)))
 
     def undrain(self, nodes: Iterable[str]) -> None:
         """Record that nodes can be used again."""
         for node in nodes:
             if self._drained.pop(node, None) is not None:
-                self._due.append(("DELETE FROM drained WHERE node = ?", (node,)))
+                self._pending.append(("DELETE FROM drained WHERE node = ?", (node,)))
 
     def fact(self, key: str) -> str:
         """Return the value stored under ``key`` (default: "")."""
@@ -190,7 +192,7 @@ class TaskStore:
         """Store a value under ``key``."""
         if self._facts.get(key) != value:
             self._facts[key] = value
-            self._due.append(("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value)))
+            self._pending.append(("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value)))
 
     @property
     def runs(self) -> int:
@@ -200,20 +202,20 @@ class TaskStore:
     def begin(self, time_s: float, digest: str, site: object) -> None:
         """Record the start of a run, and its settings."""
         row = (time_s, len(self._journal), digest, wire.encode(site).decode())
-        self._due.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
+        self._pending.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
 
-    def also(self, statements: Iterable[Statement]) -> None:
+    def add_writes(self, statements: Iterable[Statement]) -> None:
         """Write the changes of other tables together with these."""
-        self._due += statements
+        self._pending += statements
 
     def due(self) -> list[Statement]:
         """Return the changes to write; the caller writes them."""
-        due, self._due = self._due, []
+        due, self._pending = self._pending, []
         return due
 
     def write(self, *, sync: bool = True) -> None:
         """Write due changes in a transaction of their own."""
-        if self._due:
+        if self._pending:
             self._journal.change(*self.due(), sync=sync)
 
     def _select(self, where: str, *values: object) -> list[LiveTaskRecord]:

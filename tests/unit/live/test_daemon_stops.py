@@ -116,7 +116,7 @@ async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_p
         assert list(Rerun(daemon.opened.journal).differences()) == []
     async with live_inside(tmp_path, world) as (daemon, _, _, _):
         assert daemon.harvester.plan == plan, "all of it is written, in its order"
-        assert [record.name for record in daemon.task_store.over] == ["a"]
+        assert [record.name for record in daemon.task_store.finished] == ["a"]
 
 
 @in_a_loop
@@ -136,7 +136,7 @@ async def test_with_a_full_disk_a_task_can_be_cancelled(tmp_path: Path) -> None:
                 with pytest.raises(NotNow):
                     await service.cancel(ourselves(), name)
         await until(lambda: daemon.decision_loop.stalled is None)
-        assert {record.state for record in daemon.task_store.over} == {"cancelled"}
+        assert {record.state for record in daemon.task_store.finished} == {"cancelled"}
         assert list(Rerun(daemon.opened.journal).differences()) == []
 
 

@@ -225,7 +225,7 @@ async def test_a_node_that_is_wanted_again_while_it_drains_is_kept(tmp_path: Pat
         await service.drain(ourselves(), [node])
         await service.drain(ourselves(), [node], end=True)
         await decided(daemon)
-        assert (daemon.launcher_pool.lingering, daemon.node_manager.gentle) == (set(), set())
+        assert (daemon.launcher_pool.lingering, daemon.node_manager.vacating) == (set(), set())
         world.tell("a", "vacated", nodes=[node])
         await asyncio.sleep(0.01)
         assert world.asked("give_back") == []
