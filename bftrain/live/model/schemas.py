@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from bftrain.errors import BadInput
-from bftrain.live.model.task_record import NAME, LiveTaskRecord, LiveTaskState, check_name
+from bftrain.live.model.task_record import NAME, NAME_OR_NONE, LiveTaskRecord, LiveTaskState
 from bftrain.live.schedulers.base import HooksView, PoolView
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling
@@ -36,9 +36,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     run: Run
     max_nodes: Annotated[Count, said("The most nodes that it can use.")]
     min_nodes: Annotated[Count, said("The fewest on which it can run.")] = 1
-    name: Annotated[
-        str, said("What to call it; made from what it runs if it is empty.", schema={"pattern": f"^({NAME})?$"})
-    ] = ""
+    name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=NAME_OR_NONE)] = ""
     launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
     curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
     curves: Annotated[
@@ -66,8 +64,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         """Check what bounds on single fields do not say."""
         checks.finite(self)
-        if self.name:
-            check_name(self)
         if self.kinds and self.curves:
             checks.reject(self, "kinds", "cannot be given together with curves by kind", "leave out kinds")
         if self.min_nodes > self.max_nodes:
@@ -83,14 +79,12 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     deadline_s: Annotated[NotNegative | None, said("When it should be done; seconds since 1970; 0: no deadline.")] = (
         None
     )
-    name: Annotated[str | None, said("What to call it from now on.", schema={"pattern": f"^{NAME}$"})] = None
+    name: Annotated[Annotated[str, Meta(pattern=NAME)] | None, said("What to call it from now on.")] = None
     campaign: Annotated[str | None, said("What it belongs to.")] = None
 
     def __post_init__(self) -> None:
         """Check that there is a change."""
         checks.finite(self)
-        if self.name is not None:
-            check_name(self)
         if not self.changes and self.name is None:
             checks.reject(self, "max_nodes", "nothing is to be changed", "give one of the fields")
 

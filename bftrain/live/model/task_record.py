@@ -9,11 +9,14 @@ from typing import Final
 
 import msgspec
 
-from bftrain.values import checks
-from bftrain.values.job import Run
+from bftrain.values import wire
+from bftrain.values.job import END, Run
 from bftrain.values.task import TaskSpec
 
-NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_LETTERS: Final = "up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+NAME: Final = wire.pattern_of(_LETTERS, f"^{_NAME}{END}")
+NAME_OR_NONE: Final = wire.pattern_of(_LETTERS, f"^({_NAME})?{END}")
 
 
 class LiveTaskState(StrEnum):
@@ -96,13 +99,6 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if work is None else max(0.0, work - self.progress.done_samples)
 
 
-def check_name(value: msgspec.Struct) -> None:
-    """Raise unless the value's name is a valid task name."""
-    if not is_name(name := str(getattr(value, "name", ""))):
-        what = "must be up to 100 letters, digits, '.', '_' and '-', and begin with a letter or digit"
-        checks.reject(value, "name", f"{what}, not {name!r:.40}")
-
-
 def is_name(text: str) -> bool:
     """Return whether a task can have this name, which becomes part of paths, file names and addresses."""
-    return re.fullmatch(NAME, text) is not None
+    return re.fullmatch(_NAME, text) is not None
