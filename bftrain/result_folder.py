@@ -93,7 +93,7 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # the folder may be read-only by now; the file is unlocked anyway
-            self._path.unlink(missing_ok=True)  # before the release: the next process may own it afterwards
+            self._path.unlink(missing_ok=True)  # removed before the release: the next process may own it then
         self._close()
 
     def _locked(self) -> bool:
@@ -138,7 +138,7 @@ PAGE_MARK: Final = '<meta name="generator" content="bftrain '
 INTERRUPTED: Final = "interrupted"  # the reason for a partial result
 DRAFT: Final = ".bftrain-draft"
 READY: Final = ".bftrain-ready"
-_OBSOLETE: Final = ".obsolete"  # in READY: old files that are missing in the new result
+_OBSOLETE: Final = ".obsolete"  # folder in READY: old files that are missing in the new result
 ADVICE: Final = "--overwrite replaces it, or name another folder"
 IN_PYTHON: Final = "overwrite=True replaces it, or name another folder"
 _MOVE_AWAY: Final = "move it away, or name another folder"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 GAP_S = 600  # a job submitted later than this after the first one of its user's campaign starts a new campaign
-SHARES: dict[str, float] = {}  # by user; 1 if not listed
+SHARES: dict[str, float] = {}  # shares of users; 1 if not listed
 MOST = 100  # number of jobs that get a priority; the rest wait behind them
 Job = dict[str, Any]
 State = dict[str, Any]

@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 IMPORTS: Final = Path("tools", "import_path")
 CAUGHT, ESCAPED, STALE, BROKEN = "caught", "ESCAPED", "stale", "fails anyway"
 PASSED, FAILED = 0, (1, 2)  # exit codes of pytest; 2: a test module cannot be imported
-LIMIT_S: Final = 300.0  # for a set of tests; a fault that makes them hang is noticed
+LIMIT_S: Final = 300.0  # limit of a set of tests; a fault that makes them hang is noticed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

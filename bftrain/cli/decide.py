@@ -64,7 +64,7 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
         settings, objective=absolute_name(settings.objective), admission=parts.absolute_admission(settings.admission)
     )
     if not journal_path.exists():
-        harvester = build_harvester(settings)  # before the journal is created, in case of invalid settings
+        harvester = build_harvester(settings)  # Settings are checked before the journal is created
         with Journal.create(journal_path, settings) as journal:
             _process_lines(harvester, journal, events, out)
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH: Final = 80  # output of a pipe is often shown on a terminal in the end
 HEIGHT: Final = 8  # even: the middle is also labelled
-LOW: Final = 6  # for plots next to a table
+LOW: Final = 6  # height of plots next to a table
 _AXIS_LINES: Final = 2  # below each picture
 _LEAST_WIDTH: Final = 12  # columns of the plot itself; narrower plots are useless
 _LARGEST_WIDTH: Final = 400

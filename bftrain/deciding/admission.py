@@ -188,7 +188,7 @@ class QuotaAdmission:
 
     def choose(self, queue: Queue) -> Mapping[str, int]:
         """Return the competing tasks, each with its largest allowed size."""
-        chosen: dict[str, int] = {}  # in queue order, each with its minimum
+        chosen: dict[str, int] = {}  # the minimum of each, in queue order
         of_user: dict[str, list[str]] = {}
         left: dict[str, int] = {}
         for name in queue:

@@ -78,7 +78,7 @@ def speed_of_one(task: CompetingTask, curve: SpeedCurve) -> float:
     for seen in task.curves.values() if task.curves else (curve,):
         below = 0
         for nodes, rate in zip(seen.nodes, seen.rate, strict=True):
-            if rate > 0.0:  # so the first size that runs is the one above the last that does not
+            if rate > 0.0:  # the first size that runs is the one above the last that does not
                 best = max(best, rate / (nodes - below) / (below + 1))
                 break
             below = nodes

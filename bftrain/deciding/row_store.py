@@ -26,7 +26,7 @@ class RowStore:
         self.numbered = width <= _NUMBERED  # whether equal rows have equal numbers
         self._rows = np.empty((min(most, _FIRST_ROWS), width))
         self._count = 0
-        self._by_task: dict[int, int] = {}  # by identity; kept alive, so ids stay unique
+        self._by_task: dict[int, int] = {}  # keys are identities; rows are kept alive, so ids stay unique
         self._tasks: list[CompetingTask] = []
         self._by_key: dict[object, int] = {}
         self._by_content: dict[bytes, int] = {}

@@ -23,15 +23,15 @@ class Timeouts:
     tick_s: float = 1.0  # period of the daemon's timer, for measurements and pauses
     write_s: float = 10.0  # the daemon writes the progress of tasks to the journal
     task_retry_s: float = 30.0  # the daemon retries tasks after failures of a file system or launcher
-    restore_s: float = 30.0  # at startup, the daemon waits for the file systems of all tasks together
+    restore_s: float = 30.0  # time at startup for the file systems of all tasks together
     restore_task_s: float = 1.0  # minimum wait for each task
-    first_look_s: float = 20.0  # at startup, the daemon waits for the scheduler to list our nodes
+    first_look_s: float = 20.0  # time at startup for the scheduler to list our nodes
     slow_look_s: float = 5.0  # then it prints that it waits
     sweep_s: float = 10.0  # the daemon retries the release of surplus nodes
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
     solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline
     file_system_s: float = 20.0  # a request waits for the folder of a task
-    close_s: float = 2.0  # on shutdown, the daemon waits for connections to close and agents to be informed
+    close_s: float = 2.0  # time at shutdown to close connections and inform agents
     linger_s: float = 1.0  # the server waits for a client to close a finished connection
     agent_exit_s: float = 5.0  # the daemon, or the local scheduler, waits for an agent to exit
     housekeeping_s: float = 3600.0  # the daemon removes expired data
@@ -60,7 +60,7 @@ class Timeouts:
     pilot_retry_s: float = 10.0  # maximum time until a scheduler that did not list pilots is polled again
     scheduler_retry_s: float = 1.0  # a scheduler that raised an error is run again; twice as long each time
     scheduler_retry_most_s: float = 60.0  # the longest such time
-    pilots_gone_s: float = 30.0  # on shutdown, the daemon waits for the scheduler to cancel all pilots
+    pilots_gone_s: float = 30.0  # time at shutdown for the scheduler to cancel all pilots
     node_tidying_s: float = 60.0  # the daemon waits for the epilog of a finished job
 
     # Hooks

@@ -55,7 +55,7 @@ class OrderedNodes:
         """Remove nodes that are contained."""
         names = list(nodes)
         index = self._index(self._position(names[0]), names[0]) if names else 0
-        if self._nodes[index : index + len(names)] == names:  # as returned by `between`
+        if self._nodes[index : index + len(names)] == names:  # result of `between`
             del self._nodes[index : index + len(names)]
             del self._places[index : index + len(names)]
             return

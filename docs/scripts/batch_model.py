@@ -1,8 +1,8 @@
 """How well speeds at other batches are derived from a curve: python docs/scripts/batch_model.py *_scalability.csv.
 
 Of each of AdaptDL's sets the curve is that of the largest batch that was measured at every size. From it `goodput`
-derives the speeds at the other batches, with the share of a step that is fixed and without. docs/reference/objectives.md
-shows by how much they differ from the measured speeds.
+derives the speeds at the other batches, with the share of a step that is fixed and without.
+docs/reference/objectives.md shows by how much they differ from the measured speeds.
 """  # noqa: INP001 - a script, which belongs to no package
 
 from __future__ import annotations

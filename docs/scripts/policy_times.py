@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 COUNTS: Final = (32, 128, 512, 2048)
 KINDS: Final = ("v100", "p100", "k80")
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
-NODES_A_TASK: Final = 10  # of an allocation problem; in one of sharing there are six tasks a node
+NODES_A_TASK: Final = 10  # nodes per task of an allocation problem; sharing has six tasks per node
 LONG_S: Final = 2.0  # who takes longer is not asked about more tasks
 ROUNDS: Final = 3
 _HEIGHT: Final = 300  # pixels of a panel
-_LETTERS: Final = 12.5  # and of a line of letters
+_LETTERS: Final = 12.5  # pixels of a line of text
 EXACT: Final = "exact"
 
 

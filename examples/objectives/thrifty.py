@@ -1,10 +1,10 @@
-"""Samples per second, less what the nodes that make them are worth."""
+"""Samples per second, minus the price of the nodes."""
 
 from functools import partial
 
 
 def thrifty(task, sizes, price=0.8):
-    """Price a node at a share of what the task's first node does."""
+    """Price a node at a share of the speed of the task's first node."""
     return task.curve.speeds(sizes[-1]) - price * task.curve.speed(1) * sizes
 
 

@@ -110,7 +110,7 @@ class _JournalAccounts:
     _allocations: AllocationRecorder = field(init=False)
     _harvest: HarvestOverTime = field(init=False)
     _losses: LossTimes = field(default_factory=LossTimes)
-    _tasks: list[TaskProgress] = field(default_factory=list)  # in submission order
+    _tasks: list[TaskProgress] = field(default_factory=list)  # order of submission
     _present: dict[str, TaskProgress] = field(default_factory=dict)  # unfinished tasks by current name
     _kind: dict[str, str] = field(default_factory=dict)  # kind of a task's latest nodes, where nodes have kinds
 

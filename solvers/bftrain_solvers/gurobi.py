@@ -22,7 +22,7 @@ _INFINITY: Final = 1e100  # GRB.INFINITY
 _TERMINATIONS: Final = {
     2: Termination.OPTIMAL,
     3: Termination.INFEASIBLE,
-    4: Termination.INFEASIBLE,  # or unbounded, but all columns are bounded or tied to bounded columns
+    4: Termination.INFEASIBLE,  # infeasible or unbounded; all columns are bounded or tied to bounded columns
     7: Termination.TIME_LIMIT,  # iterations
     8: Termination.TIME_LIMIT,  # nodes
     9: Termination.TIME_LIMIT,

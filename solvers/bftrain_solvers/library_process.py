@@ -118,7 +118,7 @@ class LibraryProcess:
         process, self._process = self._process, None
         if process is not None:
             process.returncode = 0  # another process waits for it
-            _close_pipes(process)  # with a second copy here, the worker would outlive its owner
+            _close_pipes(process)  # a second copy here would keep the worker alive after its owner
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None:

@@ -17,8 +17,8 @@ import numpy as np
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.matrix import ModelMatrix
 
-_OBJECTIVE_BITS: Final = 20  # with coefficients of about 2**20, tolerances are far below rounding
-_ROW_BITS: Final = 10  # with larger coefficients, tolerances of 1e-9 are below rounding, and no plan is feasible
+_OBJECTIVE_BITS: Final = 20  # coefficients of about 2**20 keep tolerances far below rounding
+_ROW_BITS: Final = 10  # larger coefficients put tolerances of 1e-9 below rounding, and no plan would be feasible
 _SPAN_BITS: Final = 36  # span of coefficients in a row: less than 1e-9 remains of smaller coefficients
 _TIED_BITS: Final = 16  # the same, for numbers that can change by 1e-6 without choosing a size
 _EASY: Final = (2.0**-20, 2.0**20)  # rows with coefficients in this range stay unscaled

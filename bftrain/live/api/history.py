@@ -196,7 +196,7 @@ class LiveHistory:
             ]
             text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
             new = path.with_suffix(".new")
-            with suppress(OSError):  # for display only: an error is harmless
+            with suppress(OSError):  # an error is harmless: the history is for display only
                 new.touch(mode=0o600)
                 new.write_bytes(text)
                 new.replace(path)

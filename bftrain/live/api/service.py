@@ -95,7 +95,7 @@ class LiveService:
 
     def __post_init__(self) -> None:
         self._adding = asyncio.Lock()
-        self._folders: dict[int, str] = {}  # of unfinished tasks, with links resolved; missing entries are computed
+        self._folders: dict[int, str] = {}  # resolved folders of unfinished tasks; missing entries are computed
         self._views = TaskViews(self._site, self._harvester, self._tasks, self._loop, self._run.state)
         self.addresses: tuple[str, ...] = ()
         self.metrics = LiveMetrics(self._site, self._harvester, self._tasks, self._nodes, self._scheduler, self.status)
@@ -498,7 +498,7 @@ class LiveService:
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
         found = filter(None, map(self._store.find, (name, name + caller.name_ending)))
         record = next(filter(caller.may_touch, found), None)
-        if record is None:  # or another's: its existence is private
+        if record is None:  # unknown, or another user's: its existence is private
             raise schemas.NotFound(f"no task is called '{name}'", fix="list yours: bftrain status --all")
         return record
 

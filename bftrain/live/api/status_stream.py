@@ -72,7 +72,7 @@ class StatusStream:
         self._saving: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
         self._seen: list[tuple[float, HistorySample]] = []  # states at departures of nodes, until the next decision
-        self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # by caller, until they change
+        self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # cache by caller, cleared when nodes change
         for record in store.unfinished:
             self._know(record)
         self._next_beat = self._loop.call_soon(self._beat)

@@ -327,7 +327,7 @@ class TrialLogs:
     def new_lines(self) -> Iterator[str]:
         """Yield the new lines, each with its worker's place."""
         for path in sorted(self._folder.glob("*.log")):
-            with path.open("rb") as file:  # if its middle was removed, continue at its end
+            with path.open("rb") as file:  # a file that lost its middle continues at its end
                 file.seek(min(self._read.get(path, 0), path.stat().st_size))
                 self._read[path] = file.tell()
                 data = file.read(_TAIL_BYTES)

@@ -141,7 +141,7 @@ class LiveDaemon:
         self.task_manager.written()
         self.launcher_pool.establish(self.harvester.plan)
         if self.opened.hub is not None:
-            self.opened.hub.hold_workers()  # until the surviving processes of the previous run are known
+            self.opened.hub.hold_workers()  # workers wait until the surviving processes of the previous run are known
             self.opened.hub.open()
         self.node_manager.open()
         self.want()

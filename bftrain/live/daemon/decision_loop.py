@@ -68,7 +68,7 @@ class DecisionLoop:
         self._loop = asyncio.get_running_loop()
         self.broken: asyncio.Future[BaseException] = self._loop.create_future()  # the fatal error
         self.last_decision: LastDecision | None = None
-        self._waiting: list[Event] = []  # while a solver works
+        self._waiting: list[Event] = []  # events that arrive while a solver works
         self._request: DecisionRequest | None = None
         # Jobs of the solver thread, until None arrives. Starting a thread would take longer than most solutions
         self._solver_queue: SimpleQueue[Callable[[], None] | None] | None = None
@@ -78,7 +78,7 @@ class DecisionLoop:
         self._hurry_reason = ""
         self._held_back = True
         self._ended = False
-        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # with callbacks
+        self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # writes and their callbacks
         self.stalled: JournalStalled | None = None  # why the journal cannot be written now
         self._again: asyncio.TimerHandle | None = None
         self._kept_at = self._journal.stood_at  # not the start of this run: many short runs would never keep it

@@ -260,7 +260,7 @@ class NodeManager:
         for node in sorted(tracker.allowed - tracker.present) if agents else ():
             if (other := agents.get(node.partition(".")[0])) is not None:
                 what = f"the scheduler calls a node '{node}' and its agent '{other}', so it is not used"
-                self._misnamed = True  # once is enough
+                self._misnamed = True  # one repetition is enough
                 _log.warning("%s: start agents with --node and the scheduler's name", what)
                 return
 

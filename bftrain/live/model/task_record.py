@@ -77,7 +77,7 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     user: str
     launcher: str
-    spec: TaskSpec  # as submitted
+    spec: TaskSpec  # the submitted description
     guessed: bool  # whether its speed is a guess, as none was given
     run: Run
     submitted_s: float

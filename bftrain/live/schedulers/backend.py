@@ -57,7 +57,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     mark: str = ""  # digest of its submission parameters
     start_s: float = 0.0  # seconds since 1970; for a waiting pilot, the expected start
-    end_s: float | None = None  # when it finished, or its time limit
+    end_s: float | None = None  # end time, or time limit
     number: str = ""
     why: str = ""  # reason for waiting
 

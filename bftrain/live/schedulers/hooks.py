@@ -31,7 +31,7 @@ from bftrain.live.schedulers.base import HooksView, Post, Remark
 from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain live hooks install makes one as it should be"
-READER: Final = ".reader"  # while it is there, hooks write
+READER: Final = ".reader"  # hooks write while this file exists
 _RECENT_NS: Final = 100_000_000  # files may arrive within the clock tick of the last scan
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
 _MOST: Final = 5_000  # files in one look
@@ -222,7 +222,7 @@ class HookListener:
                 self._tell(heard)
             if self._spool.odd:
                 self._say(self._spool.odd)
-        self._spool.close()  # once more: a look may have been under way
+        self._spool.close()  # a second look: the first may have been under way
 
 
 class HookTally:

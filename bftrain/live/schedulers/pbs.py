@@ -43,7 +43,7 @@ MARK: Final = "BFTRAIN_PILOT"  # the variable that carries a pilot's mark
 
 STATES: Final[Mapping[str, PilotState]] = {
     "Q": PilotState.WAITING,
-    "H": PilotState.WAITING,  # on hold
+    "H": PilotState.WAITING,  # job on hold
     "W": PilotState.WAITING,  # waits for its start time
     "T": PilotState.WAITING,  # moved to this server
     "B": PilotState.RUNNING,  # a started array
@@ -77,7 +77,7 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
     queue: Text
     options: tuple[str, ...] = ()  # extra arguments of qsub
 
-    select: Text = "1:ncpus=1"  # with place=exclhost: one full host
+    select: Text = "1:ncpus=1"  # one full host with place=exclhost
     account: str = ""
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from bftrain.files import BYTE_ORDER_MARK
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 
-LARGEST_BYTES: Final = 1 << 32  # of a file that is kept in memory
+LARGEST_BYTES: Final = 1 << 32  # largest file that is kept in memory
 _PIECE_BYTES: Final = 1 << 20
 MOST_DEPTH: Final = 5  # nesting of fields in a record
 _LISTS: Final = (

@@ -156,7 +156,7 @@ def _bytes(text: bytes) -> NDArray[np.uint8]:
 
 
 def _names(columns: dict[str, NDArray[Any]], member: str, path: Path) -> tuple[str, ...]:
-    if np.count_nonzero(columns[member] == ord("\n")) >= MOST_NODES:  # before names become strings
+    if np.count_nonzero(columns[member] == ord("\n")) >= MOST_NODES:  # checked before names become strings
         raise BadInput(f"has more than {MOST_NODES:,} names", where=f"{path} ({member})", fix=REMEDY)
     return tuple(_text(columns, member, path).split("\n"))
 

@@ -21,7 +21,7 @@ from bftrain_datasets.published.unpickling import REMEDY, NamedObject, PickledCa
 
 Labels: TypeAlias = "NDArray[Any] | range"
 
-_NUMPY: Final = ("numpy.core", "numpy._core")  # before and since numpy 2
+_NUMPY: Final = ("numpy.core", "numpy._core")  # names before and since numpy 2
 _RECONSTRUCT: Final = frozenset((f"{home}.multiarray", "_reconstruct") for home in _NUMPY)
 _FROM_BUFFER: Final = frozenset((f"{home}.numeric", "_frombuffer") for home in _NUMPY)
 _SCALAR: Final = frozenset((f"{home}.multiarray", "scalar") for home in _NUMPY)
@@ -141,7 +141,7 @@ class _Reading:
         axes, pairs = self._parts(manager)
         names, index = self.labels(axes[0]), self.labels(axes[1])
         blocks = tuple(self._block(values, places, len(names), len(index)) for values, places in pairs)
-        if sum(block.places.size for block in blocks) != len(names):  # before a range becomes a list of names
+        if sum(block.places.size for block in blocks) != len(names):  # checked before a range becomes a list of names
             raise self._wrong("the DataFrame does not have each column once")
         columns = tuple(self._text(label) for label in np.asarray(names).tolist())
         if len(set(columns)) != len(columns):

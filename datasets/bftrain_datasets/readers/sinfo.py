@@ -298,7 +298,7 @@ def _add_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: Recor
         if partition in intake.options.preemptible:
             intake.preemptible_seen.add(partition)
             if state == NodeState.BUSY:
-                state = NodeState.IDLE  # unless another partition lists the node
+                state = NodeState.IDLE  # idle unless another partition lists the node
         if polls.add(state, nodes):
             intake.use()
         else:

@@ -85,12 +85,12 @@ class NodeAgent:
         # Servers that should run
         self._preforks = [self._commands, self._copies.process] if settings.copies_bytes else [self._commands]
         self._signals: list[int] = []  # signals received and not yet handled
-        self._terminated_at = math.inf  # on the monotonic clock: time of the first SIGTERM
+        self._terminated_at = math.inf  # monotonic time of the first SIGTERM
         self._workers_notified = False  # the scheduler or this agent has sent workers SIGTERM
         self._leaving = ""
-        self._leave_at = 0.0  # on the monotonic clock: deadline of the grace period; 0: no SIGTERM received
+        self._leave_at = 0.0  # monotonic deadline of the grace period; 0: no SIGTERM received
         self._leave_why = ""
-        self._ask_at = 0.0  # on the monotonic clock: time to ask workers to save if no manager does it
+        self._ask_at = 0.0  # monotonic time to ask workers to save if no manager does it
         self._beat_at = 0.0
         self._gave_up = False
         self._instance = secrets.token_hex(8)
@@ -168,7 +168,7 @@ class NodeAgent:
         elif not self._leave_at:
             now, grace_s = time.monotonic(), self._settings.grace_s
             self._leave_at, self._leave_why = now + grace_s, why
-            self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # by then their own SIGTERM has been noticed
+            self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # their own SIGTERM has been noticed by then
             if self._link.welcomed:
                 self._send_notice()
 
@@ -427,7 +427,7 @@ class NodeAgent:
 def main(arguments: list[str] | None = None) -> int:
     """Run an agent from its command line."""
     parser = command_line((__doc__ or "").partition("\n")[0])
-    signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)  # until the agent can answer
+    signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)  # blocked until the agent can answer
     try:
         settings = AgentSettings.read(parser, arguments)
         agent = NodeAgent(settings)

@@ -22,7 +22,7 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
 _RETRY_S: Final = 0.2  # first delay before a restart if a server never became ready
 _LONGEST_RETRY_S: Final = 60.0
-_BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # until a fork has its own handlers
+_BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # signals blocked until a fork has its own handlers
 
 
 class PreforkProcess:

@@ -335,7 +335,7 @@ def serve(descriptor: int, agent_pid: int, *, socket_folder: Path, modules: Sequ
 
     Removes the folder of the workers' socket if the agent was killed.
     """
-    die_with(agent_pid)  # during the imports there are no workers, and the socket is not read
+    die_with(agent_pid)  # no workers exist during the imports, and the socket is not read
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent handles Ctrl-C
     signals, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # receives the numbers of all signals
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)

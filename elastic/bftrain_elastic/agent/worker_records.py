@@ -53,7 +53,7 @@ class WorkerRecord:
         self.order: SpawnWorker | None = None  # order to its prefork server; None once sent
         # On the monotonic clock: time of the pending order to start or kill it; 0: no pending order
         self.ordered_at = 0.0
-        self.kill_at = 0.0  # on the monotonic clock; 0: not to be killed
+        self.kill_at = 0.0  # monotonic time; 0: not to be killed
         self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it has started
         self.forgotten = False  # its task was dropped: no manager will ask for its exit
         self.oom_kills = out_of_memory_kills()  # count at the worker's start

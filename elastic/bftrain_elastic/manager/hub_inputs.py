@@ -58,8 +58,8 @@ class AgentListener:
         self._strangers: dict[AgentConnection, None] = {}  # unregistered connections, oldest first
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._opened = False
-        self._look_at = 0.0  # on the monotonic clock
-        self._paused_until = 0.0  # on the monotonic clock; 0: connections are accepted
+        self._look_at = 0.0  # monotonic time
+        self._paused_until = 0.0  # monotonic time; 0: connections are accepted
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     def open(self) -> None:
@@ -167,7 +167,7 @@ class AgentConnection:
     slots: int = 0
     heard_at: float = 0.0
     noticed: bool = False  # a preemption of its node was announced
-    left_at: float = 0.0  # on the monotonic clock: time of its farewell message; 0: none
+    left_at: float = 0.0  # monotonic time of its farewell message; 0: none
     workers: dict[str, RunningWorker] = field(default_factory=dict)
 
     @property

@@ -36,7 +36,7 @@ class AgentLauncher:
         self.name = name
         self._make_lifecycle = make_lifecycle
         self._hub = hub
-        self._names: set[str] = set()  # as its callers know it; the rest belongs to the hub's thread
+        self._names: set[str] = set()  # tasks known to callers; the rest belongs to the hub's thread
         self._jobs: dict[str, LauncherJob] = {}
         self._lifecycles: dict[str, TaskLifecycle] = {}
         self._held: dict[str, tuple[str, ...]] = {}  # allocated nodes by task

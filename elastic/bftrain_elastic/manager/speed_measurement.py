@@ -33,8 +33,8 @@ _CHANGES: Final = 20  # remembered changes of each kind
 class _Line:
     """One reported step."""
 
-    t: float  # on the reporting node's clock
-    received_at: float  # on the manager's
+    t: float  # clock of the reporting node
+    received_at: float  # clock of the manager
     step: int
     size: int
     samples: int

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 
 _NAME: Final = "bftrain"
-_TIMEOUT: Final = timedelta(minutes=5)  # for all nodes to meet
+_TIMEOUT: Final = timedelta(minutes=5)  # time for all nodes to meet
 
 
 def main(words: list[str]) -> None:

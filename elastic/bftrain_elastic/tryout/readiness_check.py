@@ -84,7 +84,7 @@ class WatchedRun:
     """Observations of a script in addition to its messages: the sizes at which it made steps, and values on disk."""
 
     reached: list[int] = field(default_factory=list)
-    values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by the step of the commit
+    values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # values by the step of the commit
     steps: list[list[Message]] = field(default_factory=list)  # records of the steps in groups, of each process
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from bftrain_elastic.errors import NoInterface
 
-_SIOCGIFCONF: Final = 0x8912  # of Linux: the addresses of all interfaces
+_SIOCGIFCONF: Final = 0x8912  # Linux's request for the addresses of all interfaces
 _ENTRY: Final = struct.Struct("16sH2x4s16x")  # struct ifreq: a label such as eth0 or eth0:1, and a struct sockaddr_in
 _MOST: Final = 4096  # addresses
 
@@ -49,7 +49,7 @@ def free_port(address: str) -> int:
 def networking(address: str) -> dict[str, str]:
     """Return the environment that makes Gloo and NCCL use the interface with ``address``."""
     name = interface_of(address)
-    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # without "=", eth1 would also match eth10
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # eth1 without "=" would also match eth10
 
 
 def _addresses() -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ class NonblockingSocket:
         self._on_data = on_data
         self._on_end = on_end
         self._out = bytearray()
-        self._waits = False  # until the connection takes more bytes
+        self._waits = False  # True until the connection takes more bytes
         self._broken = ""  # reason why sending is impossible
         self.open = True
         selector.register(connection, selectors.EVENT_READ, self.ready)

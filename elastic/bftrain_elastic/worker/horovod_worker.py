@@ -109,7 +109,7 @@ class _HorovodTraining(RegroupedTraining):
         if isinstance(error, HostsUpdatedInterrupt):
             if (
                 self._own.progress.commit_step != self._own.progress.step
-            ):  # between commits, Horovod would forget the steps since the previous one
+            ):  # Horovod would forget the steps since the previous commit
                 self._keep_step()
             return ""
         if isinstance(error, HorovodInternalError):

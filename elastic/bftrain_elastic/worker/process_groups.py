@@ -19,11 +19,11 @@ from bftrain_elastic.wire.network_interfaces import networking
 from bftrain_elastic.worker.state_tree import StateTree
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
-TRAINING: Final = timedelta(minutes=30)  # and while they train; torch's own default
+TRAINING: Final = timedelta(minutes=30)  # timeout while they train; torch's own default
 # Names the way in which members send states and compare them: workers of a release with another way are not met,
 # so after an update of a running site, its workers train on without new ones
 _MEETING: Final = "bftrain/2"
-LEAST: Final = -(2**63)  # of the numbers that members exchange
+LEAST: Final = -(2**63)  # smallest number that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
 _LOST: Final = (

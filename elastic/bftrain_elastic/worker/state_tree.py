@@ -84,7 +84,7 @@ class NamedValues:
 def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
     if isinstance(value, _SCALARS):
         return ["is", value]
-    torch = sys.modules.get("torch")  # if torch is not imported, there are no tensors
+    torch = sys.modules.get("torch")  # no tensors exist if torch is not imported
     if torch is not None and isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
@@ -121,7 +121,7 @@ def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 
 class TreeShape:
     """Shape, type and device of a tensor."""
 
-    dtype: str  # as in torch.<dtype>
+    dtype: str  # name in torch.<dtype>
     sizes: tuple[int, ...]
     device: str  # its kind: "cpu", "cuda"
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 GRACE: Final = "BFTRAIN_GRACE_S"  # seconds between the scheduler's warning and a preemption; 0: no warning
 _LEAST_S: Final = 10.0  # minimum time after SIGTERM within which an error may be its consequence
-_LATE_S: Final = 1.0  # on a busy node, SIGTERM may reach a process this much later than its children
+_LATE_S: Final = 1.0  # SIGTERM may reach a process this much later than its children on a busy node
 _POLL_S: Final = 0.01
-_received_at: list[float] = []  # on the monotonic clock: time of the latest SIGTERM
+_received_at: list[float] = []  # monotonic time of the latest SIGTERM
 _replaced: list[Any] = []  # the handlers that on_sigterm replaced, the innermost last
 _forking = threading.local()  # signals that a thread blocks while it forks
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_ROWS: Final = 1 << 16
-_MEMORY_BYTES: Final = 1 << 22  # before blocks go to a file
+_MEMORY_BYTES: Final = 1 << 22  # bytes in memory before blocks go to a file
 TURNED_AT_ONCE: Final = 256  # rows; batching halves the time to convert rows to columns
 _DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"d": np.dtype(np.float64), "i": np.dtype(np.int32)}
 # The columns with the block in hand, rows of the blocks in the file, and its content or name

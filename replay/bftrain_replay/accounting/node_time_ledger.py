@@ -163,7 +163,7 @@ class HarvestOverTime:
         else:
             self._ends = np.linspace(0.0, span_s, STRETCHES + 1)[1:].tolist()
         self._samples = array("d")
-        self._done: dict[str, float] = {}  # by task, at its last check
+        self._done: dict[str, float] = {}  # progress of each task at its last check
         self._advancing: dict[str, AdvancingTask] = {}  # tasks that may have advanced since then
         self.next_s: float = self._ends[0]  # time of the next check
 

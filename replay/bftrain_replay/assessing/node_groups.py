@@ -97,7 +97,7 @@ _STEP_S: Final = 900.0  # divides the offsets of all current time zones
 class LocalSteps:
     """A log divided into quarters of an hour, also at edges of blocks: their block, hour and weekday."""
 
-    edges_s: Floats  # since the log's start
+    edges_s: Floats  # seconds since the log's start
     block: NDArray[np.int64]
     hour: NDArray[np.int64]
     weekday: NDArray[np.int64]

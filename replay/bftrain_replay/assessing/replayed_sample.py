@@ -45,7 +45,7 @@ class ReplayedWindow(NamedTuple):
 
     begin_s: float
     end_s: float
-    edges_s: tuple[float, ...]  # since the start of the window
+    edges_s: tuple[float, ...]  # seconds since the start of the window
 
     def text(self, start_s: float) -> str:
         """Return it in the form of the setting ``window``."""

@@ -62,7 +62,7 @@ def _numbers(column: NDArray[np.float64]) -> NDArray[np.object_]:
 def read(folder: Path) -> StoredAllocations:
     """Read the table into a temporary file."""
     found = StoredAllocations.new_rows()
-    numbers: dict[str, dict[str, int]] = {"task": {}, "node": {}}  # by first appearance
+    numbers: dict[str, dict[str, int]] = {"task": {}, "node": {}}  # numbers by first appearance
     for batch in result_tables.read(folder, NAME, ALLOCATIONS):
         if any(column.null_count for column in batch.columns):
             what = "a row of the table of allocations has an empty cell"

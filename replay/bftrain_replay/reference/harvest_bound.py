@@ -188,7 +188,7 @@ def _fastest(speeds: Floats, nodes: Counts, tasks: Counts) -> Floats:
     if (np.diff(best, n=2) <= _STRAIGHT * best[-1]).all() or steps > _MOST_STEPS:
         return _even(best, nodes, tasks)
     found = np.zeros(nodes.size)
-    together = np.zeros_like(best)  # with one more task per iteration
+    together = np.zeros_like(best)  # one more task per iteration
     for count in range(1, int(tasks.max(initial=0)) + 1):
         together = _with_one_more(together, best)
         which = tasks == count

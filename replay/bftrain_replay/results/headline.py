@@ -37,10 +37,10 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
 
 
 RAN_OUT: Final = "tasks ran out"
-_LEAST_NO_TASK: Final = 0.01  # of the idle node-time: less without any task does not change what U says
-_SEEN_IN_U: Final = 0.05  # of the nodes that were idle on average: the sentence says what U compares with
+_LEAST_NO_TASK: Final = 0.01  # share of the idle node-time; less without any task does not change the meaning of U
+_SEEN_IN_U: Final = 0.05  # share of the mean number of idle nodes; above it the sentence states the reference of U
 _CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
-_SEEN_CAP: Final = 0.01  # of the harvest with one task per node: a smaller cost of the cap is not mentioned
+_SEEN_CAP: Final = 0.01  # share of the harvest with one task per node; a smaller cost of the cap is not mentioned
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
 ABOVE: Final = "no bound"
 _ABOVE_FROM: Final = 1.0005  # less would be shown as 100.0 %

@@ -125,7 +125,7 @@ class Themis:
     def __init__(self, lease_s: float = 1200.0, fairness: float = 0.8) -> None:
         self._lease_s, self._fairness = setting("lease_s", lease_s), setting("fairness", fairness, at_most=1.0)
         self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # leaseholders of the previous round
-        self._last_s, (self._since_s, self._crowd_s) = 0.0, np.zeros((2, 0))  # since when; sum of numbers of tasks
+        self._last_s, (self._since_s, self._crowd_s) = 0.0, np.zeros((2, 0))  # period start; sum of task counts
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Rank leaseholders first, then auction winners, then the other tasks by rho."""

@@ -160,7 +160,7 @@ class RoundEngine:
         self._next_arrival_s = float(self.gangs.submit_s[come]) if come < len(self.gangs) else math.inf
         self._changed()
         if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
-            self.ended = OVERLOAD  # without further arrivals it would end
+            self.ended = OVERLOAD  # the queue would empty without further arrivals
 
     def _backlog_s(self) -> float:
         """Return the seconds for which waiting tasks could keep all nodes busy, starting with the most work.

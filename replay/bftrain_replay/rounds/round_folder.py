@@ -54,7 +54,7 @@ def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, 
     if form != CSV:
         words += ["--tables", form]
     command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
-    again = f"# {command}\n" if origin.tasks and command.isprintable() else ""  # if it can be written on one line
+    again = f"# {command}\n" if origin.tasks and command.isprintable() else ""  # only commands that fit on one line
     write_text(folder / "config.toml", again + config.dump(result.settings))
     write_text(folder / "summary.json", figures)
 

@@ -43,7 +43,7 @@ class TaskGangs:
     fastest: Places
     best: Floats
     most: Mapping[str, int]
-    said: tuple[TaskSpec, ...]  # before batches were chosen
+    said: tuple[TaskSpec, ...]  # inputs before batches were chosen
     batches: Floats
     pairs: PairTable
     actual: TaskGangs | None = None

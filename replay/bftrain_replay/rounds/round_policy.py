@@ -219,7 +219,7 @@ class BlindFifoLikeGavel:
     def __init__(self, settings: RoundSettings) -> None:
         self._resets = ResetTimes(settings.least_interval_s)
         self._random = Random(settings.seed)  # noqa: S311 - Gavel's generator, so that the same kinds are drawn
-        self._admits = bool(settings.admission)  # with admission, waiting tasks may have run since the last reset
+        self._admits = bool(settings.admission)  # an admission may let waiting tasks run between resets
         self._kind: dict[int, int] = {}
         self._kind_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # kind of all tasks; -1: no kind
         self._since_s: Floats = np.zeros(0)  # service at the last reset
@@ -326,7 +326,7 @@ class ByShares:
         self._models: PairModels | None = None  # models of all tasks, with pair speeds
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # only kind of each task with a single-kind share
         self._alone_s: Floats = np.zeros(0)
-        self._alone_speed: Floats = np.zeros(0)  # since the last reset
+        self._alone_speed: Floats = np.zeros(0)  # value since the last reset
         self._left: Floats = np.zeros(0)  # work left at the last reset
         # Gavel's deficits: time promised over all resets, minus time received
         self._deficit_s: Floats = np.zeros((0, 0))

@@ -66,7 +66,7 @@ class EngineRun:
     """Raw results of one pass through a log."""
 
     complete: bool
-    tasks: tuple[TaskProgress | TaskSpec, ...]  # in input order; a bare spec never arrived
+    tasks: tuple[TaskProgress | TaskSpec, ...]  # input order; a bare spec never arrived
     ledger: Ledger
     decisions: DecisionColumns
     harvest: HarvestOverTime

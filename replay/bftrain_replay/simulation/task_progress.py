@@ -140,7 +140,7 @@ class TaskProgress:
     _settled_s: float = field(init=False)
     _changed_s: float = field(init=False)
     _waiting: bool = field(init=False, default=False)  # whether the current wait is already counted
-    _size_before: int = field(init=False, default=0)  # before the last change of size
+    _size_before: int = field(init=False, default=0)  # size before the last change
     _speed_before: float = field(init=False, default=0.0)
     _together: float = field(init=False, default=0.0)  # speed on the minimum number of hosts or racks
     _committed: float = field(init=False, default=0.0)  # samples done, and so committed, when the size last changed
@@ -434,7 +434,7 @@ class MemoryProgress(TaskProgress):
         super().__init__(spec, speeds, now_s)
         self._period_s = period_s
         self._saved = 0.0  # how far its last save on disk is, samples
-        self._saved_s = now_s  # since when the periods between saves count
+        self._saved_s = now_s  # start of the periods between saves
 
     def advance_to(self, now_s: float) -> None:
         """Add the time since the last call, and record the progress at the last save."""

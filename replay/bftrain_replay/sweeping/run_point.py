@@ -168,7 +168,7 @@ def _replayed(
     _refuse_broken(result.broken_metrics)
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
-    left = figures.tasks - figures.tasks_finished if ended else 0  # on a log, unfinished tasks are normal
+    left = figures.tasks - figures.tasks_finished if ended else 0  # unfinished tasks are normal on a log
     odd = odd_inputs(part(result.simulated_s), passes.tasks, settings.racks)
     of_decisions = odd_decisions({settings.solver: result})
     warnings = (*odd, *of_decisions, *_partial(ended, left), *_at_point(job, result.metric_notes))

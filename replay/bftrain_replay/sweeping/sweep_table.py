@@ -355,7 +355,7 @@ def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricCol
         return tuple(map(metric_of, plot))
     done = [row for row in rows if row.cells.get(HARVEST.column) is not None]
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
-        return (COMPLETION,)  # on permanent nodes all work completes, so completion time matters
+        return (COMPLETION,)  # all work completes on permanent nodes, so completion time matters
     if done and all(MAKESPAN.of(row) is not None for row in done):
         return (MAKESPAN,)  # the harvest is equal everywhere once all work is finished
     if _same_harvest(done):

@@ -61,7 +61,7 @@ class TaskClasses:
         ones = self._members[one].tolist()
         if other < 0:
             yield from ((task, -1, time / len(ones)) for task in ones)
-        elif one == other:  # in a ring, each task has two partners
+        elif one == other:  # each task in a ring has two partners
             pairs = min(len(ones), len(ones) * (len(ones) - 1) // 2)
             yield from ((ones[place], ones[(place + 1) % len(ones)], time / pairs) for place in range(pairs))
         else:

@@ -168,7 +168,7 @@ def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None 
     risen = Rise(those, low[wants], steep[wants]).solved(hint)
     shares = np.zeros(even.speeds.shape)
     shares[wants] = risen.shares
-    further = low + steep * risen.height + 1e-7  # at maximum speed, more costs infinitely much
+    further = low + steep * risen.height + 1e-7  # more costs infinitely much at maximum speed
     more = np.where(further > 1.0, np.inf, paid(even, further, risen.prices)[1]) / many
     height = float(np.ldexp(risen.height, -bits))
     return risen._replace(height=height, shares=shares[place], marginal=more[place] / largest)

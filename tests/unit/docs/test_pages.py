@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import runpy
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -134,6 +136,11 @@ RIDDLES = "told|nobody|whoever|whatever|anew|whom|somebody|everybody|anybody|he|
 WORD = re.compile(rf"(?<![a-z'])({RIDDLES})(?![a-z'])", re.IGNORECASE)
 PHRASES = re.compile("slip of the pen|dust of rounding|less than nothing|[Mm]ake sense of|# NaN too")  # in code
 FIRST_WORD = re.compile(r'"""(Give(?! up| back)|Say|Tell|Hear|Know|Learn|Lay|Hold|Refuse|What|Who|How)\b')
+# A comment is a thought of its own, not the rest of the code's sentence
+CONTINUES = re.compile(
+    r"# (?:of|which|that|so|whose|and|but|or|than|because|since|in|on|at|by|with|without|from|to|as|if|when|where)\b"
+    r"|# (?:while|until|unless|for|through|after|before|during|between)\b"
+)
 CODE = ("bftrain/*.py", "solvers/*.py", "replay/*.py", "datasets/*.py", "elastic/*.py")
 ALLOWED = (
     "told_before",  # a key of provenance files
@@ -154,6 +161,27 @@ def texts(*patterns: str) -> Iterator[tuple[str, str]]:
         path = ROOT / name
         if path != Path(__file__) and path.is_file():
             yield name, path.read_text(encoding="utf-8")
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the first line of each comment, with its line number."""
+    previous = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            number = token.start[0]
+            if number != previous + 1 or token.line.strip() != token.string:
+                yield number, token.string
+            previous = number
+
+
+def test_comments_begin_with_a_noun() -> None:
+    found = [
+        f"{name}:{number}: {comment}"
+        for name, text in texts(*CODE, "docs/*.py", "examples/*.py", "tools/*.py")
+        for number, comment in comments(text)
+        if CONTINUES.match(comment)
+    ]
+    assert found == [], "begin with the noun that the comment explains"
 
 
 @pytest.mark.parametrize(

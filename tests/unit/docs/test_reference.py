@@ -89,7 +89,7 @@ ELSEWHERE = (
 def promised(name: str) -> set[str]:
     """Return the names that the row of a command lists, and those of the rows that it refers to."""
     text = ROWS[name][1]
-    others = [other for other in re.findall(r"(?:those|and) of `([a-z -]+)`", text) if other in ROWS]
+    others = [other for other in re.findall(r"(?<!\w)as `([a-z -]+)`", text) if other in ROWS]
     return set(re.findall(r"`(\w+)`", text)).union(*map(promised, others))
 
 

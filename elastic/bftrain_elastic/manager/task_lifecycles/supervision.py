@@ -111,7 +111,7 @@ class TaskSupervision:
         self._inspection: StallInspection | None = None
         self._where = ""  # positions of the ranks when the task stalled
         self._lost: list[tuple[float, str]] = []  # time and reason of each lost connection
-        self._good_loss = False  # at least one finite loss was reported
+        self._good_loss = False  # set once a finite loss was reported
         self._bad_losses = 0
         self._bad_since: tuple[float, int] = (0.0, 0)
         self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
