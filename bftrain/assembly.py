@@ -42,7 +42,10 @@ def build_harvester(
     fallback: Solver | None = None,
     objective: Objective | None = None,
 ) -> Harvester:
-    """Return the Harvester described by ``settings``; an object argument replaces the part named there.
+    """Return the Harvester described by ``settings``; ``solver``, ``fallback`` and ``objective`` replace parts of it.
+
+    Raises :class:`bftrain.errors.UnknownName` for a part that is not registered, and
+    :class:`bftrain.errors.NotAvailable` for a solver that cannot run here.
 
     >>> from bftrain import NodesJoined, Settings, SpeedCurve, TaskSpec, TaskSubmitted, build_harvester
     >>> harvester = build_harvester(Settings(max_tasks=10))
@@ -109,8 +112,10 @@ def solve(
 
     ``problem`` may also be the mapping of its JSON form. ``solver`` is a registered name or a solver
     object; ``objective`` replaces the problem's objective: a registered name,
-    ``path/to/file.py:name``, or an objective object. A solver that fails or runs out of time returns a
-    solution with that status; a solver that cannot run here raises :class:`bftrain.errors.NotAvailable`.
+    ``path/to/file.py:name``, or an objective object. ``limits`` are the solver's time (seconds), gap and
+    threads. A solver that fails or runs out of time returns a solution with that status. Raises
+    :class:`bftrain.errors.NotAvailable` for a solver that cannot run here, :class:`bftrain.errors.BadInput`
+    for an invalid problem, and :class:`bftrain.errors.UnknownName` for an unknown name.
 
     >>> from bftrain import AllocationProblem, CompetingTask, SpeedCurve, solve
     >>> curve = SpeedCurve(nodes=(1, 2, 4), rate=(10.0, 18.0, 30.0))
@@ -160,7 +165,11 @@ def table_of(
 def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingPolicy = "") -> Shares:
     """Divide the time of nodes of several kinds among tasks, by the problem's own policy or another.
 
-    ``policy`` is a registered name, ``path/to/file.py:name``, or a policy object.
+    ``problem`` may also be the mapping of its JSON form. ``policy`` is a registered name, ``path/to/file.py:name``,
+    or a policy object. Shares are fractions of the time, speeds are in samples/s.
+
+    Raises :class:`bftrain.errors.BadInput` for an invalid problem, and :class:`bftrain.errors.UnknownName` for an
+    unknown policy.
 
     >>> from bftrain import SharingProblem, SharingTask, share
     >>> tasks = [SharingTask(name="a", speeds={"v100": 4.0}), SharingTask(name="b", speeds={"v100": 2.0})]

@@ -78,23 +78,23 @@ class Client:
         return self._ask("GET", "/v1/status", schemas.StatusView)
 
     def tasks(self, *, over: bool = False) -> tuple[schemas.TaskView, ...]:
-        """Return our unfinished tasks, with ``over`` also the finished ones."""
+        """Return our unfinished tasks, with ``over`` also the finished ones; an operator gets those of all users."""
         return self._ask("GET", "/v1/tasks", tuple[schemas.TaskView, ...], query={"all": "true"} if over else {})
 
     def task(self, name: str) -> schemas.TaskView:
-        """Return one task."""
+        """Return the task called ``name``, or ``#NUMBER``; raise :class:`NotFound` if there is none of ours."""
         return self._ask("GET", _of_task(name), schemas.TaskView)
 
     def submit(self, submission: schemas.Submission) -> schemas.TaskView:
-        """Submit a task."""
+        """Submit a task; it is stored when this returns. Raise :class:`bftrain.errors.BadInput` for an invalid one."""
         return self._ask("POST", "/v1/tasks", schemas.TaskView, body=submission)
 
     def change(self, name: str, how: str) -> schemas.TaskView:
-        """Cancel, pause or resume a task."""
+        """Change a task: ``how`` is ``cancel``, ``pause`` or ``resume``. Raise :class:`NotNow` for a finished task."""
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
     def edit(self, name: str, changes: TaskEdit) -> schemas.TaskView:
-        """Change a task that has no nodes."""
+        """Change the description of a task; raise :class:`NotNow` while it has nodes."""
         return self._ask("POST", _of_task(name, "edit"), schemas.TaskView, body=changes)
 
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
@@ -102,11 +102,11 @@ class Client:
         return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])
 
     def log(self, name: str, file: str, offset: int) -> bytes:
-        """Return a chunk of a log file; empty at its current end."""
+        """Return a chunk of a log file from the byte ``offset`` on; empty at its current end."""
         return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
     def usage(self, by: str, since: str = "") -> tuple[schemas.UsageRow, ...]:
-        """Hours and samples, summed up by user, project and so on, from a day on."""
+        """Return node-seconds and samples, summed up ``by`` user, project and so on, from the day ``since`` on."""
         query = {"by": by} | ({"since": since} if since else {})
         return self._ask("GET", "/v1/usage", tuple[schemas.UsageRow, ...], query=query)
 
@@ -115,12 +115,12 @@ class Client:
         return self._ask("GET", "/v1/nodes", tuple[schemas.NodeView, ...])
 
     def drain(self, nodes: tuple[str, ...], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
-        """Stop using nodes; with ``end`` use them again."""
+        """Stop using nodes, after their tasks moved; with ``end`` use them again. Only for operators."""
         path = "/v1/undrain" if end else "/v1/drain"
         return self._ask("POST", path, tuple[schemas.NodeView, ...], body=schemas.Nodes(nodes=nodes))
 
     def harvesting(self) -> HarvestingView:
-        """Whether nodes are used at all, and how the last ones were handed back."""
+        """Return whether harvesting is paused, and the last hand-backs."""
         return self._ask("GET", "/v1/harvesting", HarvestingView)
 
     def pause_harvesting(self, for_s: float | None = None) -> HarvestingView:
@@ -136,7 +136,7 @@ class Client:
         return self._ask("GET", "/v1/page", schemas.PageView)
 
     def updates(self, span_s: float = 600.0, most: int = 0) -> Iterator[schemas.Update]:
-        """Yield changes, the full state first, until the live run stops or after ``most`` updates."""
+        """Yield the state with ``span_s`` seconds of history, then changes; stop after ``most`` updates (0: never)."""
         connection = self._connected()
         try:
             connection.request("GET", f"/v1/watch?span={span_s:g}&updates={most}", headers=self._headers)

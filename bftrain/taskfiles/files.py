@@ -33,7 +33,9 @@ _PARTS: Final = frozenset("=;")  # separators of kinds and points in a cell
 
 
 def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
-    """Load the tasks in a file, in sequence; its suffix is ``.toml`` or ``.csv``.
+    """Load the tasks in the file at ``path``, in sequence; its suffix is ``.toml`` or ``.csv``.
+
+    Raises :class:`bftrain.errors.BadInput` for an invalid file or another suffix, and ``OSError`` if it is unreadable.
 
     >>> from bftrain import load_tasks
     >>> [task.name for task in load_tasks("tasks.toml")]
@@ -45,7 +47,9 @@ def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
 
 
 def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -> None:
-    """Save tasks in a file with the suffix ``.toml`` or ``.csv``; ``note`` becomes a comment at the top.
+    """Save ``tasks`` in a file at ``path`` (``.toml`` or ``.csv``); ``note`` becomes a comment at the top.
+
+    Raises :class:`bftrain.errors.BadInput` for another suffix, and ``OSError`` if the file cannot be written.
 
     >>> from bftrain import load_tasks, save_tasks
     >>> save_tasks(load_tasks("tasks.toml"), "copy.csv")

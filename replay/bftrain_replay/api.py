@@ -133,8 +133,12 @@ def replay(
     ``options`` are settings by name, such as ``max_tasks=10``, and override ``settings``. ``max_tasks="auto"`` sets the
     limit beyond which more competing tasks add less than 1 % to the proven bound. ``objective`` is a name, or a
     function ``(task, sizes) -> values``. ``watch(replay, simulated_seconds, decisions)`` is called at every moment;
-    return False to stop. With ``sensitivity`` the usual alternative assumptions and candidate setting changes are also
-    replayed, in separate processes; this takes about four times as long on two processors.
+    return False to stop. ``baseline`` is the name of another solver to replay for comparison. With ``sensitivity`` the
+    usual alternative assumptions and candidate setting changes are also replayed, in separate processes; this takes
+    about four times as long on two processors.
+
+    Raises :class:`bftrain.errors.UsageError` for an unknown setting, :class:`bftrain.errors.BadInput` for an invalid
+    log, task, value, name or objective, and ``OSError`` for an unreadable file.
 
     >>> from bftrain import replay
     >>> done = replay("log.npz", "tasks.toml", progress="disk:300")

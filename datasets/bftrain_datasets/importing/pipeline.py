@@ -274,7 +274,10 @@ def _note_unseen_partitions(intake: RecordIntake) -> None:
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
-    """Import a scheduler's records (files in the same format) into a log, like ``bftrain import``.
+    """Import a scheduler's records in the files ``paths`` (of one format) into a log, like ``bftrain import``.
+
+    ``options`` are those of the command (default: recognise the format, and skip no partition). Raises
+    :class:`bftrain.errors.BadInput` for unreadable records and ``OSError`` for an unreadable file.
 
     >>> from bftrain import import_logs
     >>> imported = import_logs("sacct.txt")

@@ -21,7 +21,9 @@ _MARK_BYTES: Final = max(map(len, _MARKS))
 
 
 def load_log(path: Path | str) -> EventLog:
-    """Load the log in a file with the suffix ``.npz``, ``.csv`` or ``.parquet``.
+    """Load the log in the file at ``path``, with the suffix ``.npz``, ``.csv`` or ``.parquet``.
+
+    Raises :class:`bftrain.errors.BadInput` for an invalid or damaged file, and ``OSError`` if it is unreadable.
 
     >>> from bftrain import load_log
     >>> load_log("log.npz").idle_node_s / 3600
@@ -32,9 +34,10 @@ def load_log(path: Path | str) -> EventLog:
 
 
 def save_log(log: EventLog, path: Path | str) -> None:
-    """Save a log in a file with the suffix ``.npz``, ``.csv`` or ``.parquet``.
+    """Save ``log`` in the file at ``path``, with the suffix ``.npz``, ``.csv`` or ``.parquet``.
 
-    The file appears complete or not at all. Equal logs lead to equal bytes.
+    The file appears complete or not at all. Equal logs lead to equal bytes. Raises :class:`bftrain.errors.BadInput` for
+    another suffix, and ``OSError`` if the file cannot be written.
 
     >>> from bftrain import load_log, save_log
     >>> save_log(load_log("log.npz"), "copy.csv")

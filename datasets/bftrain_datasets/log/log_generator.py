@@ -66,8 +66,9 @@ def generate_log(
 ) -> EventLog:
     """Generate a log of ``nodes`` nodes over ``days`` days with Summit-like idle time.
 
-    Equal arguments lead to equal logs. The idle share is within one per cent of ``idle_share`` if the log is long
-    enough. Smaller machines have smaller groups. Times are whole seconds after ``start_s``.
+    Equal arguments, ``seed`` included, lead to equal logs. The idle share is within one per cent of ``idle_share``
+    (above 0, at most 0.5) if the log is long enough. Smaller machines have smaller groups. Times are whole seconds
+    after ``start_s`` (UTC). Raises :class:`bftrain.errors.BadValue` for an argument out of range.
 
     >>> from bftrain import generate_log
     >>> len(generate_log(64, 0.5, seed=1).node_names)

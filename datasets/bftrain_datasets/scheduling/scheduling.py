@@ -144,7 +144,11 @@ def schedule(
     settings: ScheduleSettings | None = None,
     **options: Any,  # noqa: ANN401 - the fields of ScheduleSettings
 ) -> ScheduleResult:
-    """Reschedule an SWF log, as ``bftrain schedule`` does; ``options`` are settings by name.
+    """Reschedule the jobs of an SWF log or a table of jobs, as ``bftrain schedule`` does.
+
+    ``log`` is the file. ``options`` are settings by name, such as ``policy="easy"``, and override ``settings``.
+    Raises :class:`bftrain.errors.BadInput` for unusable jobs or an unknown policy, ``TypeError`` for an unknown
+    option, and ``OSError`` for an unreadable file.
 
     >>> from bftrain import schedule
     >>> schedule("jobs.swf", policy="fcfs").summary.jobs

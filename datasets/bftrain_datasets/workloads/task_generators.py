@@ -80,7 +80,10 @@ def generate_mix(
 ) -> tuple[TaskSpec, ...]:
     """Return ``count`` tasks of several models in random order, as in an architecture search.
 
-    All models are equally frequent, as far as ``count`` allows.
+    All ``models`` (names of bundled profiles, or profiles) are equally frequent, as far as ``count`` allows. ``seed``
+    sets the order and the arrivals. ``arrivals`` are the submission times (default: all at 0 s), ``shape`` the work in
+    samples, sizes and start costs of each task. Raises :class:`bftrain.errors.BadValue` for a count below 1, and
+    :class:`bftrain.errors.UnknownName` for an unknown model.
 
     >>> from bftrain import generate_mix
     >>> len(generate_mix(3, seed=1))

@@ -78,7 +78,9 @@ def import_workload(
 ) -> TrainingWorkload:
     """Import the jobs in a file as tasks, like ``bftrain generate from-trace``; ``None`` is standard input.
 
-    ``tell`` is called with the number of bytes read since its last call.
+    ``path`` is the job file, ``options`` are those of the command. ``tell`` is called with the number of bytes read
+    since its last call. Raises :class:`bftrain.errors.BadInput` for a file without usable jobs, and ``OSError`` for an
+    unreadable one.
 
     >>> from bftrain import import_workload
     >>> [task.name for task in import_workload("jobs.swf").tasks]

@@ -81,9 +81,14 @@ def assess(  # noqa: PLR0913 - one parameter an option
 
     Without ``tasks``, identical trials are replayed, more than the idle nodes can finish. ``options`` are replay
     settings by name. ``most_events`` limits the log changes that are replayed (0: all). ``records`` are the files the
-    log was imported from; they supply the jobs delayed by ``handback_delay_s``. ``resimulate`` is the policy, such as
-    easy, that schedules these jobs again with the delay. With ``what_ifs`` other assumptions are also replayed in
-    separate processes, as are tasks of the models in ``profiles`` (default: the bundled ones).
+    log was imported from; they supply the jobs delayed by ``handback_delay_s`` seconds. ``resimulate`` is the policy,
+    such as easy, that schedules these jobs again with the delay. ``node_prices`` are powers, energy and node prices.
+    ``timezone`` is the zone of hours and weekdays (default: the import's, or UTC). With ``what_ifs`` other assumptions
+    are also replayed in separate processes, as are tasks of the models in ``profiles`` (default: the bundled ones).
+    ``watch(replay, simulated_seconds, decisions)`` is called at every moment; return False to stop.
+
+    Raises :class:`bftrain.errors.UsageError` for an unknown setting or options that do not fit together,
+    :class:`bftrain.errors.BadInput` for an invalid log, task or value, and ``OSError`` for an unreadable file.
 
     >>> from bftrain import assess
     >>> done = assess("log.npz", max_tasks=4)

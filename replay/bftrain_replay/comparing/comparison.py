@@ -96,8 +96,9 @@ def compare(
 ) -> Comparison:
     """Compare the figures of several replays: folders written by ``bftrain replay``, or returned studies.
 
-    Pass them one by one, or as one list. Replays of different logs, or of different parts of one, are rejected unless
-    ``force``.
+    Pass ``replays`` one by one, or as one list; ``labels`` rename them. Raises :class:`bftrain.errors.UsageError` for
+    fewer than two, and :class:`bftrain.errors.BadInput` for a folder without a result, or for replays of different logs
+    or of different parts of one unless ``force``.
 
     >>> from bftrain import compare, replay
     >>> fast = replay("log.npz", "tasks.toml")

@@ -73,7 +73,11 @@ def rounds(
     /,
     **options: Any,  # noqa: ANN401 - the fields of RoundSettings
 ) -> RoundResult:
-    """Share the time of a cluster in rounds, as ``bftrain rounds`` does; ``options`` are settings by name.
+    """Share the time of a cluster, or of a log's idle nodes, in rounds, as ``bftrain rounds`` does.
+
+    ``source`` is a number of nodes by kind, or a log. ``options`` are settings by name, such as ``round_s=360.0``, and
+    override ``settings``. Raises :class:`bftrain.errors.BadInput` for an invalid value or name, or for ``tasks`` that
+    can never run, and ``TypeError`` for an unknown option.
 
     >>> from bftrain import load_tasks, rounds
     >>> rounds({"v100": 4}, load_tasks("tasks.toml"), gang="min", until_s=3600.0).summary.rounds

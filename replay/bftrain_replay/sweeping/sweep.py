@@ -279,12 +279,18 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     watch: Callable[[SweepStatus], None] | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> SweepResult:
-    """Run the sweep in a file or an equivalent mapping, and write its table into ``folder``.
+    """Run the sweep ``spec``, a file or an equivalent mapping, and write its table into ``folder``.
 
     ``jobs`` processes share the work (default: one per processor); alternatively, ``dask`` is the scheduler address of
     a Dask cluster. Finished passes are kept; with ``cache``, replays of earlier sweeps in other folders are reused if
     all their inputs are equal. A finished result of an unrelated sweep is replaced only with ``overwrite``. ``watch``
-    is called with the progress; once ``stopping()``, the sweep stops and returns the passes finished so far.
+    is called with the progress; once ``stopping()``, the sweep stops and returns the passes finished so far. ``tables``
+    is ``csv`` or ``parquet``. With ``retry_failed`` failed points are tried again.
+
+    Raises :class:`bftrain.errors.BadInput` for an invalid sweep (nothing is started),
+    :class:`bftrain.errors.UsageError` if ``folder`` has an unrelated result, :class:`bftrain.errors.NotAvailable`
+    without a Dask scheduler at the address, and ``OSError`` for an unreadable file. A point that fails raises nothing:
+    its row has the reason.
 
     >>> from bftrain import sweep
     >>> grid = {"objective": ["throughput", "speedup"]}

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 import bftrain
 
-FUNCTIONS = [
-    name
-    for name in dir(bftrain)
-    if inspect.isfunction(getattr(bftrain, name)) and ">>> " in (getattr(bftrain, name).__doc__ or "")
-]
+FUNCTIONS = [name for name in bftrain.__all__ if inspect.isfunction(getattr(bftrain, name))]
 SACCT = """\
 JobID|Partition|Submit|Start|End|State|NNodes|NodeList
 1|batch|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|COMPLETED|2|n[1-2]
@@ -51,3 +48,15 @@ def test_the_example_of_a_function_runs(name: str, folder: Path) -> None:
     printed: list[str] = []
     failed = doctest.DocTestRunner().run(found, out=printed.append).failed
     assert not failed, "".join(printed)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_documents_its_parameters_and_errors(name: str) -> None:
+    function = getattr(bftrain, name)
+    words = inspect.getdoc(function) or ""
+    parameters = inspect.signature(function).parameters
+    assert [
+        parameter for parameter in parameters if f"``{parameter}``" not in words and f"``{parameter}(" not in words
+    ] == []
+    raises = {*parameters} - {"plan", "actions"}  # apply_actions and sample_log raise nothing
+    assert re.search(r"\b[Rr]aises\s", words) or not raises
