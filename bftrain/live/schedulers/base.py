@@ -112,7 +112,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
     partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
     hooks: HooksView | None = None  # None without a spool
-    pools: Mapping[str, PoolView] = {}  # by label
+    pools: Mapping[str, PoolView] = {}  # pools by label
     commands_a_minute: int | None = None  # commands in the last minute; None if it runs no commands
 
 
