@@ -78,8 +78,8 @@ def _page(command: click.Command, context: click.Context, level: int = 1) -> Ite
     if isinstance(command, DocumentedCommand) and command.takes_durations:
         yield from (f"`{DURATION}` is {FORMS}.", "")
     if isinstance(command, DocumentedCommand):
-        for title, options in command.options_by_heading(context).items():
-            yield from _table(f"{'#' * (level + 1)} {title}", options, context)
+        for title, records in command.records_by_heading(context).items():
+            yield from _table(f"{'#' * (level + 1)} {title}", records)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
@@ -87,22 +87,12 @@ def _page(command: click.Command, context: click.Context, level: int = 1) -> Ite
                 yield from _page(inner, click.Context(inner, parent=context, info_name=name), level + 1)
 
 
-def _table(title: str, options: Sequence[click.Option], context: click.Context) -> Iterator[str]:
-    if options:
-        yield from ([title, ""] if title else [])
-        yield from ("| option | what it does | default |", "|---|---|---|")
-        for option in options:
-            yield from _row(option, context)
-        yield ""
-
-
-def _row(option: click.Option, context: click.Context) -> Iterator[str]:
-    record = option.get_help_record(context)
-    if record is None:
-        return
-    names, words = record
-    words, default = _default(words)
-    yield f"| `{names}` | {_marked(_cell(words))} | {default} |"
+def _table(title: str, records: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield from (title, "", "| option | what it does | default |", "|---|---|---|")
+    for names, text in records:
+        words, default = _default(text)
+        yield f"| `{names}` | {_marked(_cell(words))} | {default} |"
+    yield ""
 
 
 def _default(words: str) -> tuple[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ import click
 from bftrain.cli.former_names import REMOVED
 from bftrain.durations import FORMS
 
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -19,7 +21,12 @@ OWN: Final = "Options"  # the heading of options without one
 COMMON: Final = "Output and help"  # options of all commands, shown last
 DURATION: Final = "DURATION"  # the metavar of durations
 
+REQUIRED: Final = "Required"
+_COMMON_ROW: Final = ("--json, -q, -v, -h", "Print JSON, only the result, details, or this help.")
+_SET: Final = "--set"
+
 _headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
+_hints: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 
 
 def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -33,27 +40,63 @@ def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return mark
 
 
+def rare(*names: str, hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Omit these options from the help: ``--set NAME=VALUE`` sets them, or use the ``hint`` instead.
+
+    For one release the options themselves are accepted, with a hint.
+    """
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        for parameter in getattr(function, "__click_params__", ()):
+            if parameter.name in names:
+                parameter.hidden = True
+                _hints[parameter] = hint
+        return function
+
+    return mark
+
+
+def omitted(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Omit these options from the help, because another command's help describes them."""
+
+    def mark(function: Callable[P, R]) -> Callable[P, R]:
+        for parameter in getattr(function, "__click_params__", ()):
+            if parameter.name in names:
+                parameter.hidden = True
+        return function
+
+    return mark
+
+
 class DocumentedCommand(click.Command):
     """A command whose help page starts with an ``example``, one command per line, and groups its options.
 
-    The most important information is so on the first screen. The meaning of values follows the options.
+    The required options follow first. ``renamed`` maps former spellings of options, which work for one release, to
+    the present ones.
     """
 
-    def __init__(self, *args: Any, example: str, **settings: Any) -> None:  # noqa: ANN401 - click's own types
+    def __init__(self, *args: Any, example: str, renamed: Mapping[str, str] = NOTHING, **settings: Any) -> None:  # noqa: ANN401 - click's own types
         super().__init__(*args, **settings)
         self.example = example
+        self.renamed = renamed
+        self.settable = {_name_of(option): option for option in self.params if _hints.get(option) == ""}
+        if self.settable:
+            text = f"Set {', '.join(self.settable)}."
+            option = click.Option([_SET], metavar="NAME=VALUE", multiple=True, expose_value=False, help=text)
+            _headings[option] = "Rarely used"
+            place = next((place for place, each in enumerate(self.params) if _headings.get(each) == COMMON), None)
+            self.params.insert(len(self.params) if place is None else place, option)
 
-    def options_by_heading(self, ctx: click.Context) -> dict[str, list[click.Option]]:
-        """Return the options of each heading, as declared; the common options are last."""
-        groups: dict[str, list[click.Option]] = {}
-        help_option = self.get_help_option(ctx)
-        for parameter in self.get_params(ctx):
-            if isinstance(parameter, click.Option) and not parameter.hidden:
-                title = COMMON if parameter is help_option else _headings.get(parameter, OWN)
-                groups.setdefault(title, []).append(parameter)
-        if COMMON in groups:
-            groups[COMMON] = groups.pop(COMMON)
-        return groups
+    def records_by_heading(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return names and text of the options of each heading; required ones are first, those of all commands last."""
+        groups: dict[str, list[tuple[str, str]]] = {REQUIRED: []}
+        for parameter in self.params:
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option) and _headings.get(parameter) != COMMON:
+                names, text = record
+                title = REQUIRED if text.endswith("required]") else _headings.get(parameter, OWN)
+                groups.setdefault(title, []).append((names, text.removesuffix("[required]").rstrip()))
+        return {title: records for title, records in groups.items() if records} | {COMMON: [_COMMON_ROW]}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; reject an option without its value, instead of using the next option as its value."""
@@ -63,6 +106,7 @@ class DocumentedCommand(click.Command):
             if isinstance(parameter, click.Option)
             for name in (*parameter.opts, *parameter.secondary_opts)
         }
+        args = self._in_present_spelling(ctx, args, options)
         for word, following in pairwise(args):
             if word == "--":
                 break
@@ -71,6 +115,40 @@ class DocumentedCommand(click.Command):
                 what = f"Option '{word}' requires an argument, {option.make_metavar(ctx)}, before '{following}'."
                 raise click.BadOptionUsage(word, what, ctx)
         return super().parse_args(ctx, args)
+
+    def _in_present_spelling(
+        self, ctx: click.Context, args: list[str], options: Mapping[str, click.Option]
+    ) -> list[str]:
+        """Replace former spellings of options with a hint, and ``--set NAME=VALUE`` by the option of that name."""
+        present, rest = list[str](), list[str]()
+        if "--" in args:
+            place = args.index("--")
+            args, rest = args[:place], args[place:]
+        words = iter(args)
+        for word in words:
+            name, equals, value = word.partition("=")
+            if name == _SET and self.settable:
+                present.append(self._set(ctx, value if equals else next(words, "")))
+                continue
+            new = self.renamed.get(name)
+            option = options.get(name)
+            if new is None and option is not None and (hint := _hints.get(option)) is not None:
+                new = hint or f"{_SET} {_name_of(option)}=VALUE"
+                present.append(word)
+            else:
+                present.append(f"{new or name}{equals}{value}")
+            if new is not None and not ctx.resilient_parsing and not {"-q", "--quiet"} & {*args}:
+                click.echo(f"hint: {name} is now {new}; the old spelling will be removed", err=True)
+        return present + rest
+
+    def _set(self, ctx: click.Context, text: str) -> str:
+        """Return the option for NAME=VALUE."""
+        name, equals, value = text.partition("=")
+        option = self.settable.get(name.strip().replace("_", "-").removesuffix("-s"))
+        if option is None or not equals:
+            known = ", ".join(f"{each}=VALUE" for each in self.settable)
+            raise click.BadParameter(f"'{text}' is none of {known}", ctx, param_hint=_SET)
+        return f"{option.opts[0]}={value.strip()}"
 
     @property
     def takes_durations(self) -> bool:
@@ -83,9 +161,9 @@ class DocumentedCommand(click.Command):
         with formatter.section("Example" if len(lines) == 1 else "Examples"):
             for line in lines:
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-        for title, options in self.options_by_heading(ctx).items():
+        for title, records in self.records_by_heading(ctx).items():
             with formatter.section(title):
-                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog, and the form of durations if an option is one."""
@@ -94,6 +172,10 @@ class DocumentedCommand(click.Command):
             formatter.write_paragraph()
             with formatter.indentation():
                 formatter.write_text(f"{DURATION} is {FORMS}.")
+
+
+def _name_of(option: click.Parameter) -> str:
+    return option.opts[0].lstrip("-")
 
 
 class CommandGroup(click.Group):

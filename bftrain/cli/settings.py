@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from bftrain.cli.command_help import DURATION, heading
+from bftrain.cli.command_help import DURATION, heading, rare
 from bftrain.cli.value_completion import OF_SETTING, TOML_FILES, Completer
 from bftrain.durations import FORMS, parse_duration
 from bftrain.errors import near
@@ -112,12 +112,12 @@ def config_option(function: Callable[P, R], made_by: str = "a replay") -> Callab
     return click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)(function)
 
 
-def options_of(kind: type[msgspec.Struct], *names: str) -> dict[str, tuple[Any, str]]:
-    """Return the type and the help text of the settings that ``kind`` itself declares, or of these ``names``."""
+def options_of(kind: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+    """Return the type and the help text of the settings that ``kind`` itself declares; rare ones have no text."""
     from bftrain.values import options
 
-    settings = options.settings_of(kind) if names else options.own_settings(kind)
-    return {name: (_type_of(settings[name]), settings[name].text) for name in names or settings}
+    settings = options.own_settings(kind).items()
+    return {name: (_type_of(each), "" if each.option.rare else each.text) for name, each in settings}
 
 
 def _type_of(setting: Setting) -> Any:  # noqa: ANN401 - click's own types
@@ -145,14 +145,14 @@ def topology_option(function: Callable[P, R]) -> Callable[P, R]:
 def with_options(
     options: Mapping[str, tuple[Any, str]], **given: Completer
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add one option per setting in ``options`` to a command; ``given`` completes values of settings."""
+    """Add one option per setting in ``options`` to a command, rare ones without text; ``given`` completes values."""
 
     def give(function: Callable[P, R]) -> Callable[P, R]:
         for name, (kind, text) in reversed(list(options.items())):
             # No default here: options that are not set must not override the configuration file
             completer = given.get(name) or OF_SETTING.get(name)
             option = click.option(option_of(name), name, type=kind, default=None, help=text, shell_complete=completer)
-            function = option(function)
+            function = option(function) if text else rare(name)(option(function))
         return function
 
     return give

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import DurationType, name_of, shares_option, with_shares
 from bftrain.cli.value_completion import OF_SETTING, complete_parts
@@ -30,7 +30,8 @@ _DESCRIBED = "docs/reference/formats.md describes the problem file"
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain solve problem.json --solver all\nbftrain solve problem.json --solver highs --deadline 30s",
+    example="bftrain solve problem.json --solver all\nbftrain solve problem.json --solver highs --solver-deadline 30s",
+    renamed={"--deadline": "--solver-deadline", "--gap": "--solver-gap", "--threads": "--solver-threads"},
     epilog="docs/reference/objectives.md lists the objectives and how to write your own; "
     "docs/reference/formats.md describes the problem file. Examples are in examples/problems.",
 )
@@ -57,11 +58,10 @@ _DESCRIBED = "docs/reference/formats.md describes the problem file"
 )
 @shares_option
 @heading("Limits of the solver")
-@click.option(
-    "--deadline", "deadline_s", type=DurationType(), default=10.0, show_default=True, help="Seconds to solve in."
-)
-@click.option("--gap", "relative_gap", type=float, default=0.0, show_default=True, help="Relative gap to stop at.")
-@click.option("--threads", type=int, default=1, show_default=True, help="Threads a solver may use.")
+@rare("relative_gap", "threads")
+@click.option("--solver-deadline", "deadline_s", type=DurationType(), default=10.0, help="Time to solve in [10].")
+@click.option("--solver-gap", "relative_gap", type=float, default=0.0)
+@click.option("--solver-threads", "threads", type=int, default=1)
 @prints_results
 def command(  # noqa: PLR0913 - one parameter an option
     problem_file: IO[bytes],

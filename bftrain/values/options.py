@@ -22,7 +22,8 @@ _A_DAY_S: Final = 86_400.0
 class Option(NamedTuple):
     """``help`` is a sentence without full stop; ``default`` replaces a default that does not explain itself.
 
-    ``word`` is the text that may replace a number of seconds, ``choices`` are all texts allowed.
+    ``word`` is the text that may replace a number of seconds, ``choices`` are all texts allowed. A ``rare`` setting
+    has no option of its own: ``--set NAME=VALUE`` or the configuration file sets it.
     """
 
     help: str
@@ -34,6 +35,7 @@ class Option(NamedTuple):
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
+    rare: bool = False
 
 
 class Setting(NamedTuple):

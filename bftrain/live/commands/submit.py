@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec.structs import fields
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
@@ -93,36 +93,28 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90",
+    example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90\nbftrain submit tasks.toml --wait",
     epilog="WHAT is a task file (.toml, see docs/how-to/live.md), a script that ends in .py, or for --launcher process "
-    "any command. What follows -- goes to the script.",
+    "any command. What follows -- goes to the script. --set takes the keys of a task file: docs/reference/formats.md.",
+)
+@rare(
+    *("cwd", "env", "environment", "setup", "prefix", "python", "finish_code", "finish_file", "stall_limit_s"),
+    *("grow_cost_s", "shrink_cost_s", "start_cost_s"),
 )
 @click.argument("what", metavar="WHAT")
 @click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
 @heading("Task")
-@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes it may have.")
+@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes; not for a task file. [required]")
 @click.option("--name", help="What to call it [after the script].")
 @click.option("--launcher", help="native, horovod, process, torchrun, ... [the site's].")
 @click.option("--work", "work_samples", type=float, metavar="SAMPLES", help="Its whole work, to know how far it is.")
 @click.option("--folder", type=click.Path(path_type=Path), help="For commits and logs; goes on from them [a new one].")
-@click.option("--cwd", type=click.Path(path_type=Path), help="Where it runs [here].")
-@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="For its environment; without VALUE as it is here.")
-@heading("Environment")
-@click.option("--environment", metavar="NAME", help="One of the site's [its default].")
-@click.option(
-    "--setup",
-    multiple=True,
-    callback=_lines,
-    metavar="LINE",
-    help="A line of bash that runs before, such as module load cuda.",
-)
-@click.option(
-    "--prefix",
-    callback=_words,
-    metavar="WORDS",
-    help="In front of the command, such as 'apptainer exec --nv torch.sif'.",
-)
-@click.option("--python", metavar="PATH", help="The Python that runs the script, such as that of a venv.")
+@click.option("--cwd", type=click.Path(path_type=Path))
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]")
+@click.option("--environment", metavar="NAME")
+@click.option("--setup", multiple=True, callback=_lines, metavar="LINE")
+@click.option("--prefix", callback=_words, metavar="WORDS")
+@click.option("--python", metavar="PATH")
 @heading("Several tasks")
 @click.option(
     "--grid",
@@ -138,19 +130,9 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="Run when this task is done; it is cancelled if that fails.",
 )
 @click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all are done.")
-@heading("When it is over")
-@click.option("--finish-code", type=int, metavar="N", help="The exit code by which it says that all its work is done.")
-@click.option(
-    "--finish-file",
-    metavar="PATH",
-    help="The file that says so, if it is there when it exits with 0; from its folder if relative.",
-)
-@click.option(
-    "--stall-limit",
-    "stall_limit_s",
-    type=DurationType(),
-    help="Without a step for so long it gives its nodes back; 0: never [the site's].",
-)
+@click.option("--finish-code", type=int, metavar="N")
+@click.option("--finish-file", metavar="PATH")
+@click.option("--stall-limit", "stall_limit_s", type=DurationType())
 @heading("For decisions")
 @click.option(
     "--curve",
@@ -445,11 +427,10 @@ class _MomentOrNone(MomentOption):
     example="bftrain task edit cnn --nodes 2:16\nbftrain task edit cnn --deadline 2030-01-31T18:00 --weight 0.5",
 )
 @click.argument("task", metavar="TASK")
-@heading("Nodes")
-@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes it may have.")
-@click.option("--min-nodes", type=int, metavar="N", help="Fewest nodes.")
-@click.option("--max-nodes", type=int, metavar="N", help="Most nodes.")
-@heading("For decisions")
+@rare("min_nodes", "max_nodes", hint="--nodes MIN:MAX")
+@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes; one of them may be left out: 4:, or :8.")
+@click.option("--min-nodes", type=int)
+@click.option("--max-nodes", type=int)
 @click.option("--weight", type=float, help="What it counts under some objectives.")
 @click.option("--deadline", type=_MomentOrNone(), help="When it should be done; none: no deadline.")
 @click.option("--campaign", help="What it belongs to.")
@@ -475,8 +456,12 @@ def edit(  # noqa: PLR0913 - one parameter an option
     if nodes is not None:
         if min_nodes is not None or max_nodes is not None:
             raise UsageError("cannot be used with --min-nodes or --max-nodes", where="--nodes", fix="leave one out")
-        sizes = sizes_of({"nodes": nodes}, "--nodes")
-        min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
+        least, colon, most = nodes.partition(":")
+        if colon and (least or most).isdecimal() and not (least and most):
+            min_nodes, max_nodes = (int(least), None) if least else (None, int(most))
+        else:
+            sizes = sizes_of({"nodes": nodes}, "--nodes")
+            min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
     given = (min_nodes, max_nodes, weight, deadline, campaign, name)
     if all(one is None for one in given):
         raise UsageError(

@@ -47,14 +47,10 @@ def talks(function: Callable[P, R]) -> Callable[P, R]:
         "address",
         metavar="ADDRESS",
         default="",
-        help="Socket or http://HOST:PORT of the live run [$BFTRAIN_LIVE, or your own, or this machine's].",
+        help="Socket, or http://HOST:PORT with --token-file FILE or BFTRAIN_TOKEN=FILE [$BFTRAIN_LIVE, yours, or this "
+        "machine's].",
     )
-    @click.option(
-        "--token-file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default=None,
-        help="File of the token for an ADDRESS that begins with http [$BFTRAIN_TOKEN].",
-    )
+    @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), default=None, hidden=True)
     @prints_results
     @functools.wraps(function)
     def wrapped(*args: Any, address: str, token_file: Path | None, **kwargs: Any) -> R:  # noqa: ANN401 - handed through

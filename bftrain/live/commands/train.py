@@ -39,6 +39,7 @@ _WIDTH: Final = 100  # columns of a check's output
 _LEAST_WIDTH: Final = 16  # width of wrapped text
 _NAME_WIDTH: Final = 18  # width of a finding's name
 _RESTART: Final = frozenset({"process", "torchrun"})  # launchers that start a script again at each size
+_RENAMED: Final = {"--backend": "--launcher"}
 _TAIL_BYTES: Final = 65536  # chunk of a log shown at a time
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +50,6 @@ def takes_a_script(function: F) -> F:
     for decorate in (
         click.option(
             "--launcher",
-            "--backend",
             "backend",
             metavar="NAME",
             default="native",
@@ -75,6 +75,7 @@ def takes_a_script(function: F) -> F:
     example="bftrain train cnn.py --nodes 1:4 --for 2min\n"
     "bftrain train cnn.py --nodes 1:4 --script 1@0,3@5,2@10 -- --steps 500",
     epilog="What follows -- goes to the script.",
+    renamed=_RENAMED,
 )
 @heading("How it is tried")
 @takes_a_script
@@ -351,7 +352,10 @@ def _hangup_stops() -> Iterator[None]:
 
 
 @click.command(
-    cls=DocumentedCommand, example="bftrain check cnn.py -- --steps 500", epilog="What follows -- goes to the script."
+    cls=DocumentedCommand,
+    example="bftrain check cnn.py\nbftrain check cnn.py -- --epochs 1",
+    epilog="What follows -- goes to the script.",
+    renamed=_RENAMED,
 )
 @takes_a_script
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps to watch at each size.")

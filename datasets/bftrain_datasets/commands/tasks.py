@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
 from bftrain.text_formats import counted
@@ -46,6 +46,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     epilog="The jobs of a cluster have Gavel's distributions, set by the options from --gangs on. Each property "
     "has a random stream of its own: changing one option leaves the rest unchanged. See docs/how-to/workloads.md.",
 )
+@rare("high_weight", "gpus_per_node", "local_batch", "noise_scale")
 @heading("Tasks")
 @task_output
 @click.option(

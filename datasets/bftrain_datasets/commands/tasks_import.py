@@ -45,6 +45,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
     example="bftrain generate from-trace gavel.trace --speeds table.json -o tasks.toml",
     epilog="docs/how-to/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
+    renamed={"--kind": "--node-kind"},
 )
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
@@ -55,7 +56,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @heading("Speeds")
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table: steps/s by kind, model and gang.")
 @click.option("--kinds", default=None, metavar="KIND,..", help="Node kinds in the table to use [all].")
-@click.option("--node-kind", "--kind", default=None, help="Use speeds of this kind only.")
+@click.option("--node-kind", default=None, help="Use speeds of this kind only.")
 @click.option(
     "--by-hosts", is_flag=True, help="Keep the speeds on several hosts, in kinds such as v100_unconsolidated."
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output, prints_results, table
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
     epilog="FILE is a profile file (.toml) such as bftrain train --save-profile writes, a throughput table of Gavel "
     "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
 )
+@rare("local_batch")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @heading("How files are read")
 @reading_options

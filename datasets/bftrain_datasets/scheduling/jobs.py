@@ -136,7 +136,7 @@ def _records(
         what = f"not in the Standard Workload Format, nor a table of schedulable jobs: {error.what}"
         raise BadInput(what, where=file.name, fix=error.fix) from error
     if shared and settings.cores_per_node is None:
-        raise BadInput("the number of cores per node is unknown", where=file.name, fix="--cores-per-node N")
+        raise BadInput("the number of cores per node is unknown", where=file.name, fix="--set cores-per-node=N")
     known = table.map.public_set
     if known is not None:
         header.nodes = known.nodes or 0
@@ -238,7 +238,7 @@ def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> t
         return nodes, cores, 1
     if cores != int(cores):
         what = f"a node has {cores:g} processors on average, but sharing requires a whole number"
-        raise BadInput(what, where=where, fix="set the numbers by --cores-per-node and --nodes")
+        raise BadInput(what, where=where, fix="set the numbers by --set cores-per-node=N and --nodes")
     return nodes, cores, int(cores)
 
 

@@ -49,15 +49,15 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     )
     estimates: Annotated[str, Option("The run times that the policy sees", choices=ESTIMATES)] = LIMIT
     nodes: Annotated[int | None, Option("Nodes of the machine", default=_LOG, at_least=1)] = None
-    cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1)] = None
+    cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1, rare=True)] = None
     sharing: Annotated[str, Option("none: a job gets whole nodes; cores: processors", choices=SHARINGS)] = WHOLE_NODES
     map: Annotated[
         str, Option("What columns of a table of jobs mean: submit=COL,start=COL,elapsed=COL:min,count=COL")
     ] = ""
     preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..")] = ""
-    least_run_s: Annotated[float, Option("Seconds that a job runs at least", at_least=0.0)] = 0.0
+    least_run_s: Annotated[float, Option("Seconds that a job runs at least", at_least=0.0, rare=True)] = 0.0
     time_factor: Annotated[
-        float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0)
+        float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0, rare=True)
     ] = 1.0
     window: Annotated[str, Option("Only jobs submitted in A..B, seconds UTC or ISO times; either may be left out")] = ""
     first: Annotated[int | None, Option("Only the first so many rows of the log", at_least=1)] = None
@@ -66,27 +66,29 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ] = ""
     placement: Annotated[str, Option("Which of the free nodes a job gets", choices=PLACEMENTS)] = FIRST_FIT
     backfill_depth: Annotated[
-        int, Option("fairshare, ostrich: jobs looked at from the first that has to wait on", at_least=0)
+        int, Option("fairshare, ostrich: jobs looked at from the first that has to wait on", at_least=0, rare=True)
     ] = 50
     backfill_interval_s: Annotated[
-        float, Option("fairshare, ostrich: backfill at multiples of it only; 0: at any time", at_least=0.0)
+        float, Option("fairshare, ostrich: backfill at multiples of it only; 0: at any time", at_least=0.0, rare=True)
     ] = 0.0
     backfill_window_s: Annotated[
-        float, Option("fairshare, ostrich: keep no start that is further ahead; 0: keep all", at_least=0.0)
+        float, Option("fairshare, ostrich: keep no start that is further ahead; 0: keep all", at_least=0.0, rare=True)
     ] = 0.0
     half_life_s: Annotated[
-        float, Option("fairshare: seconds after which usage counts half; 0 for ever", at_least=0.0)
+        float, Option("fairshare: seconds after which usage counts half; 0 for ever", at_least=0.0, rare=True)
     ] = 7 * A_DAY_S
-    decay: Annotated[str, Option("fairshare: how usage is forgotten and ranked", choices=DECAYS)] = CONTINUOUS
+    decay: Annotated[str, Option("fairshare: how usage is forgotten and ranked", choices=DECAYS, rare=True)] = (
+        CONTINUOUS
+    )
     campaign_gap_s: Annotated[
-        float, Option("Seconds after a campaign's first job from which a job begins a new one", above=0.0)
+        float, Option("Seconds after a campaign's first job from which a job begins a new one", above=0.0, rare=True)
     ] = 600.0
     done_campaigns: Annotated[
-        str, Option("ostrich: order of campaigns that ended virtually", choices=DONE_CAMPAIGNS)
+        str, Option("ostrich: order of campaigns that ended virtually", choices=DONE_CAMPAIGNS, rare=True)
     ] = BY_END
     shares: Annotated[str, Option("fairshare, ostrich: file of users and their shares", default="equal shares")] = ""
     max_backlog_s: Annotated[
-        float, Option("More waiting work than the machine does in so many seconds ends it", above=0.0)
+        float, Option("More waiting work than the machine does in so many seconds ends it", above=0.0, rare=True)
     ] = 30 * A_DAY_S
 
     def __post_init__(self) -> None:

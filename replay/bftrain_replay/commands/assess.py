@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, omitted
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
@@ -47,7 +47,12 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     cls=DocumentedCommand,
     example="bftrain assess sacct.txt events.txt --nodes n[001-064] --handback-delay 30s\n"
     "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
-    epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/how-to/assess.md explains the figures.",
+    epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/how-to/assess.md explains the figures. "
+    "Records are read with all options of bftrain import; its help describes the rest of them.",
+)
+@omitted(
+    *("columns", "map", "preset", "counts", "sharing", "strict", "node_gpus", "node_cores", "downtime_after_s"),
+    *("preemptible", "min_gap_s", "keep_end", "format"),
 )
 @click.argument("files", nargs=-1, required=True, type=InputFile())
 @heading("What it is worth")
@@ -113,7 +118,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
     """Assess FILES, one log or a scheduler's records: node-hours a week that can be harvested, and their worth.
 
-    Records are read with the options of bftrain import, and their doubts are printed first.
+    Doubtful records are listed first.
     """
     from bftrain_datasets.importing.import_options import ImportOptions
     from bftrain_replay.commands.assess_run import AssessRequest

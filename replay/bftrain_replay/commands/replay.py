@@ -83,8 +83,8 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "docs/reference/results.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
 )
 @click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
-@heading("Needed first")
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result [required].")
+@heading("Inputs")
+@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result. [required]")
 @click.option("--tasks", "task_file", type=_existing_file, help=_TASKS, shell_complete=TASK_FILES)
 @baseline_option
 @heading("What is replayed")

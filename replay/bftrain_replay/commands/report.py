@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_help import DocumentedCommand, rare
 from bftrain.cli.output import Output, prints_results
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _TRACE: Final = ".json"
     type=_file,
     help="The page; or a trace for Perfetto, if FILE ends in .json [DIR/report.html].",
 )
+@rare("to", hint="-o FILE.json")
+@click.option("--to", expose_value=False)
 @click.option("--title", default="", help="Title of the page.")
 @click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, and no JavaScript needed.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")

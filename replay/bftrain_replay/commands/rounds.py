@@ -56,7 +56,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
     "docs/how-to/rounds.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
 )
 @click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
-@heading("Needed first")
+@heading("Inputs")
 @click.option(
     "--tasks", "task_file", type=_file, required=True, help="Task file, .toml or .csv.", shell_complete=TASK_FILES
 )
@@ -164,7 +164,7 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     resources = sum(spec.resources is not None for spec in gangs.specs)
     if resources and not settings.resources_of_nodes:
         of_tasks = f"{text_formats.counted(resources, 'task')} with speeds by CPU cores or memory"
-        yield f"{of_tasks}, and neither --cpus nor --memory-gb limits them"
+        yield f"{of_tasks}, and no limit is set: --set cpus=CORES, --set memory-gb=GB"
     if settings.resources_of_nodes and not resources:
         yield "CPU cores and memory count for nothing: no task says how its speed depends on them (resources)"
     yield from result.remarks
@@ -173,7 +173,7 @@ def _warnings(result: RoundResult) -> Iterator[str]:
         days = summary.simulated_s / 86_400
         yield (
             f"overload: after {days:,.1f} days {summary.waiting:,} tasks wait, more work than all nodes do in "
-            "--max-backlog; the queue grows without bound, and the run ends here"
+            "--set max-backlog; the queue grows without bound, and the run ends here"
         )
     if summary.ended == "stalled":
         yield f"stalled: {summary.waiting:,} tasks wait, none runs, and nothing will change that; the run ends here"

@@ -98,7 +98,7 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
     if summary.ended == "overload":
         yield (
             f"overload: after {summary.simulated_s / 86_400:,.1f} days {summary.waiting:,} jobs wait, more than the "
-            "machine does in --max-backlog; the queue grows without bound, and the schedule ends here"
+            "machine does in --set max-backlog; the queue grows without bound, and the schedule ends here"
         )
     aside = result.workload.rows.aside
     if aside:

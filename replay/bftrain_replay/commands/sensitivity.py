@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import click
 
+from bftrain.cli.command_help import rare
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
 from bftrain.cli.value_completion import complete_parts
@@ -77,9 +78,10 @@ def quick_option(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--no-cache`` to a command."""
-    text = "Replay again what earlier commands have replayed and kept in the user's cache folder."
-    return click.option("--no-cache", is_flag=True, help=text)(function)
+    """Add the former option ``--no-cache`` to a command."""
+    return rare("no_cache", hint="BFTRAIN_NO_CACHE=1 in the environment")(
+        click.option("--no-cache", is_flag=True)(function)
+    )
 
 
 class SideReplays:

@@ -75,12 +75,15 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str, Option("Shares: the conventions of this simulator; ideal: without rounds", choices=LIKES, default="none")
     ] = ""
     kind_order: Annotated[
-        str, Option("Shares: all kinds at once, or one by one as they are listed or drawn", choices=KIND_ORDERS)
+        str,
+        Option("Shares: all kinds at once, or one by one as they are listed or drawn", choices=KIND_ORDERS, rare=True),
     ] = BY_PRIORITY
-    overtaking: Annotated[str, Option("Whether those behind a task that does not fit may run", choices=(YES, NO))] = YES
-    shares_interval_s: Annotated[float, Option("Seconds between two computations of shares at least", at_least=0.0)] = (
-        0.0
-    )
+    overtaking: Annotated[
+        str, Option("Whether those behind a task that does not fit may run", choices=(YES, NO), rare=True)
+    ] = YES
+    shares_interval_s: Annotated[
+        float, Option("Seconds between two computations of shares at least", at_least=0.0, rare=True)
+    ] = 0.0
     per_host: Annotated[
         str,
         Option(
@@ -89,9 +92,13 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ""
     cpus: Annotated[
         str,
-        Option("CORES or KIND=CORES,..: CPU cores that a host has for each node, such as a GPU", default="not limited"),
+        Option(
+            "CORES or KIND=CORES,..: CPU cores that a host has for each node, such as a GPU",
+            default="not limited",
+            rare=True,
+        ),
     ] = ""
-    memory_gb: Annotated[str, Option("GB or KIND=GB,..: the same of memory", default="not limited")] = ""
+    memory_gb: Annotated[str, Option("GB or KIND=GB,..: the same of memory", default="not limited", rare=True)] = ""
     placement: Annotated[
         str,
         Option("Which nodes a gang gets; auto: consolidated, with Gavel's conventions first-free", choices=PLACEMENTS),
@@ -101,7 +108,11 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ""
     phases: Annotated[
         str,
-        Option("FILE: model,from,nodes,rate: speeds of models from a share of their work on", default="speeds stay"),
+        Option(
+            "FILE: model,from,nodes,rate: speeds of models from a share of their work on",
+            default="speeds stay",
+            rare=True,
+        ),
     ] = ""
     gang: Annotated[
         str, Option("Which of its sizes an elastic task has", choices=GANGS, default="such tasks are refused")
@@ -115,7 +126,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nodes: Nodes = ""
     until_s: Annotated[float | None, Option("When it ends at the latest, in seconds", above=0.0)] = None
     max_backlog_s: Annotated[
-        float, Option("More waiting work than all nodes do in so many seconds ends it", above=0.0)
+        float, Option("More waiting work than all nodes do in so many seconds ends it", above=0.0, rare=True)
     ] = 30 * A_DAY_S
     speed_error: SpeedError = 0.0
     profiled: Profiled = 0.0

@@ -76,7 +76,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     events: Annotated[str, Option("Published rules: events of all nodes, or of the chosen ones", choices=EVENTS)] = ALL
     window: Window = ""
     nodes: Nodes = ""
-    skip_events: Annotated[int, Option("Leave out so many events at the begin", at_least=0)] = 0
+    skip_events: Annotated[int, Option("Leave out so many events at the begin", at_least=0, rare=True)] = 0
     decision_latency_s: Annotated[
         float | str,
         Option("Seconds until new sizes take effect; measured: the solver's own time", word=MEASURED, at_least=0.0),
@@ -84,9 +84,11 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     min_interval_s: Annotated[
         float, Option("Seconds between decisions at least; nodes are given back at once all the same", at_least=0.0)
     ] = 0.0
-    grow_cost_s: Annotated[float | None, Option("Seconds that every growth takes", default=_COST, at_least=0.0)] = None
+    grow_cost_s: Annotated[
+        float | None, Option("Seconds that every growth takes", default=_COST, at_least=0.0, rare=True)
+    ] = None
     shrink_cost_s: Annotated[
-        float | None, Option("Seconds that every shrinking takes", default=_COST, at_least=0.0)
+        float | None, Option("Seconds that every shrinking takes", default=_COST, at_least=0.0, rare=True)
     ] = None
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0
@@ -94,7 +96,9 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         str | None,
         Option("What preemption takes back: memory, memory:DURATION, disk:DURATION or task", default=MEMORY, free=True),
     ] = None
-    checkpoint_interval_s: Annotated[float | None, Option("The same as --progress disk:DURATION", above=0.0)] = None
+    checkpoint_interval_s: Annotated[
+        float | None, Option("The same as --progress disk:DURATION", above=0.0, rare=True)
+    ] = None
     speed_error: SpeedError = 0.0
     profiled: Profiled = 0.0
     learning: Annotated[

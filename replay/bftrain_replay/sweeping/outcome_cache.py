@@ -35,7 +35,7 @@ from bftrain_replay.sweeping.run_point import PassExecutor, Stopping, Tell
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, RunKind, SweepPass
 
-NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment, it means --no-cache
+NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment: replay again
 FOLDER: Final = "replays"
 MOST_BYTES: Final = 1 << 28
 _LEFT_SHARE: Final = 0.8  # fraction of the limit that remains after a cleanup

@@ -29,6 +29,7 @@ from tests.helpers.program import check_help
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PLAIN = 78  # columns that a plain terminal has for a line of the help
 MANY = 10  # options that are hard to read without headings
+MOST_ROWS, MOST_COMMANDS = 325, 25
 COMMANDS = [path for path, _ in every_command()]
 ALL: dict[str, Any] = commands_that_do_something()  # each with an example, and options under headings
 short = pytest.mark.parametrize("name", SHORT)
@@ -82,10 +83,63 @@ def test_the_example_of_a_command_calls_it_with_options_that_it_has(path: str) -
 def test_options_are_grouped_take_lengths_of_time_and_are_those_of_all(path: str) -> None:
     command = ALL[path]
     assert {"--json", "-q", "-v"} <= {option for parameter in command.params for option in parameter.opts}
-    assert len(command.options_by_heading(context_of(command))) > 2 or len(command.params) <= MANY
+    assert len(command.records_by_heading(context_of(command))) > 2 or len(command.params) <= MANY
     for option in command.params:
         if isinstance(option, click.Option) and (option.name or "").endswith("_s"):
             assert "DURATION" in option.type.name or option.name in {"start_s", "begin_s"}, option.opts  # moments
+
+
+def test_the_number_of_option_rows_does_not_grow() -> None:
+    """Move rarely used settings to the configuration file or to --set before you raise these numbers."""
+    records = [ALL[path].records_by_heading(context_of(ALL[path])) for path in ALL]
+    rows = [record for groups in records for group in groups.values() for record in group]
+    common = [names for names, _ in rows if names == "--json, -q, -v, -h"]
+    assert len(common) == len(ALL)  # one row a command
+    assert len(rows) - len(common) <= MOST_ROWS
+    assert len([path for path in COMMANDS if len(path) == 1]) <= MOST_COMMANDS
+
+
+@pytest.mark.parametrize("name", ["replay", "assess", "submit"])
+def test_the_first_screen_has_two_examples_and_what_is_required(bftrain: CommandLine, name: str) -> None:
+    screen = bftrain(name, "--help").out.splitlines()[:24]
+    assert sum(line.startswith(f"  bftrain {name} ") for line in screen) == 2
+    required = {"replay": "-o, --output DIR", "submit": "--nodes MIN:MAX", "assess": "FILES..."}[name]
+    assert any(required in line for line in screen)
+    assert name == "assess" or screen.index("Required:") < 14
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if len(path) > 1], ids=" ".join)
+def test_the_help_of_a_group_is_not_truncated(bftrain: CommandLine, path: tuple[str, ...]) -> None:
+    page = bftrain(*path[:-1], "--help").out
+    listed = page.partition("\nCommands:\n")[2]
+    assert re.search(rf"^  {path[-1]} ", listed, re.MULTILINE)
+    assert not re.search(r"\.\.\.$", listed, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("former", "present", "hint"),
+    [
+        ("decide e.jsonl --turn 5", "decide e.jsonl --set turn=5", "--turn is now --set turn=VALUE"),
+        ("decide e.jsonl --turn=5", "decide e.jsonl --set=turn_s=5", "--turn is now --set turn=VALUE"),
+        ("solve p.json --gap 0.1", "solve p.json --set solver-gap=0.1", "--gap is now --solver-gap"),
+        ("solve p.json --deadline 9", "solve p.json --solver-deadline 9", "--deadline is now --solver-deadline"),
+    ],
+)
+def test_a_former_spelling_of_an_option_works_with_a_hint(
+    bftrain: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch, former: str, present: str, hint: str
+) -> None:
+    monkeypatch.chdir(folder)
+    for long, short in (("events.jsonl", "e.jsonl"), ("problem.json", "p.json")):
+        former, present = former.replace(short, long), present.replace(short, long)
+    before, now = bftrain(*former.split()), bftrain(*present.split())
+    assert (before.code, before.err) == (0, f"hint: {hint}; the old spelling will be removed\n")
+    assert (now.code, now.err) == (0, "")
+    assert before.out.partition("wall ms")[0] == now.out.partition("wall ms")[0] != bftrain(former.split()[0]).out
+
+
+def test_an_unknown_name_is_rejected_with_the_known_ones(bftrain: CommandLine) -> None:
+    ended = bftrain("decide", "--set", "trun=5", "-")
+    assert (ended.code, "'trun=5' is none of fallback=VALUE, turn=VALUE, " in ended.err) == (2, True)
 
 
 def values(ended: Ended, name: str) -> list[object]:

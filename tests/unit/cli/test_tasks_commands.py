@@ -56,7 +56,7 @@ def test_import_writes_what_the_library_reads(bftrain: CommandLine, name: str, s
 
 
 def test_words_and_file_tell_where_tasks_come_from(bftrain: CommandLine) -> None:
-    ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--kind", "v100")
+    ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--node-kind", "v100")
     first, *words = ended.out.splitlines()
     assert (first, ended.err) == ("tasks.toml: 3 tasks", "")
     for begin, line in zip(("from jobs, sha256 ", "from speeds.json, sha256 ", "format gavel; "), words, strict=False):

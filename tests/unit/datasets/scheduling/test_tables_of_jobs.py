@@ -41,7 +41,7 @@ def test_a_table_is_scheduled_like_the_same_jobs_in_swf(tmp_path: Path) -> None:
 def test_nodes_may_be_shared_where_the_table_tells_cores(tmp_path: Path) -> None:
     assert scheduled(tmp_path, TABLE, nodes=1, cores_per_node=8, sharing="cores").workload.jobs.size == [4, 6, 2, 8]
     assert scheduled(tmp_path, TABLE, nodes=4, cores_per_node=8).workload.jobs.size == [2, 3, 1, 4]
-    with pytest.raises(BadInput, match=r"number of cores per node is unknown .--cores-per-node N"):
+    with pytest.raises(BadInput, match=r"number of cores per node is unknown .--set cores-per-node=N"):
         scheduled(tmp_path, TABLE, nodes=4, sharing="cores")
     with pytest.raises(BadInput, match=r"missing: its cores .cores."):
         scheduled(tmp_path, TABLE.replace("num_cores", "c"), nodes=4, cores_per_node=8, sharing="cores")
