@@ -58,7 +58,7 @@ QUESTIONS: Final = {
         "What is lost if nodes die?": ("how-to/elastic.md", "When progress is safe", "disk"),
         "When does a program count as finished?": ("how-to/elastic.md", "Exit codes and preemption", "finish"),
         "How do I submit a task?": ("how-to/live.md", "Tasks", "bftrain submit"),
-        "How do I use my own environment?": ("how-to/live.md", "Environments", "--python"),
+        "How do I use my own environment?": ("how-to/live.md", "Environments", "--set python"),
     },
     "administrator": {
         "Which privileges are needed?": ("how-to/sysadmin.md", "Administer live mode", "ordinary user"),
