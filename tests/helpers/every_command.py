@@ -66,6 +66,7 @@ CALLS: Final[dict[str, Call]] = {
     "train": Call("{}/script.py --backend process --nodes 1:1", long=True),
     "check": Call("{}/script.py --backend process --steps 2 --patience 2", code=3, long=True),
     "live": Call("--config {}/tasks.toml", code=3, nothing=True),
+    "live check": Call("--config {}/tasks.toml", code=3, nothing=True),
     "live pause": Call("--live {}/none", code=4, nothing=True),
     "live resume": Call("--live {}/none", code=4, nothing=True),
     "submit": Call("--live {}/none --nodes 1:2 {}/script.py", code=4, nothing=True),

@@ -94,6 +94,33 @@ def command(
         run_site(site, log_format, out)
 
 
+@command.command(cls=DocumentedCommand, example="bftrain live check --config site.toml")
+@click.option(
+    "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=True, help="The site's settings."
+)
+@prints_results
+def check(config: Path, out: Output) -> None:
+    """Verify the settings of a site before the first start; nothing is started, submitted or written.
+
+    Checks folders, reachability, the scheduler's partition, preemption, priorities and limits, and hooks. Exit 4 if a
+    live run cannot work with these settings.
+    """
+    import asyncio
+
+    from bftrain.live.daemon.site_check import examine
+    from bftrain.live.model.site_config import load
+    from bftrain.live.schedulers.base import FindingState
+
+    found = asyncio.run(examine(load(config, to_run=True)))
+    rows = [(one.topic, str(one.state), one.detail, one.fix) for one in found]
+    out.result(found, lambda: table("", ("", "state", "detail", "what to change"), rows, left=range(4), compact=True))
+    problems = sum(one.state is FindingState.PROBLEM for one in found)
+    if problems:
+        what = f"{problems} of {len(found)} checks failed: change the settings or the scheduler as listed"
+        raise NotAvailable(what, where=str(config))
+    out.say(f"ready: bftrain live --config {config}")
+
+
 @command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")
 @click.option(
     "--for",
@@ -244,12 +271,13 @@ def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
 
 
 @hooks.command(
+    "check",
     cls=DocumentedCommand,
     example="bftrain live hooks check",
     epilog="It fails as long as hooks have not reported a job: run one first, such as srun true.",
 )
 @talks
-def check(client: Client, out: Output) -> None:
+def check_hooks(client: Client, out: Output) -> None:
     """Send a test message through the spool of a live run, and show what hooks reported to it."""
     import time
 

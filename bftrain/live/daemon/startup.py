@@ -90,10 +90,15 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
 def _make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = folder.stat()
     except OSError as error:
         fix = "name a folder that you can write, by state and folder of the settings"
         raise BadConfig(f"cannot be made: {error.strerror}", where=str(folder), fix=fix) from error
+    check_private(folder)
+
+
+def check_private(folder: Path) -> None:
+    """Raise unless a folder belongs to this user, who can write there, and other users cannot."""
+    about = folder.stat()
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadConfig("cannot be written", where=str(folder), fix=f"chmod u+rwx {folder}, or name another one")
     if about.st_uid != os.getuid():
@@ -145,12 +150,13 @@ def _owner(lock: IO[bytes]) -> str:
 
 
 def _scheduler(site: SiteSettings, owner: str) -> Scheduler:
-    pools = [SchedulerPool(pool, _scheduler_of(site, pool, owner)) for pool in site.pools]
+    pools = [SchedulerPool(pool, scheduler_of(site, pool, owner)) for pool in site.pools]
     (first, *others) = pools
     return first.scheduler if first.settings.plain and not others else SchedulerPools(pools)
 
 
-def _scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Scheduler:
+def scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Scheduler:
+    """Build the scheduler of a pool, whose pilots have the mark of ``owner``; raise if it cannot work here."""
     where = f"scheduler '{pool.name}'" + (f", pool '{pool.pool}'" if pool.pool else "")
     make = registry.load("scheduler", pool.name)
     try:
@@ -190,7 +196,7 @@ def _check_same_site(site: SiteSettings, journal: Journal) -> None:
 
 def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float | None) -> AgentHub:
     """Open the hub on the port of the last run, as running agents reconnect there."""
-    _check_host(site.agents.reach)
+    check_host(site.agents.reach)
     try:
         secret = read_secret(site.secret) if site.secret.exists() else make_secret(site.secret)
     except ElasticError as error:
@@ -216,7 +222,7 @@ def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float
     return hub
 
 
-def _check_host(name: str) -> None:
+def check_host(name: str) -> None:
     """Raise if the host that agents are to connect to does not exist."""
     try:
         socket.getaddrinfo(name or None, 0)

@@ -297,6 +297,10 @@ class PilotBackend(ABC):
     async def limits(self, run: Run) -> PilotLimits:
         """Query the site's limits; raise NotAvailable if pilots would delay others' jobs."""
 
+    async def examine(self, run: Run) -> tuple[PilotLimits, Sequence[NotAvailable]]:
+        """Query the limits like ``limits``; return all reasons why pilots can never work, if they are known."""
+        return await self.limits(run), ()
+
     @abstractmethod
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:
         """List our jobs with this name, including recently finished jobs if the scheduler remembers them."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -21,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from bftrain.config import from_mapping
-from bftrain.errors import BadConfig
+from bftrain.errors import BadConfig, BftrainError, NotAvailable
 from bftrain.node_units import GPU, NODE, node_of
 from bftrain.ports import Availability
 from bftrain.values import checks, wire
@@ -116,6 +117,34 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     commands_a_minute: int | None = None  # commands in the last minute; None if it runs no commands
 
 
+class FindingState(StrEnum):
+    """The result of checking one topic of a site."""
+
+    OK = "ok"
+    WARNING = "warning"  # works, but slower or later than it could
+    PROBLEM = "problem"  # a live run cannot work like this
+
+
+class SiteFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of checking one topic of a site; ``fix`` is the change to make."""
+
+    topic: str
+    state: FindingState
+    detail: str
+    fix: str = ""
+
+
+def fine(topic: str, detail: str) -> SiteFinding:
+    """Return the finding for a topic without problems."""
+    return SiteFinding(topic=topic, state=FindingState.OK, detail=detail)
+
+
+def problem(topic: str, error: BftrainError) -> SiteFinding:
+    """Return the finding for an error."""
+    detail = f"{error.where}: {error.what}" if error.where else error.what
+    return SiteFinding(topic=topic, state=FindingState.PROBLEM, detail=detail, fix=error.fix or "")
+
+
 class Scheduler(ABC):
     """One batch scheduler. All methods run in the event loop of the daemon and may not block it.
 
@@ -165,6 +194,14 @@ class Scheduler(ABC):
 
     async def check(self, agent: AgentOrder) -> None:  # noqa: B027 - optional
         """Raise ``NotAvailable`` if it can never work with the settings of the site, as far as it knows."""
+
+    async def examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
+        """Check the settings of the site without any change; return all findings."""
+        try:
+            await self.check(agent)
+        except NotAvailable as error:
+            return (problem("scheduler", error),)
+        return (fine("scheduler", f"'{self.name}' accepts the settings"),)
 
     def want_kinds(self, by_kind: Mapping[str, int]) -> None:  # noqa: B027 - optional
         """Set the number of usable nodes of each kind; called before ``want``."""

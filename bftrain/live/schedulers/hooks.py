@@ -27,7 +27,7 @@ import msgspec
 
 from bftrain.errors import NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.schedulers.base import HooksView, Post, Remark
+from bftrain.live.schedulers.base import HooksView, Post, Remark, SiteFinding, fine, problem
 from bftrain.nodesets import expand
 
 _FIX: Final = "bftrain live hooks install makes one as it should be"
@@ -332,6 +332,22 @@ def check_folder(folder: Path) -> None:
         writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
         if found.st_uid not in {0, os.geteuid()} or writable:
             raise unfit(folder, f"others could replace it: {above} is not ours alone")
+
+
+def examine_spool(folder: str, writers: Collection[str]) -> SiteFinding:
+    """Check the folder into which hooks write, and the users that may write there."""
+    if not folder:
+        return fine("hooks", "no spool is set, so polls find the changes")
+    try:
+        check_folder(Path(folder))
+        for name in writers:
+            pwd.getpwnam(name)
+    except NotAvailable as error:
+        return problem("hooks", error)
+    except KeyError as error:  # its text is "getpwnam(): name not found: 'ann'"
+        what = f"spool_writers: {error.args[0].removeprefix('getpwnam(): ')}"
+        return problem("hooks", NotAvailable(what, where="[scheduler]", fix="correct the user name"))
+    return fine("hooks", f"{folder} is ready; bftrain live hooks check tests the hooks of a running live run")
 
 
 def read_line(line: str, at_s: float) -> HookNews | None:

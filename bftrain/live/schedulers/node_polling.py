@@ -14,11 +14,25 @@ from contextlib import suppress
 
 import msgspec
 
+from bftrain.errors import NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.schedulers.backend import CommandFailed, CommandRunner, Run
-from bftrain.live.schedulers.base import AgentOrder, Allowed, Positive, Post, Remark, Scheduler, SchedulerFacts, Taken
-from bftrain.live.schedulers.hooks import HookNews, HookTally, listening
+from bftrain.live.schedulers.base import (
+    AgentOrder,
+    Allowed,
+    Positive,
+    Post,
+    Remark,
+    Scheduler,
+    SchedulerFacts,
+    SiteFinding,
+    Taken,
+    fine,
+    problem,
+)
+from bftrain.live.schedulers.hooks import HookNews, HookTally, examine_spool, listening
 from bftrain.ports import Availability
+from bftrain.text_formats import counted
 
 Ask = Callable[[Run], Awaitable[frozenset[str]]]
 """Asks a scheduler for its idle nodes."""
@@ -61,6 +75,16 @@ class NodeWatch(Scheduler):
     def facts(self) -> SchedulerFacts:
         """Return hook counts, and the number of commands."""
         return SchedulerFacts(hooks=self.hooks.report, commands_a_minute=self._run.in_last_minute)
+
+    async def examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:  # noqa: ARG002 - agents run on all nodes already
+        """Query the idle nodes, and check the spool of hooks."""
+        hooks = examine_spool(self._settings.spool, self._settings.spool_writers)
+        try:
+            idle = await self._ask(self._run)
+        except CommandFailed as error:
+            fix = "run this where its commands work; bftrain doctor tests them"
+            return problem("scheduler", NotAvailable(f"{self.name} does not answer: {error}", fix=fix)), hooks
+        return fine("scheduler", f"{self.name} answers; {counted(len(idle), 'node')} idle now"), hooks
 
     async def run(self, post: Post, agent: AgentOrder) -> None:  # noqa: ARG002 - agents run on all nodes already
         """Poll, and post changes."""

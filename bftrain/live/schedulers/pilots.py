@@ -38,6 +38,7 @@ from bftrain.live.schedulers.backend import (
 from bftrain.live.schedulers.base import (
     AgentOrder,
     Allowed,
+    FindingState,
     NotNegative,
     Positive,
     Post,
@@ -45,13 +46,17 @@ from bftrain.live.schedulers.base import (
     Scheduler,
     SchedulerFacts,
     Site,
+    SiteFinding,
     Taken,
+    fine,
+    problem,
 )
-from bftrain.live.schedulers.hooks import HookNews, HookTally, listening
+from bftrain.live.schedulers.hooks import HookNews, HookTally, examine_spool, listening
 from bftrain.live.schedulers.policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.node_units import node_of
 from bftrain.nodesets import fold
 from bftrain.ports import Availability
+from bftrain.text_formats import counted
 
 ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
 _NAMED: Final = 5  # nodes, in a remark
@@ -146,6 +151,33 @@ class PilotJobs(Scheduler):
             if why := await self._batch.refused(self._run, order):
                 fix = "see the settings in [scheduler]"
                 raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
+
+    async def examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
+        """Check the partition or queue, its preemption and limits, a submission, and the spool of hooks."""
+        hooks = examine_spool(self._settings.spool, self._settings.spool_writers)
+        try:
+            limits, problems = await self._batch.examine(self._run)
+            self._stock.limit(limits)
+            (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
+            why = await self._batch.refused(self._run, order)
+        except CommandFailed as error:
+            fix = "run this where its commands work; bftrain doctor tests them"
+            return problem("scheduler", NotAvailable(f"{self.name} does not answer: {error}", fix=fix)), hooks
+        except NotAvailable as error:
+            return problem("scheduler", error), hooks
+        found = [problem("preemption", one) for one in problems]
+        found += [SiteFinding(topic="preemption", state=FindingState.WARNING, detail=one) for one in limits.remarks]
+        nodes = f"; it has {counted(len(limits.nodes), 'node')}" if limits.nodes else ""
+        bounds = f"{_bound(limits.running)} running, {_bound(limits.submitted)} submitted"
+        return (
+            fine("scheduler", f"{limits.cluster or self.name} answers{nodes}"),
+            *(found or [fine("preemption", "jobs of other users preempt pilots immediately")]),
+            fine("limits", f"pilots: {bounds}, each up to {_bound(limits.longest_s / 3600)} h"),
+            problem("submission", NotAvailable(f"pilots are rejected: {why}", fix="change [scheduler]"))
+            if why
+            else fine("submission", f"{self.name} accepts pilots"),
+            hooks,
+        )
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Keep the stock of pilots, and post changes of their states."""
@@ -505,3 +537,7 @@ def check_backend(backend: object) -> None:
         problem, fix = "defines neither submission nor submit", "define one of the two"
     if problem:
         raise BadConfig(f"{kind.__name__} {problem}", where="PilotJobs", fix=f"{fix}: docs/how-to/parts.md")
+
+
+def _bound(number: float) -> str:
+    return "any number" if number >= LATER else f"{number:,.4g}"

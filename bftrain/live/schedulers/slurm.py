@@ -171,6 +171,13 @@ class Slurm(PilotBackend):
 
     async def limits(self, run: Run) -> PilotLimits:
         """Query the limits of pilots; raise NotAvailable if pilots would not be preempted."""
+        limits, problems = await self.examine(run)
+        if problems:
+            raise problems[0]
+        return limits
+
+    async def examine(self, run: Run) -> tuple[PilotLimits, Sequence[NotAvailable]]:
+        """Query the limits of pilots, and all reasons why they would not be preempted."""
         return await ask_limits(run, self._settings, self._grace_s, self.unit)
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
@@ -339,11 +346,13 @@ _PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
-async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE) -> PilotLimits:
+async def ask_limits(
+    run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE
+) -> tuple[PilotLimits, Sequence[NotAvailable]]:
     """Query Slurm's limits for pilots, and whether its configuration preempts them immediately.
 
-    Raise NotAvailable if pilots are not preempted, as they would delay other jobs, and for single-GPU pilots where
-    Slurm allocates whole nodes. Slow preemption is only a remark.
+    Return the problems: pilots that are not preempted, as they would delay other jobs, and single-GPU pilots where
+    Slurm allocates whole nodes. Slow preemption is only a remark. Raise NotAvailable if there is no such partition.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
     if "PreemptType" not in config:  # an unreadable answer, not a Slurm without preemption
@@ -353,20 +362,21 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
     partition = _chosen(partitions, chosen.partition)
     accounting = config.get("AccountingStorageType", "").strip() == "accounting_storage/slurmdbd"
     rows = await _accounted(run, chosen, partition) if accounting else []
-    if unit == GPU:
-        await check_gpus(run, config, chosen.partition, partition)
+    gpus = await _gpu_problem(run, config, chosen.partition, partition) if unit == GPU else None
     # Limits on nodes and GPUs stand in texts such as ``cpu=400,node=10,gres/gpu=40``
     pairs = [pair.partition("=") for row in rows for name in _NODE_LIMITS for pair in row.get(name, "").split(",")]
     at_once = [_number(number) for kind, _, number in pairs if kind in _OF_A_PILOT[unit]]
     walls = [row.get("MaxWall", "") for row in rows]
-    remarks = list(_preemption(config, partition, rows, chosen, grace_s))
+    found = [*([gpus] if gpus else []), *_preemption(config, partition, rows, chosen, grace_s)]
     if by_partition:
-        remarks += _lower_tier(partition, partitions)
-    elif accounting:
-        await _check_qos(run, chosen.qos)
+        found += _lower_tier(partition, partitions)
+    elif accounting and (unfit := await _qos_problem(run, chosen.qos)):
+        found.append(unfit)
+    problems = [one for one in found if isinstance(one, NotAvailable)]
+    remarks = [one for one in found if isinstance(one, str)]
     if partition.get("State", "UP") != "UP":
         remarks.append(f"partition '{partition.get('PartitionName')}' is {partition['State']}, so pilots only wait")
-    return PilotLimits(
+    limits = PilotLimits(
         running=min([_least(rows, _RUNNING_LIMITS), *at_once]),
         submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
         longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
@@ -374,6 +384,7 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
         cluster=config.get("ClusterName", "").strip(),
         remarks=tuple(remarks),
     )
+    return limits, problems
 
 
 async def _partitions(run: Run) -> list[Mapping[str, str]]:
@@ -394,8 +405,8 @@ def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, 
         raise NotAvailable("Slurm has no such partition", where=f"partition '{name}'", fix="see sinfo") from None
 
 
-def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str]:
-    """Raise unless the tier of other partitions preempts pilots; yield a remark on partitions that wait."""
+def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str | NotAvailable]:
+    """Yield a problem unless the tier of other partitions preempts pilots, else a remark on partitions that wait."""
     name, tier, nodes = pilots.get("PartitionName", ""), _tier(pilots), _nodes(pilots)
     others = [
         one
@@ -406,30 +417,31 @@ def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str
     default = [one for one in waiting if one.get("Default") == "YES"]
     if default or len(waiting) == len(others):
         whose = f"jobs of partition '{default[0]['PartitionName']}'" if default else "jobs of all other partitions"
-        raise NotAvailable(
+        yield NotAvailable(
             f"Slurm never preempts pilots for {whose}, which would wait: PriorityTier={tier:g} is not below theirs",
             where=f"partition '{name}'",
             fix="give the partitions of others a higher PriorityTier in slurm.conf, see the tutorial",
         )
-    if names := [one["PartitionName"] for one in waiting if one.get("PreemptMode") == "OFF"]:
+    elif names := [one["PartitionName"] for one in waiting if one.get("PreemptMode") == "OFF"]:
         yield f"jobs of {', '.join(names)} wait for pilots: their PriorityTier is not above {tier:g}, that of '{name}'"
 
 
-async def _check_qos(run: Run, name: str) -> None:
-    """Raise unless jobs of another QOS may preempt pilots, as far as that can be asked."""
+async def _qos_problem(run: Run, name: str) -> NotAvailable | None:
+    """Return a problem unless jobs of another QOS may preempt pilots, as far as that can be asked."""
     fix = "name the QOS of [scheduler] in Preempt of others: sacctmgr modify qos normal set preempt=scavenger"
     if not name:
-        raise NotAvailable("Slurm preempts by QOS, and none is named for pilots", where="[scheduler] qos", fix=fix)
+        return NotAvailable("Slurm preempts by QOS, and none is named for pilots", where="[scheduler] qos", fix=fix)
     try:
         rows = read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", "qos", "format=Name,Preempt"))))
     except CommandFailed:
-        return  # some sites restrict this query
+        return None  # some sites restrict this query
     preempted = {row["Name"]: row["Preempt"].split(",") for row in rows if row.keys() >= {"Name", "Preempt"}}
     if preempted and name not in preempted:
-        raise NotAvailable("Slurm has no such QOS", where=f"QOS '{name}'", fix="see sacctmgr show qos")
+        return NotAvailable("Slurm has no such QOS", where=f"QOS '{name}'", fix="see sacctmgr show qos")
     if preempted and not any(name in names for names in preempted.values()):
         what = "Slurm never preempts pilots there, so others would wait: no QOS may preempt it"
-        raise NotAvailable(what, where=f"QOS '{name}'", fix=fix)
+        return NotAvailable(what, where=f"QOS '{name}'", fix=fix)
+    return None
 
 
 def _tier(partition: Mapping[str, str]) -> float:
@@ -471,8 +483,8 @@ def _preemption(
     rows: Iterable[Mapping[str, str]],
     chosen: SlurmSettings,
     used_s: float,
-) -> Iterator[str]:
-    """Raise if pilots are never preempted; yield remarks on slow preemption."""
+) -> Iterator[str | NotAvailable]:
+    """Yield a problem if pilots are never preempted, else remarks on slow preemption."""
     kind = config.get("PreemptType", "").strip()
     qos = next((row for row in rows if chosen.qos and row.get("Name") == chosen.qos), {})
     mode = partition.get("PreemptMode", "") if kind == "preempt/partition_prio" else qos.get("PreemptMode", "")
@@ -481,11 +493,12 @@ def _preemption(
     mode = mode.upper()
     if kind not in {"preempt/partition_prio", "preempt/qos"} or mode in {"", "OFF"}:
         where = f"partition '{chosen.partition}'" if kind != "preempt/qos" else f"QOS '{chosen.qos}'"
-        raise NotAvailable(
+        yield NotAvailable(
             f"Slurm never preempts pilots there, so others would wait: PreemptType={kind}, PreemptMode={mode}",
             where=where,
             fix="have a partition with PreemptMode=CANCEL, GraceTime=0 and a low PriorityTier, see the tutorial",
         )
+        return
     if "CANCEL" not in mode:
         yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
     grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
@@ -551,17 +564,22 @@ def check_options(options: Iterable[str]) -> None:
         raise BadConfig(what, where="[scheduler] options", fix="leave one of them out")
 
 
-async def check_gpus(run: Run, config: Mapping[str, str], name: str, partition: Mapping[str, str]) -> None:
-    """Raise if Slurm cannot allocate single GPUs of a partition's nodes."""
+async def _gpu_problem(
+    run: Run, config: Mapping[str, str], name: str, partition: Mapping[str, str]
+) -> NotAvailable | None:
+    """Return a problem if Slurm cannot allocate single GPUs of a partition's nodes."""
     types, select = (config.get(key, "").strip() for key in ("GresTypes", "SelectType"))
     where, fix = f"partition '{name}'" if name else "Slurm", 'leave out unit = "gpu", for whole nodes'
     if GPU not in types.split(","):
-        raise NotAvailable(f"Slurm knows no GPUs: GresTypes={types or '(null)'}", where=where, fix=fix)
+        return NotAvailable(f"Slurm knows no GPUs: GresTypes={types or '(null)'}", where=where, fix=fix)
     if select == "select/linear" or partition.get("OverSubscribe") == "EXCLUSIVE":
         setting = f"SelectType={select}" if select == "select/linear" else "OverSubscribe=EXCLUSIVE"
-        raise NotAvailable(f"jobs get whole nodes there, not single GPUs: {setting}", where=where, fix=fix)
+        return NotAvailable(f"jobs get whole nodes there, not single GPUs: {setting}", where=where, fix=fix)
     if not any(total for _, _, total, _ in _gpu_rows(await run(node_gpus(name)))):
-        raise NotAvailable("no node has GPUs there", where=where, fix=f"{fix}; sinfo --Format=NodeList,Gres shows them")
+        return NotAvailable(
+            "no node has GPUs there", where=where, fix=f"{fix}; sinfo --Format=NodeList,Gres shows them"
+        )
+    return None
 
 
 def node_gpus(partition: str) -> Command:

@@ -29,7 +29,15 @@ from bftrain_datasets.scheduling.scheduling import find_policy
 from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, assess_log
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
-from bftrain_replay.assessing.figure_text import batch_jobs, causes, certainty, headline, mix_name, worth_rows
+from bftrain_replay.assessing.figure_text import (
+    SURE_BELOW,
+    batch_jobs,
+    causes,
+    certainty,
+    headline,
+    mix_name,
+    worth_rows,
+)
 from bftrain_replay.assessing.handback import ResimulatedWaits, obstacle, resimulate
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
@@ -121,6 +129,7 @@ class AssessRequest:
             result.replace(lambda draft: assess_page.write(found, draft, static=self.static))
         out.result(found.to_dict(), lambda: in_words(found))
         out.say(f"page: {self.folder / assess_page.PAGE}")
+        out.say(f"next: {next_step(found, self.files, is_log=self._log_file is not None)}")
 
     @property
     def _settings(self) -> ReplaySettings:
@@ -223,6 +232,18 @@ def _replayed(
     if found is None:
         raise Interrupted("interrupted; nothing was written")
     return found
+
+
+def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> str:
+    """Return the command that helps most: settle doubts, state prices, or check a site for a live run."""
+    names = shlex.join(map(str, files))
+    if found.sure.median < SURE_BELOW * found.harvest.median:
+        return f"settle the doubtful idle time: bftrain import {names} --dry-run"
+    if not found.harvest.median > 0.0:
+        return f"see why nothing can be harvested: bftrain {'inspect' if is_log else 'import'} {names}"
+    if not any(worth_rows(found)):
+        return f"add what it is worth: bftrain assess {names} --node-watts idle=150,busy=500 --price-kwh 0.20"
+    return "try it: bftrain live --example slurm > site.toml; bftrain live check --config site.toml"
 
 
 _CAUSES: Final = 3

@@ -60,6 +60,17 @@ def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(bftrain: CommandLine, t
     assert {group["name"] for group in data["groups"]} == {"first", "second"}
     assert data["command"].startswith("bftrain assess ")
     assert Path("out/assess.html").exists()
+    assert ended.err.splitlines()[-1] == (
+        "next: try it: bftrain live --example slurm > site.toml; bftrain live check --config site.toml"
+    )
+
+
+def test_the_next_step_depends_on_doubts_and_prices(bftrain: CommandLine) -> None:
+    save_log(generate_log(6, 2, 1), Path("log.npz"))
+    ended = bftrain("assess", "log.npz", "-o", "out", "--quick")
+    assert ended.err.splitlines()[-1].startswith("next: add what it is worth: bftrain assess log.npz --node-watts ")
+    ended = bftrain("assess", "sacct.txt", "-o", "doubtful", "--quick")
+    assert ended.err.splitlines()[-1] == "next: settle the doubtful idle time: bftrain import sacct.txt --dry-run"
 
 
 def test_cheaper_rescaling_harvests_no_less_and_leaving_on_notice_is_a_replay_of_the_log_that_slice_writes(
