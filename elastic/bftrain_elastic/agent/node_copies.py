@@ -37,7 +37,7 @@ class NodeCopies:
         )
         self._started_at = time.monotonic()
         self._serving: CopyServing | None = None  # None until the server runs
-        self._held: dict[str, CopyHeld] = {}  # by task
+        self._held: dict[str, CopyHeld] = {}  # copies by task
 
     def report(self) -> None:
         """Report the server and its copies to a new manager."""

@@ -102,7 +102,7 @@ class AgentHub(ThreadCalls):
         self._names = 0  # number of names given so far
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
-        self.copies = CopyPlaces(self.emit)  # in the hub's thread
+        self.copies = CopyPlaces(self.emit)  # used in the hub's thread
         self._ending = False
         self._abandoned = False
         self._holding = False  # worker starts are suspended

@@ -115,7 +115,7 @@ class CopyStream:
             for plain in self._sealed.feed(self.line(LINE_LIMIT) + b"\n"):
                 if (message := read_message(kinds, plain)) is not None:
                     return message
-        raise BadMessage("nobody has greeted")
+        raise BadMessage("no greeting")
 
     def line(self, limit: int) -> bytes:
         """Return the next line."""

@@ -50,7 +50,7 @@ class OutsideCopy:
         self._retry = RetryDelay(_PAUSE_S, _LONGEST_RETRY_S)
         self._stream: CopyStream | None = None
         self._connected: CopyPlace | None = None
-        self._digests: list[str] = []  # of the pieces that the server has
+        self._digests: list[str] = []  # digests of the pieces that the server has
 
     def aim(self, order: SendCopies) -> None:
         """Send later copies to the server that the manager chose."""
@@ -140,7 +140,7 @@ def _confirmed(stream: CopyStream) -> CopyState:
     if isinstance(answer, CopyRefused):
         raise BadMessage(answer.reason)
     if not isinstance(answer, CopyState):
-        raise BadMessage("an answer that nobody asked for")
+        raise BadMessage("an answer without a request")
     return answer
 
 

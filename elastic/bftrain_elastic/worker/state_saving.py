@@ -231,7 +231,7 @@ def _fetched(own: StateInternals, place: CopyPlace) -> SavedCommit | None:
     """Return the copy at a copy server, if it is newer than the folder."""
     reported_at = time.monotonic()
 
-    def moved(count: int) -> None:  # or the manager would take a large state for a stall
+    def moved(count: int) -> None:  # reports, lest the manager take a large state for a stall
         nonlocal reported_at
         if time.monotonic() - reported_at > _LOADING_REPORT_S:
             reported_at = time.monotonic()

@@ -42,7 +42,7 @@ class Step(NamedTuple):
     competing: int
     value: float
     solve_s: float
-    choice: ChosenSizes | None  # where the compiled knapsack declined
+    choice: ChosenSizes | None  # None if the compiled knapsack declined
     notes: list[str]
 
 
@@ -86,7 +86,7 @@ class CompiledCore:
         self._competing: list[int] = []
         self._waiting: deque[int] = deque()
         self._requeued = False  # whether other tasks compete than in the last decision
-        self._notes: list[str] = []  # on events since the last decision
+        self._notes: list[str] = []  # notes on events since the last decision
         self._dropped: list[int] = []  # finished tasks to which the last decision gave nodes
         self._stay = NodeStay()
         self._time_s = float("-inf")

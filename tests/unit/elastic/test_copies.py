@@ -90,7 +90,7 @@ def test_a_later_manager_finds_the_copies_and_takes_the_newest() -> None:
     assert site.steps() == [50, 40]
 
 
-def test_a_node_without_room_is_not_asked_again_soon_and_the_owner_is_told_once() -> None:
+def test_a_node_without_room_is_not_asked_again_soon_and_its_owner_learns_it_once() -> None:
     site = Site()
     site.joins("b", limit_mb=100)
     site.joins("c", limit_mb=30)
