@@ -124,7 +124,7 @@ def from_mapping(
     try:
         return wire.convert(data, kind)
     except BadInput as error:
-        culprit = next((key for key in data if re.search(rf"[`.]{key}\b", error.what)), "")
+        culprit = next((key for key in data if re.search(rf"(^|[`.]){key}\b", error.what)), "")
         raise BadConfig(error.what, where=_line(where, text, culprit)) from error
 
 

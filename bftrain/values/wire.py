@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from functools import cache, partial
 from operator import methodcaller
@@ -84,7 +85,7 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
     try:
         return _decoder(cast("Hashable", kind)).decode(text)
     except msgspec.ValidationError as error:
-        raise BadInput(_sentence(error), where=where, fix=fix) from error
+        raise _bad_input(error, where, fix) from error
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadInput(f"not valid JSON: {error}", where=where, fix=fix) from error
     except RecursionError:
@@ -116,10 +117,21 @@ def convert(data: Mapping[str, object], kind: type[T], *, where: str | None = No
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise BadInput(_sentence(error), where=where) from error
+        raise _bad_input(error, where) from error
 
 
 _WORDS_OF_PATTERNS: Final[dict[str, str]] = {}
+_WORDS_OF_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_TYPE: Final = "|".join(_WORDS_OF_TYPES)
+_TYPES: Final = re.compile(rf"`((?:{_TYPE})(?: \| (?:{_TYPE}))*)`")
 
 
 def pattern_of(words: str, pattern: str) -> str:
@@ -128,9 +140,18 @@ def pattern_of(words: str, pattern: str) -> str:
     return pattern
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
-    text = str(error).replace(" - at `$", " - at `").replace(" - at `.", " - at `")
-    if " matching regex " in text:
+def _bad_input(error: msgspec.ValidationError, where: str | None, fix: str | None = None) -> BadInput:
+    what, _, path = str(error).partition(" - at `")
+    if " matching regex " in what:
         for pattern, words in _WORDS_OF_PATTERNS.items():
-            text = text.replace(f"`str` matching regex {pattern!r}", words)
-    return text
+            what = what.replace(f"`str` matching regex {pattern!r}", words)
+    for said, plainer in (
+        ("Expected ", "must be "),
+        (", got ", ", not "),
+        ("Invalid ", "invalid "),
+        ("Number out", "number out"),
+    ):
+        what = what.replace(said, plainer, 1)
+    what = _TYPES.sub(lambda found: " or ".join(_WORDS_OF_TYPES[one] for one in found[1].split(" | ")), what)
+    field = path.replace("`", "").replace("$.", "").replace("$", "")
+    return BadInput(f"{field}: {what}" if field else what, where=where, fix=fix)

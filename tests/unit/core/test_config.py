@@ -63,14 +63,14 @@ def test_an_unknown_table_is_named_with_its_line(tmp_path: Path) -> None:
             'horizon_s = "outo"',
             "Settings.horizon_s: must be a number of seconds or 'auto', not 'outo' (did you mean 'auto'?)",
         ),
-        ("max_tasks = 1.5", "Expected `int`, got `float` - at `max_tasks`"),
-        ("max_tasks = true", "Expected `int`, got `bool` - at `max_tasks`"),
+        ("max_tasks = 1.5", "max_tasks: must be a whole number, not a number"),
+        ("max_tasks = true", "max_tasks: must be a whole number, not true or false"),
         ("max_tasks = 0", "Settings.max_tasks: must be at least 1, not 0"),
         ("horizon_s = -1", "Settings.horizon_s: must be above 0, not -1"),
         ("horizon_s = nan", "Settings.horizon_s: must be a finite number, not nan"),
         ("horizon_s = inf", "Settings.horizon_s: must be a finite number, not inf"),
         ('solver = ""', "Settings.solver: must be printable text without surrounding space, not ''"),
-        ("[solver]", "Expected `str`, got `object` - at `solver`"),
+        ("[solver]", "solver: must be text, not an object"),
         ("solver_gap = -1", "Settings.solver_gap: must be at least 0, not -1"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path: Path, line: str, words: 
 def test_a_wrong_value_deep_inside_is_named_with_the_line_of_its_key(tmp_path: Path) -> None:
     text = 'name = "a"\nmax_nodes = 2\ncurve.nodes = [1]\ncurve.rate = ["x"]\n'
     said = refused(tmp_path, text, TaskSpec)
-    assert said == "F:3: Expected `float`, got `str` - at `curve.rate[0]`"
+    assert said == "F:3: curve.rate[0]: must be a number, not text"
 
 
 def test_a_missing_key_has_no_line(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:
     ("change", "words"),
     [
         (lambda edited: edited.pop("harvested"), "missing required field `harvested`"),
-        (lambda edited: edited.update(tasks="many"), "Expected `int`, got `str` - at `tasks`"),
+        (lambda edited: edited.update(tasks="many"), "tasks: must be a whole number, not text"),
         (lambda edited: edited["unused_node_h"].pop("no_task"), "unused_node_h lacks no_task"),
         (lambda edited: edited["lost"].pop("preemption"), "lost lacks preemption"),
         (lambda edited: edited.update(format="bftrain replay 9"), "of the format 'bftrain replay 9'"),

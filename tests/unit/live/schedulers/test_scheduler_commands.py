@@ -337,7 +337,7 @@ def test_all_commands_that_are_missing_are_named(make: Callable[[], Any], progra
         ("slurm", {"partition": "p", "pending": "many"}, "pending"),
         ("slurm", {"partition": "p", "pending": 0}, "pending"),
         ("slurm", {"partition": "p", "lengths_s": [30]}, ">= 60"),
-        ("slurm", {"partition": "p", "lengths_s": []}, ">= 1 - at `lengths_s`"),
+        ("slurm", {"partition": "p", "lengths_s": []}, "lengths_s: must be a list of length >= 1"),
         ("slurm", {"partition": " p"}, "partition"),
         ("slurm", {"partition": "p", "options": "--gres=gpu:1"}, "options"),
         *(
