@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from bftrain.errors import BadInput, NotAvailable
+from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.model import schemas
 from bftrain.live.model.schemas import HarvestingView, Pause, TaskEdit
@@ -27,7 +27,7 @@ VARIABLE: Final = "BFTRAIN_LIVE"  # names the socket, or the address, of the liv
 TOKEN_VARIABLE: Final = "BFTRAIN_TOKEN"  # noqa: S105 - the name of a variable: the file of the token
 SYSTEM_SOCKET: Final = Path("/run/bftrain/api.sock")
 _SAME_VERSION: Final = "use the same version of bftrain as the live run"
-_KINDS: Final[Mapping[int, type[BadInput]]] = {403: schemas.NotAllowed, 404: schemas.NotFound, 409: schemas.NotNow}
+_KINDS: Final = {status: kind for kind, status in schemas.STATUS.items()}
 
 
 def find(given: str = "") -> str:
@@ -258,7 +258,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.settimeout(timeouts.TIMEOUTS.answer_s)
 
 
-def _as_error(status: int, answer: bytes, address: str) -> BadInput | NotAvailable:
+def _as_error(status: int, answer: bytes, address: str) -> BftrainError:
     try:
         problem = wire.decode(answer, schemas.Refused).error
     except BadInput:

@@ -19,7 +19,7 @@ from bftrain.live.api.routes import BYTES, METRICS, ROUTES, Route
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import callers
 from bftrain.live.model.callers import ApiToken, Caller
-from bftrain.live.model.schemas import NotAllowed, NotFound, NotNow, Problem, Refused
+from bftrain.live.model.schemas import STATUS, Problem, Refused
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
@@ -28,13 +28,7 @@ _UNAUTHENTICATED: Final = "TCP without the token"
 _AUTHENTICATED: Final = "TCP with the token"
 _BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_STATUS: Final[Mapping[type[BftrainError], int]] = {
-    NotFound: 404,
-    NotAllowed: 403,
-    NotNow: 409,
-    NotAvailable: 503,
-    BadInput: 400,
-}
+_STATUS: Final[Mapping[type[BftrainError], int]] = {**STATUS, NotAvailable: 503, BadInput: 400}
 
 
 class ApiServer:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, BftrainError
 from bftrain.live.model.task_record import NAME, NAME_OR_NONE, LiveTaskRecord, LiveTaskState
 from bftrain.live.schedulers.base import HooksView, PoolView
 from bftrain.values import checks
@@ -339,6 +339,10 @@ class NotAllowed(BadInput):
 
 class NotNow(BadInput):
     """The request cannot be served in the present state."""
+
+
+# The HTTP status of errors
+STATUS: Final[dict[type[BftrainError], int]] = {NotFound: 404, NotAllowed: 403, NotNow: 409}
 
 
 def state_of(record: LiveTaskRecord, held: int) -> str:
