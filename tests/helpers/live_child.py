@@ -42,7 +42,7 @@ POINTS: dict[str, tuple[type, str]] = {
     "add": (LauncherPool, "add"),
     "drop": (LauncherPool, "drop"),
     "remember": (TaskStore, "add"),
-    "over": (TaskManager, "over"),
+    "finish": (TaskManager, "finish"),
     "begin": (TaskStore, "begin"),
 }
 
