@@ -36,6 +36,13 @@ def by_suffix(path: Path, known: Mapping[str, T], kind: str, *, advice: str = ""
     return known[suffix]
 
 
+def existing(path: Path) -> Path:
+    """Return ``path``; raise ``BadInput`` if there is no such file."""
+    if not path.exists():
+        raise BadInput("no such file", where=str(path), fix="check the name and the folder")
+    return path
+
+
 def check_unpacked(unpacked: int, packed: int, *, where: str, fix: str) -> None:
     """Raise an error if a file unpacks to far more than logs of its size do, before memory or hours are spent."""
     most = max(UNPACKED_BYTES, UNPACKED_RATIO * packed)

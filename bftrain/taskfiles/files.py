@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from bftrain import toml_io
 from bftrain.errors import BadInput, UnknownName
-from bftrain.files import CsvFile, by_suffix, check_replaceable, head_of, whole_file, whole_text
+from bftrain.files import CsvFile, by_suffix, check_replaceable, existing, head_of, whole_file, whole_text
 from bftrain.taskfiles.records import COLUMNS, COUNTS, NUMBERS, record_of, tasks_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
     """
     path = Path(path)
     read, _ = by_suffix(path, _FORMATS, KIND)
-    return tasks_of(read(path), str(path))
+    return tasks_of(read(existing(path)), str(path))
 
 
 def save_tasks(tasks: Iterable[TaskSpec], path: Path | str, *, note: str = "") -> None:

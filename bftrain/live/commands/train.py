@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import textwrap
@@ -19,12 +20,13 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.interruption import interruption
-from bftrain.cli.output import Output, prints_results, table
+from bftrain.cli.output import LITERAL, Output, prints_results, table
 from bftrain.cli.settings import DurationType
 from bftrain.errors import BadInput, Interrupted, NotAvailable, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.progress import Progress
 
     from bftrain.taskfiles.records import Profile
     from bftrain_elastic.tryout.readiness_check import ReadinessFinding
@@ -126,8 +128,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     smallest, largest = int(least), int(most)
     plan = _plan(changes, smallest, largest)
     save_profile = profile_saver(profile_file, script.stem, out)
-    with trial(script, words, backend, largest, out, folder, preload) as (trying, stopped):
-        watch = _Watch(trying, out)
+    with trial(script, words, backend, largest, out, folder, preload) as (trying, stopped), out.progress() as bars:
+        watch = _Watch(trying, out, bars, limit_s)
         asked = _follow(trying, plan, limit_s, watch, stopped)
         interrupted = stopped()
         if folder is not None:
@@ -171,9 +173,15 @@ def _plan(text: str | None, smallest: int, largest: int) -> tuple[SizeChange, ..
 
 
 class _Watch:
-    def __init__(self, trying: ScriptTrial, out: Output) -> None:
+    """Shows the progress of a trial: a bar on a terminal, and lines in a pipe or with ``-v``."""
+
+    def __init__(self, trying: ScriptTrial, out: Output, bars: Progress, limit_s: float | None) -> None:
         self._trying = trying
         self._out = out
+        self._bars = bars
+        shown = not bars.disable and out.level == 0
+        self._bar = bars.add_task("starting", total=limit_s and math.ceil(limit_s)) if shown else None
+        self._nodes = ""
         self._logs = TrialLogs(trying.folder)
         self._begun = time.time()
         self._next = 0.0
@@ -182,7 +190,10 @@ class _Watch:
         self._samples = 0
 
     def warn(self, text: str) -> None:
-        self._out.warn(text)
+        if self._bar is None:
+            self._out.warn(text)
+        else:
+            self._bars.console.print(f"warning: {text}", **LITERAL)
 
     def tell(self) -> None:
         for message in self._trying.news():
@@ -191,6 +202,8 @@ class _Watch:
         if measuring.crossed != self._changes and (latest := measuring.latest) is not None:
             self._changes = measuring.crossed
             self._say(time.time() - self._begun, f"{_CHANGING[latest[0]]} cost {latest[1]:.3f} s")
+        if self._bar is not None:
+            self._bars.update(self._bar, completed=int(time.time() - self._begun))
         if self._out.level > 0:
             for line in self._logs.new_lines():
                 self._out.detail(f"          {line}")
@@ -201,7 +214,7 @@ class _Watch:
             case "confirmed":
                 nodes = "1 node" if message["size"] == 1 else f"{message['size']} nodes"
                 self._say(at_s, f"{nodes}, from step {message['step']} on")
-                self._next, self._since = 0.0, None
+                self._next, self._since, self._nodes = 0.0, None, nodes
             case "report":
                 self._report(message, at_s)
             case "note":
@@ -217,11 +230,18 @@ class _Watch:
         if self._since is not None and message["t"] > self._since["t"]:
             speed = f", {self._samples / (message['t'] - self._since['t']):,.0f} samples/s"
         loss = "" if message["loss"] is None else f", loss {message['loss']:.4g}"
-        self._say(at_s, f"step {message['step']}{speed}{loss}")
+        if self._bar is None:
+            self._say(at_s, f"step {message['step']}{speed}{loss}")
+        else:
+            self._bars.update(self._bar, description=f"step {message['step']:,}{loss}{speed}, {self._nodes}")
         self._next, self._since, self._samples = message["t"] + _EVERY_S, message, 0
 
     def _say(self, at_s: float, text: str) -> None:
-        self._out.say(f"{at_s:6.2f} s  {text}")
+        line = f"{at_s:6.2f} s  {text}"
+        if self._bar is None:
+            self._out.say(line)
+        else:
+            self._bars.console.print(line, **LITERAL)
 
 
 def _follow(

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Final, Protocol, Self, cast
 
 from bftrain.errors import BadInput
-from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, head_of
+from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, existing, head_of
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
@@ -92,7 +92,7 @@ class RawFile:
         self.name = "stdin" if path is None else tellable(path.name)
         self._tally = tally
         where = self.where = str(path) if path else "stdin"
-        self._outer = sys.stdin.buffer if path is None else path.open("rb")
+        self._outer = sys.stdin.buffer if path is None else existing(path).open("rb")
         self._owned = path is not None
         self._raw = _Hashing(self._outer, where, tell)
         self._damage: list[Exception] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from bftrain.errors import BadInput
-from bftrain.files import by_suffix, check_replaceable, head_of, whole_file
+from bftrain.files import by_suffix, check_replaceable, existing, head_of, whole_file
 from bftrain_datasets.log import npz_log, parquet_log, table_log
 from bftrain_datasets.log.eventlog import FORMAT, EventLog
 
@@ -30,7 +30,8 @@ def load_log(path: Path | str) -> EventLog:
     3.0
     """
     path = Path(path)
-    return by_suffix(path, LOADERS, "log file", advice="bftrain import converts a scheduler's records; ")(path)
+    load = by_suffix(path, LOADERS, "log file", advice="bftrain import converts a scheduler's records; ")
+    return load(existing(path))
 
 
 def save_log(log: EventLog, path: Path | str) -> None:

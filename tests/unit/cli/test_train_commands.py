@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -95,6 +96,20 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plays(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
     monkeypatch.setattr(Played, "play", staticmethod(play), raising=False)
+
+
+def test_a_terminal_shows_a_bar_with_step_loss_and_nodes(
+    bftrain: CommandLine, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "120"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    ended = bftrain("train", script, "--nodes", "1:3", "--for", "1")
+    assert ended.code == 0, ended.err
+    assert re.search(r"step \d+, loss [\d.]+(, 320 samples/s)?, (1 node|3 nodes) +\S+ \d/1", ended.err)  # bar, seconds
+    assert re.search(r"^.*\d s  3 nodes, from step 40 on", ended.err, re.MULTILINE)
+    assert not re.search(r"\d s  step", ended.err)
+    assert "\x1b" not in ended.out
 
 
 def test_sizes_are_gone_through_and_measured(bftrain: CommandLine, script: Path) -> None:

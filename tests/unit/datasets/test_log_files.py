@@ -299,7 +299,7 @@ def test_the_ending_of_the_name_decides(tmp_path: Path) -> None:
         load_log(tmp_path / "log.pkl")
     with pytest.raises(BadInput, match="no suffix"):
         save_log(sample_log(), tmp_path / "log")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(BadInput, match="no such file"):
         load_log(tmp_path / "absent.csv")
 
 
