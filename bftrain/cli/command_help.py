@@ -24,6 +24,22 @@ DURATION: Final = "DURATION"  # the metavar of durations
 REQUIRED: Final = "Required"
 _COMMON_ROW: Final = ("--json, -q, -v, -h", "Print JSON, only the result, details, or this help.")
 _SET: Final = "--set"
+# One word per concept for the values of options without a metavar of their own, by option or by type
+_METAVARS: Final = {
+    **dict.fromkeys(("window", "measure"), "A..B"),
+    **dict.fromkeys(("metrics", "seeds"), "NAME,.."),
+    **dict.fromkeys(("shares", "pairs"), "FILE"),
+    "map": "WHAT=COL,..",
+    "nodes": "NODESET",
+    "until": "TIME",
+    "timezone": "ZONE",
+}
+_METAVAR_OF_TYPE: Final = {
+    **dict.fromkeys(("integer", "integer range"), "N"),
+    **dict.fromkeys(("float", "float range"), "NUMBER"),
+    "text": "NAME",
+    "directory": "DIR",
+}
 
 _headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 _hints: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
@@ -77,6 +93,11 @@ class DocumentedCommand(click.Command):
 
     def __init__(self, *args: Any, example: str, renamed: Mapping[str, str] = NOTHING, **settings: Any) -> None:  # noqa: ANN401 - click's own types
         super().__init__(*args, **settings)
+        for option in self.params:
+            kind = option.type.name
+            if isinstance(option, click.Option) and option.metavar is None and not option.is_flag:
+                of_name = _METAVARS.get(_name_of(option)) if kind == "text" else None
+                option.metavar = of_name or _METAVAR_OF_TYPE.get(kind)
         self.example = example
         self.renamed = renamed
         self.settable = {_name_of(option): option for option in self.params if _hints.get(option) == ""}

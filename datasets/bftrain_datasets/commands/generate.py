@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.command_table import CommandEntry, LazyGroup
 from bftrain.cli.output import Output, prints_results
+from bftrain.errors import BadInput
 from bftrain_datasets.commands.logfiles import figures_of, log_output
 
 _HERE: Final = "bftrain_datasets.commands"
@@ -34,9 +36,9 @@ def command() -> None:
 @click.option("--days", type=float, default=7.0, show_default=True, help="Days observed.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one log of many.")
 @click.option("--idle-share", type=float, default=0.0827, show_default=True, help="Idle part of all node-time.")
-@click.option("--start", "start_s", type=float, default=0.0, show_default=True, help="First second, UTC.")
+@click.option("--start", metavar="TIME", default="0", help="First moment: seconds UTC, or such as 2026-03-02 [1970].")
 @prints_results
-def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start_s: float, out: Output) -> None:
+def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start: str, out: Output) -> None:
     """Generate a log whose idle time comes in bursts, fragments and groups as measured on Summit.
 
     The same options give the same file.
@@ -44,8 +46,14 @@ def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start
     from bftrain.text_formats import counted, percent
     from bftrain_datasets.log.log_files import check_log_name, save_log
     from bftrain_datasets.log.log_generator import generate_log
+    from bftrain_datasets.log.time_formats import RecordClock
 
     check_log_name(path)
+    try:
+        start_s = RecordClock(UTC).seconds(start)
+    except ValueError as error:
+        fix = "write seconds UTC, or such as 2026-03-02T12:00"
+        raise BadInput(f"{start!r} is not a time: {error}", where="--start", fix=fix) from error
     made = generate_log(nodes, days, seed, idle_share=idle_share, start_s=start_s)
     save_log(made, path)
     size = f"{counted(nodes, 'node')}, {counted(len(made), 'event')}"

@@ -32,6 +32,11 @@ def test_generate_log_writes_what_the_library_generates(tmp_path: Path) -> None:
     assert f"64 nodes, {len(made)} events" in result.stdout
 
 
+def test_generate_log_starts_at_a_date(tmp_path: Path) -> None:
+    run("generate", "log", "-o", tmp_path / "log.npz", "--nodes", 4, "--days", 0.1, "--start", "2026-03-02T12:00")
+    assert load_log(tmp_path / "log.npz").start_s == 1772452800.0
+
+
 def test_generate_log_tells_json(tmp_path: Path) -> None:
     result = run("generate", "log", "-o", tmp_path / "log.npz", "--nodes", 32, "--days", 1, "--start", 1e9, "--json")
     log = load_log(tmp_path / "log.npz")
