@@ -18,7 +18,7 @@ from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.base import AgentOrder, FindingState, SiteFinding, fine, problem
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")
-_MARK: Final = "check"  # marks no pilots, since none is submitted
+_OWNER: Final = "check"  # would mark pilots; the check submits none
 
 
 async def examine(site: SiteSettings) -> list[SiteFinding]:
@@ -30,7 +30,7 @@ async def examine(site: SiteSettings) -> list[SiteFinding]:
     for pool in site.pools:
         label = f"{pool.label}: " if len(site.pools) > 1 else ""
         try:
-            rows: Sequence[SiteFinding] = await scheduler_of(site, pool, _MARK).examine(order)
+            rows: Sequence[SiteFinding] = await scheduler_of(site, pool, _OWNER).examine(order)
         except BftrainError as error:
             rows = [problem("scheduler", error)]
         found += [replace(one, topic=f"{label}{one.topic}") for one in rows]
