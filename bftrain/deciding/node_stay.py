@@ -61,7 +61,8 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def fit(self, nodes_each: float) -> CostFit:
         """Return the cost fit if competing tasks hold ``nodes_each`` nodes on average."""
         changes = min(max(nodes_each / 2.0, 1.0), _MOST_CHANGES)  # nodes seldom leave one by one
-        return _cost_fit(self.expected_s, _rounded(self.expected_s / changes))
+        expected_s = self.expected_s
+        return _cost_fit(expected_s, _rounded(expected_s / changes))
 
 
 class RescalingCosts(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, ClassVar, Final, TypeAlias
 
@@ -70,6 +70,12 @@ class ColumnFile:
     def add(self, *row: float) -> None:
         """Add a row: a value for each column, in their order."""
         self._new.append(row)
+        if len(self._new) >= TURNED_AT_ONCE:
+            self._turn()
+
+    def add_all(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Add rows."""
+        self._new.extend(rows)
         if len(self._new) >= TURNED_AT_ONCE:
             self._turn()
 

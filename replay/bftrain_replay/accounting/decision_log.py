@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -71,7 +71,7 @@ class DecisionColumns:
         """The seconds that each decision took."""
         return self._rows.column("decide_s")
 
-    def add(self, decision: Decision, decide_s: float, changes: Iterable[tuple[str, int]] | None = None) -> None:
+    def add(self, decision: Decision, decide_s: float, changes: Collection[tuple[str, int]] | None = None) -> None:
         """Add a decision that took ``decide_s`` seconds; ``changes`` are the sizes that changed, if known."""
         if decision.fallback:
             self.fallbacks[len(self)] = decision.fallback
@@ -95,7 +95,7 @@ class DecisionColumns:
         times_s: tuple[float, float],
         nodes: tuple[int, int],
         competing: int,
-        changes: Iterable[tuple[str, int]],
+        changes: Collection[tuple[str, int]],
     ) -> None:
         """Add a decision of ``exact`` that is proven to be the best; see :meth:`add_row`."""
         self.decided_by[_EXACT] += 1
@@ -110,16 +110,15 @@ class DecisionColumns:
         nodes: tuple[int, int],
         competing: int,
         kind: tuple[str, Termination, Quality],
-        changes: Iterable[tuple[str, int]],
+        changes: Collection[tuple[str, int]],
     ) -> None:
         """Add a row: the seconds of solver and decision, nodes idle and used, and the sizes that changed."""
-        count = 0
-        for name, size in changes:
-            self._changes.add(self._tasks.setdefault(name, len(self._tasks)), size)
-            count += 1
+        tasks = self._tasks
+        if changes:
+            self._changes.add_all([(tasks.setdefault(name, len(tasks)), size) for name, size in changes])
         bound = math.nan if bound is None else bound
         kind_number = self._kinds.setdefault(kind, len(self._kinds))
-        self._rows.add(time_s, value, bound, *times_s, *nodes, competing, kind_number, count)
+        self._rows.add(time_s, value, bound, *times_s, *nodes, competing, kind_number, len(changes))
 
     def add_notes(self, time_s: float, notes: Sequence[str]) -> None:
         """Add the notes of a decision."""

@@ -46,10 +46,11 @@ PLAIN: Final = tuple(
 class Ledger:
     """Rows of a run, each from its time to the next row's. Times are seconds since the log's start."""
 
-    __slots__ = ("_end_s", "_reasons", "_rows")
+    __slots__ = ("_end_s", "_none", "_reasons", "_rows")
 
     def __init__(self, reasons: Iterable[UnusedReason] = PLAIN) -> None:
         self._reasons = tuple(reasons)
+        self._none = [0] * len(self._reasons)
         self._rows = ColumnFile({"time_s": "d", **dict.fromkeys(("pool", "used", *self._reasons), "i")})
         self._end_s: float | None = None
 
@@ -57,7 +58,8 @@ class Ledger:
         """Start an interval with ``used`` of ``pool`` nodes working; ``unused`` counts the rest by reason."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
-        self._rows.add(now_s, pool, used, *[unused.get(reason, 0) for reason in self._reasons])
+        counts = [unused.get(reason, 0) for reason in self._reasons] if unused else self._none
+        self._rows.add(now_s, pool, used, *counts)
 
     def close(self, now_s: float) -> None:
         """End the last interval."""

@@ -35,7 +35,15 @@ from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
 from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
 from bftrain_replay.simulation.task_progress import LossTimes, SpreadNodes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
-from bftrain_solvers.knapsack.compiled_allocation import STORED_AT_ONCE, Act
+from bftrain_solvers.knapsack.compiled_allocation import (
+    BELOW_MINIMUM_STOP,
+    GROW,
+    PREEMPTED_SHRINK,
+    SHRINK,
+    START,
+    STOP,
+    STORED_AT_ONCE,
+)
 
 KeepGoing = Callable[[float, int], bool]
 
@@ -43,7 +51,6 @@ KeepGoing = Callable[[float, int], bool]
 _LEFT: Final = NodesLeft(time_s=0.0, nodes=("node",))
 _JOINED: Final = NodesJoined(time_s=0.0, nodes=("node",))
 _FINISHED: Final = TaskFinished(time_s=0.0, task="task")
-_SHRINKS: Final = frozenset((Act.SHRINK, Act.PREEMPTED_SHRINK))
 
 
 class DecisionMaker(Protocol):
@@ -473,27 +480,28 @@ class _CompiledEngine(_Engine):
 
     def _apply_numbers(self, actions: Sequence[int], now_s: float) -> None:
         """Carry out actions: kind, task, nodes, kind, ..."""
-        numbers = iter(actions)
+        tasks, changed, numbers = self._tasks, self._changed, iter(actions)
         for act, number, count in zip(numbers, numbers, numbers, strict=True):
-            task = self._tasks[number]
-            before = task.size
-            if act == Act.START:
+            task = tasks[number]
+            if act == START:
                 if self._allocations is not None and self._recorded[number] < 0:
                     self._recorded[number] = self._allocations.number(task.spec.name)
                 task.start(now_s, count)
-            elif act == Act.GROW:
+                self._used += count
+                self._running += 1
+                self._full_size += task.spec.max_nodes
+            elif act == GROW:
                 task.grow(now_s, count)
-            elif act in _SHRINKS:
-                task.shrink(now_s, count, preempted=act == Act.PREEMPTED_SHRINK)
+                self._used += count
+            elif act in (SHRINK, PREEMPTED_SHRINK):
+                task.shrink(now_s, count, preempted=act == PREEMPTED_SHRINK)
+                self._used -= count
             else:
-                below = act == Act.BELOW_MINIMUM_STOP
-                task.stop(now_s, preempted=act != Act.STOP, some_remain=below)
-            self._used += task.size - before
-            if (task.size == 0) != (before == 0):
-                step = 1 if task.size else -1
-                self._running += step
-                self._full_size += step * task.spec.max_nodes
-            self._changed[task.spec.name] = task
+                task.stop(now_s, preempted=act != STOP, some_remain=act == BELOW_MINIMUM_STOP)
+                self._used -= count
+                self._running -= 1
+                self._full_size -= task.spec.max_nodes
+            changed[task.spec.name] = task
 
     def _end_allocation(self, task: TaskProgress, now_s: float) -> None:
         self._core.finish(task.number, now_s)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -24,17 +23,8 @@ _ROOM: Final = 2**22  # numbers; addresses only, memory is used as needed
 STORED_AT_ONCE: Final = 4096  # finished allocations
 
 
-class Act(IntEnum):
-    """The changes of a task; the same numbers as in allocation.c."""
-
-    START = 0
-    GROW = 1
-    SHRINK = 2
-    STOP = 3
-    PREEMPTED_SHRINK = 4
-    PREEMPTED_STOP = 5
-    BELOW_MINIMUM_STOP = 6
-
+# The actions, by the numbers of allocation.c
+START, GROW, SHRINK, STOP, PREEMPTED_SHRINK, PREEMPTED_STOP, BELOW_MINIMUM_STOP = range(7)
 
 _POINTERS: Final = (
     *("number_of", "log_place", "position", "name_rank", "is_slot", "owner", "next", "previous", "since", "free"),
