@@ -43,9 +43,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
     horizon_s: Annotated[
         float | str,
         Option(
-            "Seconds ahead for which speed counts; auto: fitted to costs and to how long nodes stay",
-            word=AUTO,
-            above=0.0,
+            "Seconds ahead for which speed counts; auto: fitted to costs and to the stay of nodes", word=AUTO, above=0.0
         ),
     ] = AUTO
     turn_s: Annotated[

@@ -32,7 +32,7 @@ def by_suffix(path: Path, known: Mapping[str, T], kind: str, *, advice: str = ""
     suffix = path.suffix.lower()
     if suffix not in known:
         what = f"its name ends in '{suffix}'" if suffix else "its name has no suffix"
-        raise BadInput(f"no {kind}: {what}", where=str(path), fix=advice + suggestion(suffix, known))
+        raise BadInput(f"not a {kind}: {what}", where=str(path), fix=advice + suggestion(suffix, known))
     return known[suffix]
 
 
@@ -180,7 +180,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE_BYTES), b""), start=1):
             where = f"{path}:{number}"
             if b"\0" in line:
-                raise BadInput("not a text file: it holds zero bytes", where=where, fix=NOT_TEXT)
+                raise BadInput("not a text file: it contains zero bytes", where=where, fix=NOT_TEXT)
             if len(line) == LONGEST_LINE_BYTES and not line.endswith(b"\n"):
                 raise BadInput(f"a line of more than {LONGEST_LINE_BYTES} bytes", where=where, fix=NOT_TEXT)
             try:

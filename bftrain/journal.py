@@ -223,7 +223,7 @@ class Journal:
         text = str(found[0][0]) if found else "0"
         if not text.isdecimal():
             raise BadInput(
-                "is damaged: its first step is no number", where=str(self.path), fix=damage_remedy(self.path)
+                "is damaged: its first step is not a number", where=str(self.path), fix=damage_remedy(self.path)
             )
         return int(text)
 
@@ -286,7 +286,7 @@ class Journal:
         for name, value in asked.items():
             if recorded[name] != value:
                 what = f"has {name} = {recorded[name]!r}, but {value!r} is requested"
-                raise BadInput(what, where=str(self.path), fix="use the same settings, or begin a new journal")
+                raise BadInput(what, where=str(self.path), fix="use the same settings, or start a new journal")
 
     def __len__(self) -> int:
         return self._step

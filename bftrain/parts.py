@@ -282,7 +282,7 @@ def metrics_of(said: str) -> tuple[Metric, ...]:
     names = figures_of(found)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BadInput(f"two metrics have a number called '{twice}'", where="metrics", fix="leave one out")
+        raise BadInput(f"two metrics have a number called '{twice}'", where="metrics", fix="omit one")
     return found
 
 

@@ -105,7 +105,7 @@ class Objective(NamedPart, Protocol):
     """The quantity that a decision maximises: a number per second for each task at each size.
 
     An objective on all tasks together also has ``recast(table)``: it receives the table of these numbers over the
-    horizon, less rescaling costs, and returns the table to solve, with other entries, a coupling, or both.
+    horizon, minus rescaling costs, and returns the table to solve, with other entries, a coupling, or both.
     With methods ``couple(model)`` and ``total(...)`` it is a coupling itself. ``capabilities``, an
     :class:`bftrain.ports.ObjectiveCapabilities`, declares this, and the required task fields.
     """

@@ -126,7 +126,7 @@ class Rerun:
 
 @contextmanager
 def readable_errors(path: Path, step: JournalStep) -> Iterator[None]:
-    """Raise a readable error for a step that cannot follow from those before it."""
+    """Raise a readable error for a step that contradicts the previous steps."""
     try:
         yield
     except BftrainError:

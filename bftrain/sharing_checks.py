@@ -62,7 +62,7 @@ def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingPr
             used[kind] += part * tasks[names[0]].nodes
     for name, part in time.items():
         if part > 1.0 + _ROUNDING:
-            yield _Fault(f"gave '{name}' {part:g} times all of its time", "let its shares come to at most 1")
+            yield _Fault(f"gave '{name}' {part:g} times all of its time", "its shares must add up to at most 1")
     for kind, nodes in used.items():
         if nodes > problem.nodes[kind] * (1.0 + _ROUNDING):
             what = f"gave out {nodes:g} nodes of '{kind}', and there are {problem.nodes[kind]}"

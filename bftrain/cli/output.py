@@ -134,7 +134,7 @@ def prints_results(function: Callable[P, R]) -> Callable[P, R]:
 
     @heading(COMMON)
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result and warnings.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print only the result and warnings.")
     @click.option("-v", "--verbose", is_flag=True, help="Print details.")
     @functools.wraps(function)
     def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: bool, **kwargs: Any) -> R:  # noqa: ANN401 - passed on

@@ -279,7 +279,7 @@ def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
 
 
 def _speeds(table: ValueTable) -> Entries:
-    """Return samples/s over the horizon, less rescaling costs; 0 if these exceed the gain."""
+    """Return samples/s over the horizon, minus rescaling costs; 0 if these exceed the gain."""
     return np.maximum(np.where(np.isfinite(table.values), table.values, 0.0), 0.0) / table.problem.horizon_s
 
 

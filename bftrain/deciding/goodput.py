@@ -144,7 +144,7 @@ def _rate(task: CompetingTask, curve: SpeedCurve) -> float:
 
 
 def _parts_of_work(table: ValueTable, late: Late) -> Entries:
-    """Return the square root of the fraction of each task's remaining work done over the horizon, less rescaling costs.
+    """Return the square root of the fraction of each task's remaining work done over the horizon, minus costs.
 
     Remaining work is at least one node's work over the horizon. A task without a known end counts like the task with
     the longest time on one node, and all tasks count equally if no end is known.

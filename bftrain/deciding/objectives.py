@@ -259,7 +259,7 @@ def samples_per_price(table: ValueTable, _late: Late) -> Entries:
 
 
 def _running(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
-    """Return samples/s over the horizon, less rescaling costs, and where a task runs at a useful speed."""
+    """Return samples/s over the horizon, minus rescaling costs, and where a task runs at a useful speed."""
     speeds = np.where(np.isfinite(table.values), table.values, 0.0) / table.problem.horizon_s
     runs = speeds > _TOO_SLOW * np.maximum(speeds.max(axis=1, keepdims=True), 0.0)
     return speeds, runs

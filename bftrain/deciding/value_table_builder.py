@@ -1,4 +1,4 @@
-"""ValueTableBuilder: builds the value table of a problem: the gain at each size less the cost of rescaling to it."""
+"""ValueTableBuilder: builds the value table of a problem: the gain at each size minus the cost of rescaling."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class LiveProcess:
     def _signalled(self, number: int) -> None:
         self._signals += 1
         if self._signals == 1:
-            _log.info("%s: ending in order; once more to end at once", signal.Signals(number).name)
+            _log.info("%s: stopping in order; repeat to stop immediately", signal.Signals(number).name)
             self._ending.set()
         else:
             self._now.set()
@@ -155,7 +155,7 @@ class LiveProcess:
         if drain.done():
             drain.result()
             if not daemon.broken.done():  # the journal could not be written, on a full disk
-                _log.info("ended; all is remembered in %s", opened.site.journal)
+                _log.info("stopped; the state is in %s", opened.site.journal)
         drain.cancel()
 
 

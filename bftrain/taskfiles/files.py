@@ -90,7 +90,7 @@ def toml_records(path: Path) -> Iterator[tuple[str, Record]]:
             raise BadInput(what, where=str(path), fix="write one task without [[task]], or several with [[task]]")
     entries = document.get("task", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadInput("task: must be a list of tables", where=str(path), fix="begin every task with [[task]]")
+        raise BadInput("task: must be a list of tables", where=str(path), fix="start every task with [[task]]")
     for number, entry in enumerate(entries, start=1):
         yield f"{path}: task {number}", entry
 

@@ -25,7 +25,7 @@ def load_profiles(path: Path) -> tuple[Profile, ...]:
     document = toml_io.parse(whole_text(path, KIND), str(path), fix=_FIX)
     rows = document.pop("profile", [])
     if document or not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise BadInput("must hold [[profile]] tables only", where=str(path), fix=_FIX)
+        raise BadInput("must contain only [[profile]] tables", where=str(path), fix=_FIX)
     found = [_profile(row, f"{path}: profile {number}") for number, row in enumerate(rows, start=1)]
     twice = next(
         (each.name for place, each in enumerate(found) if each.name in {one.name for one in found[:place]}), ""

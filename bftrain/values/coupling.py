@@ -94,7 +94,7 @@ class CouplingModel(Protocol):
         """The meaning of the columns."""
 
     def value(self, task: int) -> LinearExpression:
-        """Return the table entry of the chosen size: value over the horizon less the costs of rescaling."""
+        """Return the table entry of the chosen size: value over the horizon minus rescaling costs."""
 
     def size(self, task: int) -> LinearExpression:
         """Return the chosen size on nodes of any kind."""

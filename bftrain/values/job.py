@@ -34,35 +34,33 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The job of a task: a launcher's settings, see docs/how-to/parts.md. Without ``folder`` a new one is made."""
 
     argv: Annotated[
-        tuple[Annotated[str, said("One word.", min_length=1)], ...],
+        tuple[Annotated[str, said("A word.", min_length=1)], ...],
         said("A script or command, and its arguments.", min_length=1),
     ]
     folder: Annotated[
-        str, said("For commits and logs: an absolute path; a new one is made if it is empty.", pattern=_ABSOLUTE)
+        str, said("Folder of commits and logs, an absolute path; empty: a new one.", pattern=_ABSOLUTE)
     ] = ""
-    cwd: Annotated[str, said("Where it runs: an absolute path.", pattern=_ABSOLUTE)] = "/"
-    env: Annotated[Mapping[Annotated[str, msgspec.Meta(pattern=_VARIABLE)], str], said("For its environment.")] = {}
-    stop_grace_s: Annotated[float, said("Seconds that it has to save where it is when it is stopped.", ge=0)] = 10.0
-    workers_per_node: Annotated[int, said("0: as many as a node has slots.", ge=0, le=_MOST_WORKERS)] = 0
+    cwd: Annotated[str, said("Working directory, an absolute path.", pattern=_ABSOLUTE)] = "/"
+    env: Annotated[Mapping[Annotated[str, msgspec.Meta(pattern=_VARIABLE)], str], said("Environment variables.")] = {}
+    stop_grace_s: Annotated[float, said("Seconds to save its state when it is stopped.", ge=0)] = 10.0
+    workers_per_node: Annotated[int, said("Workers per node; 0: one per slot.", ge=0, le=_MOST_WORKERS)] = 0
     finish_code: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=_LARGEST_EXIT_CODE)] | None,
-        said("The exit code, not 75, that says that all is done; other ends are started again."),
+        said("Exit code of a finished program, not 75; after other exits it is restarted."),
     ] = None
-    finish_file: Annotated[
-        str, said("The file that says so if it is there when the program exits with 0; from the folder if relative.")
-    ] = ""
+    finish_file: Annotated[str, said("File of a program that finished with exit code 0; relative to the folder.")] = ""
     stall_limit_s: Annotated[
         NotNegative | None,
-        said("Seconds without a step after which it gives its nodes back; 0: never. The site's if null."),
+        said("Seconds without a step after which it returns its nodes; 0: never; null: the site's default."),
     ] = None
 
-    environment: Annotated[str, said("One of the site's; its default if it is empty.")] = ""
-    setup: Annotated[tuple[str, ...], said("Lines of bash that run before it, after those of the environment.")] = ()
+    environment: Annotated[str, said("One of the site's environments; empty: its default.")] = ""
+    setup: Annotated[tuple[str, ...], said("Bash lines before the command, after the environment's.")] = ()
     prefix: Annotated[
-        tuple[Annotated[str, said("One word.", min_length=1)], ...],
-        said("Words in front of the command, such as apptainer exec IMAGE; else those of the environment."),
+        tuple[Annotated[str, said("A word.", min_length=1)], ...],
+        said("Words before the command, such as apptainer exec IMAGE; empty: the environment's."),
     ] = ()
-    python: Annotated[str, said("That runs the script; else that of the environment, or the nodes'.")] = ""
+    python: Annotated[str, said("Python for the script; empty: the environment's, or the nodes'.")] = ""
 
     def __post_init__(self) -> None:
         """Check what bounds on single fields do not say."""

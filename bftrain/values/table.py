@@ -91,7 +91,7 @@ def largest_by_kind(problem: AllocationProblem) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueTable:
-    """Row ``j``, column ``n``: value over the horizon of ``n`` nodes for ``problem.tasks[j]``, less rescaling costs.
+    """Row ``j``, column ``n``: value over the horizon of ``n`` nodes for ``problem.tasks[j]``, minus rescaling costs.
 
     Columns run from 0 to the largest size that any task may reach in this pool; sizes that are not allowed hold
     ``-inf``. Size 0 is always allowed. With a ``coupling`` the objective also ties tasks together: the value of

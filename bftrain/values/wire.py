@@ -89,7 +89,7 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadInput(f"not valid JSON: {error}", where=where, fix=fix) from error
     except RecursionError:
-        raise BadInput("not valid JSON: nested too deep", where=where, fix=fix) from None
+        raise BadInput("not valid JSON: nested too deeply", where=where, fix=fix) from None
 
 
 def leaves(document: object) -> list[object]:

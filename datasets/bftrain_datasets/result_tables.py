@@ -180,7 +180,7 @@ def read(folder: Path, name: str, columns: Sequence[TableColumn], later: Collect
     pa, names = _arrow(), [column.name for column in columns]
     path = next((path for form in FORMS if (path := folder / f"{name}.{form}").is_file()), None)
     if path is None:
-        raise BadInput(f"holds no table of {name.replace('_', ' ')}", where=str(folder), fix=RUN_AGAIN)
+        raise BadInput(f"contains no table of {name.replace('_', ' ')}", where=str(folder), fix=RUN_AGAIN)
     try:
         if path.suffix == f".{CSV}":
             options = arrow_csv.ConvertOptions(

@@ -34,7 +34,7 @@ def speed_at(curve: SpeedCurve, size: int, batch: int, *, per_node: int, fixed_s
 def errors(path: Path) -> tuple[list[float], list[float]]:
     """Give the relative errors of all derived speeds of a set: with the fixed share, and without."""
     measured = step_times(path)
-    # Of several placements of as many GPUs the one on the fewest nodes comes last
+    # The placement on the fewest nodes comes last among placements of equally many GPUs
     by_size = {gpus: measured[nodes, gpus] for nodes, gpus in sorted(measured, reverse=True)}
     batch = max(set.intersection(*map(set, by_size.values())))
     sizes = tuple(sorted(by_size))

@@ -168,7 +168,7 @@ def recorded(journal: Journal) -> JournalEvents:
         end_s = step.decision.time_s if step.decision is not None else end_s
         reading.max_failures = later.get(step.number, reading.max_failures)
     if begin_s is None:
-        raise BadInput("holds no event", where=str(journal.path))
+        raise BadInput("contains no event", where=str(journal.path))
     provenance = LogProvenance(made_by="journal", sources=(ProvenanceSource.of(journal.path),))
     nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
     log = log_from_pool_changes(

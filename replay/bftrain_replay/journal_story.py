@@ -65,7 +65,7 @@ def parse_moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError as error:
-        raise BadValue(f"'{text}' is no time", where="time", fix="such as 2026-11-25T17:00, or seconds") from error
+        raise BadValue(f"'{text}' is not a time", where="time", fix="such as 2026-11-25T17:00, or seconds") from error
 
 
 def time_of(step: JournalStep) -> float:

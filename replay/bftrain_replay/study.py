@@ -74,7 +74,7 @@ def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
     """Raise for tasks that exceed every node kind even if all its nodes were idle together."""
     unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
     if unfit:
-        fix = "leave them out, or give them a curve for a kind that the log has"
+        fix = "omit them, or give them a curve for a kind that the log has"
         raise BadInput(f"no kind of node in the log can ever hold {unfit}", where="tasks", fix=fix)
 
 
@@ -83,7 +83,7 @@ def check_cluster(settings: ReplaySettings) -> None:
     usual = ReplaySettings()
     for name in ("semantics", "events", "window", "nodes", "skip_events"):
         if getattr(settings, name) != getattr(usual, name):
-            raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="leave it out")
+            raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="omit it")
 
 
 # Called with the current replay, its simulated seconds and its decisions; False stops it
@@ -186,7 +186,7 @@ class StudyPasses:
         """Run the main replay, and record allocations; it must be the first."""
         found = self.replay(AllocationRecorder(self.part.node_names))
         if found is None:
-            raise Fault("a replay that was not begun was stopped", where="study")
+            raise Fault("a replay was stopped before its start", where="study")
         return found
 
     def references(self) -> tuple[ReplayResult | None, ReplayResult | None, ReplayResult | None]:

@@ -102,7 +102,7 @@ def largest_gains(values: Floats, blocks: Sequence[slice], pools: Sequence[int],
     """
     chosen, free = [0] * len(values), list(pools)
     counts = np.arange(1, values.shape[1] + 1)
-    steps: list[tuple[float, int, int, int, int]] = []  # less the rate; row, kind, nodes and column of the step
+    steps: list[tuple[float, int, int, int, int]] = []  # negative rate; row, kind, nodes and column of the step
 
     def add(row: int, kinds: Iterable[int]) -> None:
         """Queue the best step up that fits, if one gains anything."""
@@ -211,7 +211,7 @@ def _by_weight(nodes: float, task: CompetingTask) -> float:
 
 
 def _service(task: CompetingTask) -> float:
-    """Return past node-seconds divided by weight, less a turn on the task's present nodes."""
+    """Return past node-seconds divided by weight, minus a turn on the task's present nodes."""
     return _by_weight(task.held_node_s - task.turn_s * task.size, task)
 
 
@@ -261,7 +261,7 @@ def most_time_saved(table: ValueTable, stop_at: float) -> list[int]:
     for place in sorted(range(len(speeds)), key=left_s.__getitem__):
         free_nodes.give(place, free_nodes.smallest(place))
     times = [_times(task, speeds[place], table.problem.horizon_s) for place, task in enumerate(free_nodes.tasks)]
-    queue: list[tuple[float, int, int, int]] = []  # less the time saved per node, task, column, nodes of the step
+    queue: list[tuple[float, int, int, int]] = []  # negative time saved per node, task, column, nodes of the step
 
     def add(place: int) -> None:
         """Queue the step up on the same kind that saves most time per node."""

@@ -24,11 +24,11 @@ def test_tasks_grow_shrink_and_survive_a_timetable_that_begins_when_they_are_war
         check=True,
     )
     said = demo.stderr
-    before, _, after = said.partition("the timetable begins")
+    before, _, after = said.partition("the timetable starts")
     assert _slots_idle_in(before) == {"slot1", "slot2"}
     assert "slot4" in _slots_idle_in(after.partition("taken back")[0])
     assert "taken back" in after
-    assert said.index("given back") < said.index("ended; all is remembered in")
+    assert said.index("given back") < said.index("stopped; the state is in")
     result = json.loads(demo.stdout)
     tasks = {task["name"]: task for task in result["tasks"]}
     assert set(tasks) == {"pictures", "letters", "waves"}

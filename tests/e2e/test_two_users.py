@@ -89,7 +89,7 @@ def test_users_see_and_touch_their_own_tasks_only(tmp_path: Path) -> None:
             assert "no task is called" in refused.stderr
         for words in (("live", "drain", "n1"), ("live", "drain", "--end", "n1")):
             refused = call(run, BOB, *words)
-            assert (refused.returncode, "is no operator" in refused.stderr) == (3, True)
+            assert (refused.returncode, "is not an operator" in refused.stderr) == (3, True)
         assert run.inside.daemon.task_store.drained == frozenset()
         assert call(run, BOB, "status").returncode == 0
         assert call(run, ANN, "task", "cancel", "ann").stdout == "ann: cancelled\n"

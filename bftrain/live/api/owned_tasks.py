@@ -171,7 +171,7 @@ def read_log(record: LiveTaskRecord, name: str, offset: int) -> bytes:
     try:
         about = os.fstat(file)
         if not stat.S_ISREG(about.st_mode):
-            raise BadInput("is no plain file", where=name)
+            raise BadInput("is not a plain file", where=name)
         return os.pread(file, _CHUNK, max(0, about.st_size + offset) if offset < 0 else offset)
     finally:
         os.close(file)

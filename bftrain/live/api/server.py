@@ -92,7 +92,7 @@ class ApiServer:
         if path.is_socket():
             path.unlink()  # stale: the lock excludes other runs
         elif path.exists():
-            raise BadConfig("is there, and is no socket", where=str(path), fix="set api.socket to another path")
+            raise BadConfig("exists and is not a socket", where=str(path), fix="set api.socket to another path")
         before = os.umask(0o177)  # connections must wait for the correct mode
         try:
             server = await asyncio.start_unix_server(self._on_unix_client, path, backlog=_BACKLOG)

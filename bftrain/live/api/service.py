@@ -193,7 +193,7 @@ class LiveService:
         vacates = name != record.name and self._launchers.lingers(record.name)
         if track.held or vacates or record.name not in harvester.unfinished:
             fix = f"bftrain task pause {record.name}, then change it, and resume it"
-            what = f"task '{record.name}' holds nodes, and only waiting tasks can be changed"
+            what = f"task '{record.name}' has nodes, and only waiting tasks can be changed"
             raise schemas.NotNow(what, fix=fix)
         if given.weight is not None and given.weight != record.spec.weight:
             check_weight(caller, given.weight, self._site.api.max_weight)
@@ -219,7 +219,7 @@ class LiveService:
         if name != record.name:
             self._check_free(name)
             if why := self._tasks.held_up.get(record.name):
-                what = f"task '{record.name}' cannot go on for now: {why}"
+                what = f"task '{record.name}' cannot continue for now: {why}"
                 raise schemas.NotNow(what, where="name", fix="name it later")
         return name
 
@@ -493,7 +493,7 @@ class LiveService:
                 raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
             await self._run.ready.wait()
         if to_write and (stalled := self._loop.stalled) is not None:
-            raise NotAvailable(f"nothing can be changed now: {stalled}", fix="free space, and try again")
+            raise NotAvailable(f"no changes are possible now: {stalled}", fix="free space, and try again")
 
     def _find(self, caller: Caller, name: str) -> LiveTaskRecord:
         found = filter(None, map(self._store.find, (name, name + caller.name_ending)))

@@ -98,7 +98,7 @@ async def warm_up(daemon: LiveDaemon, service: LiveService) -> None:
     _log.info("warming up: agents import PyTorch ...")
     await _until(begun, changed, _WARMING_S)
     daemon.observers.remove(hear)
-    _log.info("the timetable begins" if begun() else "agents are slow today; the timetable begins all the same")
+    _log.info("the timetable starts" if begun() else "agents are slow; the timetable starts anyway")
     if isinstance(slots, LocalScheduler):
         slots.go_on()
 
@@ -126,7 +126,7 @@ def run_demo(limit_s: float, out: Output) -> None:
         daemon.observers.append(lambda what, _: changed.set() if what == "events" else None)
         await _until(lambda: not daemon.task_store.unfinished, changed, limit_s)
         if daemon.task_store.unfinished:
-            _log.info("%g s are over: it ends, and what is not done yet would go on from here", limit_s)
+            _log.info("time limit of %g s: unfinished tasks would continue from here", limit_s)
 
     with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder, logged("demo", out, logging.DEBUG):
         process.run(demo_site(Path(folder)), beside, ends_with_it=True)

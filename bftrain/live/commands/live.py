@@ -27,25 +27,21 @@ _DEMO_S = 600.0  # two minutes are enough on an idle machine
 @click.group(
     cls=DocumentedGroup,
     example="bftrain live --example slurm > site.toml\nbftrain live --config site.toml",
-    epilog="docs/how-to/live.md shows how to begin. Ctrl-C or SIGTERM end it in order: "
-    "tasks save where they are. A second one ends it at once. After any end it goes on where it was.",
+    epilog="docs/how-to/live.md shows the first steps. On Ctrl-C or SIGTERM tasks save their state; a second one stops "
+    "immediately. The next start continues from the same state.",
 )
-@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The site's settings.")
-@click.option("--demo", is_flag=True, help="Train three small tasks on this machine, to see how it goes.")
-@click.option(
-    "--for", "limit_s", type=DurationType(), help=f"End the demo after so long, even if tasks are left [{_DEMO_S:g}]."
-)
+@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Settings of the site.")
+@click.option("--demo", is_flag=True, help="Try it: train three small tasks on this machine.")
+@click.option("--for", "limit_s", type=DurationType(), help=f"Time limit of the demo [{_DEMO_S:g}].")
 @shares_option
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="The form of the lines on stderr: each has its time and info or warning.",
+    help="Format of the log on stderr.",
 )
-@click.option(
-    "--example", metavar="NAME", help="Print settings to begin with: slurm, pbs, local, ...; or systemd-user."
-)
+@click.option("--example", metavar="NAME", help="Print example settings: slurm, pbs, local, ...; or systemd-user.")
 @prints_results
 def command(
     config: Path | None,
@@ -70,9 +66,9 @@ def command(
             click.echo(text, nl=False)
         return
     if demo and config is not None:
-        raise UsageError("the demo has settings of its own", where="--config", fix="leave out --demo or --config")
+        raise UsageError("the demo has settings of its own", where="--config", fix="omit --demo or --config")
     if demo and shares is not None:
-        raise UsageError("cannot be used with --demo", where="--shares", fix="leave out --demo or --shares")
+        raise UsageError("cannot be used with --demo", where="--shares", fix="omit --demo or --shares")
     if config is None and not demo:
         fix = "bftrain live --example slurm > site.toml begins one; bftrain live --demo shows how it goes"
         raise UsageError("a live run needs the settings of a site", where="--config", fix=fix)
@@ -126,11 +122,11 @@ def check(config: Path, out: Output) -> None:
     "--for",
     "for_s",
     type=DurationType(0.0, min_open=True),
-    help="Go on by itself after so long [until bftrain live resume].",
+    help="Resume automatically after this time [with bftrain live resume].",
 )
 @talks
 def pause(client: Client, for_s: float | None, out: Output) -> None:
-    """Use no node: all tasks save where they are and wait, and no pilot is left at the scheduler."""
+    """Return all nodes: tasks save and wait, and pilots are cancelled."""
     view = client.pause_harvesting(for_s)
     until = "until bftrain live resume" if view.until_s is None else f"until {clock(view.until_s)}"
     out.result(view, lambda: f"harvesting is paused {until}")
@@ -140,7 +136,7 @@ def pause(client: Client, for_s: float | None, out: Output) -> None:
 @talks
 def resume(client: Client, out: Output) -> None:
     """Use nodes again after bftrain live pause."""
-    out.result(client.resume_harvesting(), lambda: "harvesting goes on")
+    out.result(client.resume_harvesting(), lambda: "harvesting continues")
 
 
 @command.command(
@@ -148,12 +144,12 @@ def resume(client: Client, out: Output) -> None:
     example="bftrain live api --alerts > bftrain.rules.yml",
     epilog="docs/reference/programs.md shows requests. A live run serves the description at /v1/openapi.json.",
 )
-@click.option("--openapi", is_flag=True, help="Print the description for programs: OpenAPI 3.1.")
-@click.option("--grafana", is_flag=True, help="Print a dashboard for Grafana, over what /metrics tells Prometheus.")
-@click.option("--alerts", is_flag=True, help="Print rules by which Prometheus tells when something is wrong.")
+@click.option("--openapi", is_flag=True, help="Print the OpenAPI 3.1 description.")
+@click.option("--grafana", is_flag=True, help="Print a Grafana dashboard for the metrics.")
+@click.option("--alerts", is_flag=True, help="Print alert rules for Prometheus.")
 @prints_results
 def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
-    """List what a live run can be asked over its socket or over HTTP; needs no live run."""
+    """List the endpoints of the HTTP API; needs no live run."""
     from importlib import resources
 
     if openapi + grafana + alerts > 1:
@@ -181,13 +177,13 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
 @command.command(
     cls=DocumentedCommand,
     example="bftrain live page --open",
-    epilog="The address grants your rights: it is for your browser alone. "
+    epilog="The address grants your rights, so use it only in your browser. "
     "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open it in a browser; the token is in no argument then.")
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser, without the token on a command line.")
 @talks
 def page(client: Client, out: Output, *, opens: bool) -> None:
-    """Print the address of the status page of a live run, with the token that it needs."""
+    """Print the address of the status page of a live run, with its token."""
     found = client.page()
     address = page_address(found)
     if opens:
@@ -216,26 +212,26 @@ def _open(address: str) -> None:
 
 _KIND = click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
 _SPOOL = click.option(
-    "--spool", required=True, type=click.Path(path_type=Path), help="The folder into which the hook writes."
+    "--spool", required=True, type=click.Path(path_type=Path), help="Folder into which the hook writes."
 )
 
 
 @command.group(cls=CommandGroup)
 def hooks() -> None:
-    """Let a batch scheduler tell a live run at once of jobs that start and end."""
+    """Report starts and ends of jobs from a batch scheduler to a live run immediately."""
 
 
 @hooks.command(cls=DocumentedCommand, example="bftrain live hooks install slurm --spool /run/bftrain --to /etc/hook.sh")
 @_KIND
 @_SPOOL
 @click.option(
-    "--to", "hook", required=True, type=click.Path(path_type=Path), help="Where the scheduler finds the hook."
+    "--to", "hook", required=True, type=click.Path(path_type=Path), help="Path of the hook for the scheduler."
 )
-@click.option("--owner", default="", help="The user who runs bftrain live, if it is another one.")
-@click.option("--writer", default="root", show_default=True, help="The user who runs the hook, such as SlurmUser.")
+@click.option("--owner", default="", help="User that runs bftrain live [the present user].")
+@click.option("--writer", default="root", show_default=True, help="User that runs the hook, such as SlurmUser.")
 @prints_results
 def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, writer: str, out: Output) -> None:
-    """Write the hook, make the spool, and print the remaining steps."""
+    """Write the hook, create the spool, and print the remaining steps."""
     from rich.text import Text
 
     from bftrain.live.schedulers.hook_files import install
@@ -260,7 +256,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
 @_SPOOL
 @prints_results
 def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
-    """Print the hook, to be read before it is used."""
+    """Print the hook."""
     from bftrain.live.schedulers.hook_files import hook_text
 
     text = hook_text(kind, spool)
@@ -274,7 +270,7 @@ def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
     "check",
     cls=DocumentedCommand,
     example="bftrain live hooks check",
-    epilog="It fails as long as hooks have not reported a job: run one first, such as srun true.",
+    epilog="It fails until hooks have reported a job: run one first, such as srun true.",
 )
 @talks
 def check_hooks(client: Client, out: Output) -> None:
@@ -302,7 +298,7 @@ def check_hooks(client: Client, out: Output) -> None:
     out.result({"took_s": took_s, "hooks": status.hooks}, lambda: lines)
     if status.hooks.silent:
         raise NotAvailable(
-            f"no hook has reported the {' or the '.join(status.hooks.silent)} of a job since the live run began",
+            f"no hook has reported the {' or the '.join(status.hooks.silent)} of a job since the start of the live run",
             where=found.spool,
             fix="run a job and check again; then see that slurm.conf or PBS has both hooks, and restart slurmctld",
         )

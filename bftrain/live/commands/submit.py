@@ -83,7 +83,7 @@ def _names(_context: click.Context, parameter: click.Parameter, value: str | Non
     """Split an option at commas."""
     names = None if value is None else [name.strip() for name in value.split(",")]
     if names is not None and not all(names):
-        raise click.BadParameter("holds an empty name", param=parameter)
+        raise click.BadParameter("contains an empty name", param=parameter)
     return names
 
 
@@ -127,7 +127,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     multiple=True,
     callback=_lines,
     metavar="TASK",
-    help="Run when this task is done; it is cancelled if that fails.",
+    help="Run after this task has finished; cancelled if that task fails.",
 )
 @click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all are done.")
 @click.option("--finish-code", type=int, metavar="N")
@@ -139,15 +139,15 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     "speeds",
     multiple=True,
     metavar="[KIND=]N:V,N:V",
-    help="Its samples/s by nodes, such as 1:100,2:190; for each kind of node one [measured].",
+    help="Samples/s by nodes, such as 1:100,2:190; once per node kind [measured].",
 )
 @click.option(
     "--profiles",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Speeds by script, as bftrain journal profiles writes them, for tasks that say none.",
+    help="Speeds by script, as bftrain journal profiles writes them, for tasks without speeds.",
 )
-@click.option("--kinds", callback=_names, metavar="KIND,KIND", help="The only kinds of nodes on which it runs [any].")
-@click.option("--deadline", type=MomentOption(), help="When it should be done [never].")
+@click.option("--kinds", callback=_names, metavar="KIND,KIND", help="Node kinds on which it runs, equally fast [any].")
+@click.option("--deadline", type=MomentOption(), help="Deadline [none].")
 @with_options(task_options())
 @talks
 def command(
@@ -162,7 +162,7 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - the other options
 ) -> None:
-    """Hand WHAT to a live run, which trains it on idle nodes."""
+    """Submit WHAT to a live run, which trains it on idle nodes."""
     wait, grid = given.pop("wait"), _grid(given.pop("grid"))
     options = _read_curves(given.pop("speeds"))
     options |= {name: value for name, value in given.items() if value is not None}
@@ -240,9 +240,9 @@ def _submissions(
     if what.endswith(".toml"):
         records = records_of(Path(what))
         if words and len(records) != 1:
-            raise UsageError(f"'{what}' holds {len(records)} tasks, and arguments are for one", where="--")
+            raise UsageError(f"'{what}' contains {len(records)} tasks, and arguments need exactly one", where="--")
         if "name" in options and len(records) != 1:
-            raise UsageError(f"'{what}' holds {len(records)} tasks, and a name is for one", where="--name")
+            raise UsageError(f"'{what}' contains {len(records)} tasks, and a name needs exactly one", where="--name")
         for _, record in records:
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
@@ -331,7 +331,7 @@ def _measured(record: dict[str, Any], where: str, learned: Mapping[str, Profile]
     """Return speeds and costs of the task's profile (default: its script's profile)."""
     if "profile" in record:
         if "curve" in record:
-            raise BadInput("profile and curve are both given", where=where, fix="give one of them, or none")
+            raise BadInput("profile and curve are both given", where=where, fix="omit one of them")
         found: Profile | None = profile(str(record["profile"]), where=f"{where}: profile")
     elif "curve" in record or "curves" in record:
         found = None
@@ -370,7 +370,7 @@ def _deadline(record: dict[str, Any], where: str) -> dict[str, float]:
     if given is None:
         return {}
     if ON_THE_CALENDAR in record and "deadline_s" in record:
-        raise BadInput("deadline and deadline_s are both given", where=where, fix="give one of them, or none")
+        raise BadInput("deadline and deadline_s are both given", where=where, fix="omit one of them")
     if isinstance(given, datetime) and ON_THE_CALENDAR in record:
         return {"deadline_s": given.timestamp()}
     if not isinstance(given, int | float) or isinstance(given, bool):
@@ -449,7 +449,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
     client: Client,
     out: Output,
 ) -> None:
-    """Change a task while it holds no nodes; what is not given stays as it is.
+    """Change a task while it has no nodes; omitted options leave values unchanged.
 
     A running task is paused first: bftrain task pause TASK.
     """

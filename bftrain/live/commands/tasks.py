@@ -87,25 +87,21 @@ def _change(how: str, about: str, example: str) -> click.Command:
     return command
 
 
-cancel = _change(
-    "cancel", "End a task for good; what it has saved in its folder stays.", "bftrain task cancel resnet vgg"
-)
+cancel = _change("cancel", "Cancel a task; its saved state in its folder stays.", "bftrain task cancel resnet vgg")
 pause = _change(
-    "pause", "Let a task wait without nodes until it is resumed; it saves where it is.", "bftrain task pause resnet"
+    "pause", "Pause a task: it saves its state and waits without nodes until resumed.", "bftrain task pause resnet"
 )
-resume = _change(
-    "resume", "Let a paused task compete again, in its old place in the queue.", "bftrain task resume resnet"
-)
+resume = _change("resume", "Resume a paused task, in its old place in the queue.", "bftrain task resume resnet")
 
 
 @click.command(
     cls=DocumentedCommand, example="bftrain live drain 'node[01-04]'\nbftrain live drain 'node[01-04]' --end"
 )
 @click.argument("nodes", metavar="[NODESET]...", nargs=-1)
-@click.option("--end", is_flag=True, help="Use them again.")
+@click.option("--end", is_flag=True, help="Use the nodes again.")
 @talks
 def drain(nodes: tuple[str, ...], client: Client, out: Output, *, end: bool) -> None:
-    """Use nodes no more, such as nid[0001-0004]: what runs there saves its state and moves first.
+    """Stop using nodes, such as nid[0001-0004]: their tasks save and move first.
 
     Without NODESET, lists all nodes that the live run knows.
     """
@@ -137,16 +133,16 @@ def task_table(tasks: Sequence[TaskView]) -> RenderableType:
 @click.command(cls=DocumentedCommand, example="bftrain status --watch\nbftrain status resnet")
 @click.argument("task", metavar="[TASK]", required=False)
 @click.option("--watch", is_flag=True, help=f"Refresh every {_WATCH_S:g} s, until Ctrl-C.")
-@click.option("--tasks", "only_tasks", is_flag=True, help="List the tasks only.")
+@click.option("--tasks", "only_tasks", is_flag=True, help="List only the tasks.")
 @click.option("--all", "over", is_flag=True, help="Also list finished tasks.")
 @talks
 def status(task: str | None, client: Client, out: Output, *, watch: bool, only_tasks: bool, over: bool) -> None:
-    """Show a live run and your tasks, or all about TASK (a name, or #number).
+    """Show a live run and your tasks, or all details of TASK (a name, or #number).
 
     Operators see the tasks of all users.
     """
     if task is not None and (only_tasks or over):
-        raise UsageError("cannot be used with TASK", where="--tasks" if only_tasks else "--all", fix="leave one out")
+        raise UsageError("cannot be used with TASK", where="--tasks" if only_tasks else "--all", fix="omit one")
     if watch and (out.json or not sys.stdout.isatty()):
         raise UsageError("needs a terminal, and prints no JSON", where="--watch", fix="leave out --watch")
 
@@ -348,12 +344,12 @@ def status_table(status: StatusView) -> RenderableType:
 
 @click.command(cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20")
 @click.argument("task", metavar="TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is printed until the task is over.")
-@click.option("-n", "--lines", default=0, metavar="N", help="Begin with the last N lines of each worker [of 1 MB].")
-@click.option("--all", "whole", is_flag=True, help="Print all that is kept of each worker, however much it is.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the task finishes.")
+@click.option("-n", "--lines", default=0, metavar="N", help="Start with the last N lines of each worker [1 MB].")
+@click.option("--all", "whole", is_flag=True, help="Print the complete stored output of each worker.")
 @talks
 def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool, whole: bool) -> None:
-    """Print what the workers of TASK printed; each line begins with the node and slot it comes from."""
+    """Print the output of the workers of TASK; each line starts with its node and slot."""
     name = f"#{client.task(task).number}"
     reader = _LogReader(client, name, lines, out, whole=whole)
     try:
@@ -435,8 +431,8 @@ _DIGITS: Final = (2, 2, 0, 2)
     cls=DocumentedCommand,
     example="bftrain task usage --since 2026-11-01 --by project\nbftrain task usage --by month --csv",
 )
-@click.option("--by", type=click.Choice(_GROUPINGS), default="user", help="What is summed up together [user].")
-@click.option("--since", metavar="DATE", default="", help="The first day that counts, such as 2026-11-01 [all days].")
+@click.option("--by", type=click.Choice(_GROUPINGS), default="user", help="Group by this [user].")
+@click.option("--since", metavar="DATE", default="", help="First day, such as 2026-11-01 [all days].")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table in CSV: exact seconds, samples and joules.")
 @click.option(
     "--journal",
@@ -463,7 +459,7 @@ def _day(text: str) -> str:
     try:
         return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # noqa: DTZ007 - a day has no zone
     except ValueError as error:
-        raise BadInput(f"is no day: {text!r}", where="--since", fix="write it as 2026-11-01") from error
+        raise BadInput(f"not a date: {text!r}", where="--since", fix="write it as 2026-11-01") from error
 
 
 def _of_journal(path: Path, by: str, since: str) -> Sequence[UsageRow]:

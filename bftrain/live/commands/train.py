@@ -81,25 +81,27 @@ def takes_a_script(function: F) -> F:
 )
 @heading("How it is tried")
 @takes_a_script
-@click.option("--nodes", metavar="MIN:MAX", default="1:4", show_default=True, help="Sizes the script may get.")
+@click.option("--nodes", metavar="MIN:MAX", default="1:4", show_default=True, help="Minimum and maximum size.")
 @click.option(
     "--script",
     "changes",
     metavar="SIZE@SECONDS,...",
-    help="Sizes, and from when on; otherwise MIN, then MAX, then MIN, 5 seconds each.",
+    help="Sizes and their start in seconds [MIN, MAX, MIN, 5 seconds each].",
 )
 @click.option(
-    "--for", "limit_s", type=DurationType(min=0, min_open=True), help="Stop then; otherwise when the script ends."
+    "--for", "limit_s", type=DurationType(min=0, min_open=True), help="Stop after this time [when the script exits]."
 )
 @heading("Result")
 @click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep commits and logs there; go on from them."
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep commits and logs there; existing commits are continued.",
 )
 @click.option(
     "--save-profile",
     "profile_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write what was measured as a profile (.toml), from which tasks for replays are generated.",
+    help="Write the measurements as a profile (.toml), for generated tasks of replays.",
 )
 @prints_results
 def command(  # noqa: PLR0913 - one parameter an option
@@ -115,7 +117,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     profile_file: Path | None,
     out: Output,
 ) -> None:
-    """Train SCRIPT on this machine as on several nodes, change their number, and measure what that costs.
+    """Train SCRIPT on this machine as on several nodes, resize it, and measure the costs.
 
     With -v the script's own output is shown too.
     """
@@ -334,7 +336,7 @@ def failed(trying: ScriptTrial, script: Path, out: Output) -> BadInput:
 
     what, fix, output = explain(trying.failure, script)
     if output:
-        out.say("\n    ".join(["its last words:", *output]))
+        out.say("\n    ".join(["its last output:", *output]))
     return BadInput(what, where=str(script), fix=fix)
 
 
@@ -391,7 +393,7 @@ def _hangup_stops() -> Iterator[None]:
 def check(
     script: Path, words: tuple[str, ...], *, backend: str, preload: str, steps: int, patience_s: float, out: Output
 ) -> None:
-    """Run SCRIPT on one node of this machine, on two, and on the second alone, and say what it lacks to be elastic."""
+    """Run SCRIPT on one node of this machine, on two, and on the second alone, and list its elastic gaps."""
     from bftrain_elastic.tryout.readiness_check import NODES, explain, findings, watch
 
     with trial(script, words, backend, max(map(max, NODES)), out, preload=preload, records_steps=True) as (
@@ -412,7 +414,7 @@ def check(
         raise Interrupted("interrupted before all was seen")
     found = list(findings(message, seen, script, restarts=backend in _RESTART))
     if failure and (output := explain(failure, script).output):
-        out.say("\n".join(["its last words:", *(f"    {_wrapped(line, 4)}" for line in output)]))
+        out.say("\n".join(["its last output:", *(f"    {_wrapped(line, 4)}" for line in output)]))
     out.result([asdict(one) for one in found], lambda: "\n".join(map(_finding_lines, found)))
     if failed_count := sum(not one.ok for one in found):
         what = f"not ready to be resized: {failed_count} of {len(found)} checks failed"
@@ -486,7 +488,7 @@ def _profile(name: str, result: Mapping[str, Any]) -> Profile:
     """Build a profile from a trial: the median speed of each size and the median cost of each change."""
     if not result["speed"]:
         fix = "train longer, or at fewer sizes: --for, --script"
-        raise BadInput("no speed was measured, so there is no profile", where=name, fix=fix)
+        raise BadInput("no profile, because no speed was measured", where=name, fix=fix)
     from bftrain.taskfiles.records import Profile
     from bftrain.values.curve import SpeedCurve
 

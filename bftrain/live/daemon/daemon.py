@@ -363,7 +363,7 @@ class LiveDaemon:
         if tracker.paused == paused:
             return False
         tracker.paused = paused
-        _log.warning("harvesting is paused: no node is used" if paused else "harvesting goes on")
+        _log.warning("harvesting is paused: no nodes are used" if paused else "harvesting continues")
         self.node_manager.leave_all(self.decision_loop.pool) if paused else self._synchronise_pool()
         return True
 

@@ -215,8 +215,7 @@ class DecisionLoop:
                 if self.stalled is None:
                     self.stalled = error
                     _log.warning(
-                        "until the journal can be written, no new tasks are taken and tasks get no more nodes: %s",
-                        error,
+                        "until the journal can be written, new tasks are rejected and tasks get no nodes: %s", error
                     )
                 return False
             except BftrainError as error:
@@ -226,7 +225,7 @@ class DecisionLoop:
             then()
         if self.stalled is not None and not self._ended:
             self.stalled = None
-            _log.warning("the journal is written again: new tasks are taken, and nodes are given to tasks")
+            _log.warning("the journal is written again: new tasks are accepted, and tasks get nodes")
             self._soon()
         return not self._ended
 

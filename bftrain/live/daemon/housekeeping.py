@@ -80,7 +80,7 @@ class Housekeeping:
             try:
                 await job()
             except (BftrainError, OSError) as error:
-                _log.warning("the disk cannot be tidied up now, and that is tried again: %s", error)
+                _log.warning("cleaning up the disk failed and is retried: %s", error)
 
         self._job = asyncio.create_task(guarded(), name="housekeeping")
 
@@ -123,7 +123,7 @@ class Housekeeping:
         await run_in_daemon_thread(lambda: _shorten_logs(logs))
 
     def _is_own(self, task: EndedTask) -> bool:
-        """Return whether a folder was made by us for this task, and no unfinished one uses it."""
+        """Return whether the live run created this folder for the task, and no unfinished task uses it."""
         folder = Path(task.folder)
         used = {record.run.folder for record in self._task_store.unfinished}
         return (

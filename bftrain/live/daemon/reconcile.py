@@ -1,4 +1,4 @@
-"""Which nodes are usable by all reports, and the events that bring the stored state in line with them."""
+"""Reconciles the stored state with all reports: the usable nodes, and the events that correct the state."""
 
 from __future__ import annotations
 

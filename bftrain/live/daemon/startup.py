@@ -104,7 +104,7 @@ def check_private(folder: Path) -> None:
     if about.st_uid != os.getuid():
         raise BadConfig("belongs to another user", where=str(folder), fix="name a folder of your own")
     if stat.S_IMODE(about.st_mode) & 0o022:
-        raise BadConfig("others can write there", where=str(folder), fix=f"chmod go-w {folder}")
+        raise BadConfig("other users can write there", where=str(folder), fix=f"chmod go-w {folder}")
 
 
 def check_launchers(site: SiteSettings) -> None:
@@ -113,7 +113,7 @@ def check_launchers(site: SiteSettings) -> None:
         registry.load("launcher", name)
     if site.launchers and site.launcher not in site.launchers:
         raise BadInput(
-            f"'{site.launcher}' is none of the launchers that tasks may choose", where="launcher", fix="add it to them"
+            f"'{site.launcher}' is not a launcher that tasks may choose", where="launcher", fix="add it to them"
         )
 
 
@@ -167,12 +167,12 @@ def scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Schedule
         raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
     if not isinstance(scheduler, Scheduler):
         fix = "derive it from Scheduler, or return PilotJobs(...): docs/how-to/parts.md"
-        raise BrokenPlugin("is no bftrain.live.schedulers.base.Scheduler", where=where, fix=fix)
+        raise BrokenPlugin("is not a bftrain.live.schedulers.base.Scheduler", where=where, fix=fix)
     if pool.unit != scheduler.unit:
         raise BadConfig(
             f'{where} hands out whole nodes only, not unit = "{pool.unit}"',
             where="[scheduler] unit",
-            fix='leave it out; only name = "slurm" hands out single GPUs',
+            fix='omit it; only name = "slurm" hands out single GPUs',
         )
     state = scheduler.available()
     if not state.ok:

@@ -85,7 +85,7 @@ class TaskManager:
 
     def _hold_up(self, name: str, why: str) -> None:
         if self.held_up.get(name) != why:
-            _log.warning("task '%s' cannot go on for now, and is tried again: %s", name, why)
+            _log.warning("task '%s' cannot continue for now and is retried: %s", name, why)
         self.held_up[name] = why
 
     def begin(self, record: LiveTaskRecord) -> TaskProgressTrack:

@@ -58,7 +58,7 @@ def require_operator(caller: Caller) -> None:
     """Raise unless the caller is an operator."""
     if not caller.operator:
         raise NotAllowed(
-            f"'{caller.user}' is no operator", fix="ask the user who runs it, or see docs/explanation/security.md"
+            f"'{caller.user}' is not an operator", fix="ask the user that runs it, or see docs/explanation/security.md"
         )
 
 
@@ -94,10 +94,10 @@ class ApiToken:
         except OSError as error:
             raise BadConfig(f"cannot be read: {error.strerror}", where=str(path), fix=new) from error
         if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-            raise BadConfig("others than us can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
+            raise BadConfig("other users can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
         self._token = text.decode(errors="replace").strip()
         if len(self._token) < _SHORTEST or not self._token.isascii() or not self._token.isprintable():
-            raise BadConfig(f"is no token of at least {_SHORTEST} characters", where=str(path), fix=new)
+            raise BadConfig(f"is not a token of at least {_SHORTEST} characters", where=str(path), fix=new)
 
     def admits(self, authorization: str) -> bool:
         """Return whether a header ``Authorization: Bearer TOKEN`` has the token."""

@@ -27,11 +27,11 @@ RUN_STATES: Final = ("starting", "reuniting", "running", "paused", "draining", "
 
 Count = Annotated[int, Meta(ge=1, le=MOST_NODES)]
 Seconds = Annotated[float, said("Seconds since 1970.")]
-Unit = Annotated[str, said("What counts as a node: whole nodes, or single GPUs.", schema={"enum": ["node", "gpu"]})]
+Unit = Annotated[str, said("Unit that counts as a node: whole nodes or single GPUs.", schema={"enum": ["node", "gpu"]})]
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task as it is handed in. Without a ``name`` it gets one, without a ``curve`` its speed is measured."""
+    """A submitted task. Without a ``name`` it gets one; without a ``curve`` its speed is measured."""
 
     run: Run
     max_nodes: Annotated[Count, said("The most nodes that it can use.")]
@@ -41,28 +41,28 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
     curves: Annotated[
         Mapping[Annotated[str, Meta(min_length=1)], SpeedCurve],
-        said("The same by kind of node, where the site tells kinds apart: then it runs on these kinds only."),
+        said("Known speeds by node kind, if the site defines kinds; the task runs on these kinds only."),
     ] = {}
     kinds: Annotated[
-        tuple[Annotated[str, said("A kind of nodes.", min_length=1)], ...],
-        said("The only kinds on which it runs, as fast on each, where the site tells kinds apart."),
+        tuple[Annotated[str, said("A node kind.", min_length=1)], ...],
+        said("Kinds on which it runs, equally fast, if the site defines kinds."),
     ] = ()
-    work_samples: Annotated[Annotated[float, Meta(gt=0)] | None, said("Its whole work.")] = None
-    grow_cost_s: Annotated[NotNegative, said("What growing costs, until it is measured.")] = 0.0
-    shrink_cost_s: Annotated[NotNegative, said("What shrinking costs, until it is measured.")] = 0.0
-    start_cost_s: Annotated[NotNegative, said("What starting costs, until it is measured.")] = 0.0
-    weight: Annotated[NotNegative, said("What it counts under some objectives.")] = 1.0
-    deadline_s: Annotated[float | None, said("When it should be done; seconds since 1970.")] = None
-    campaign: Annotated[str, said("What it belongs to.")] = ""
+    work_samples: Annotated[Annotated[float, Meta(gt=0)] | None, said("Total work in samples.")] = None
+    grow_cost_s: Annotated[NotNegative, said("Seconds per growth, until measured.")] = 0.0
+    shrink_cost_s: Annotated[NotNegative, said("Seconds per shrink, until measured.")] = 0.0
+    start_cost_s: Annotated[NotNegative, said("Seconds per start, until measured.")] = 0.0
+    weight: Annotated[NotNegative, said("Weight under some objectives.")] = 1.0
+    deadline_s: Annotated[float | None, said("Deadline; seconds since 1970.")] = None
+    campaign: Annotated[str, said("Campaign.")] = ""
     after: Annotated[
         tuple[Annotated[str, said("A name, or #NUMBER.", min_length=1)], ...],
-        said("Tasks that have to be done before it gets nodes; it is cancelled if one of them fails or is cancelled."),
+        said("Tasks that must finish first; it is cancelled if one of them fails or is cancelled."),
     ] = ()
-    batch: Annotated[BatchScaling | None, said("Its batches and noise scale, for the objective goodput.")] = None
-    spread: Annotated[SpreadSpeeds | None, said("Its speed on more places than it needs, such as racks.")] = None
+    batch: Annotated[BatchScaling | None, said("Batches and noise scale, for the objective goodput.")] = None
+    spread: Annotated[SpreadSpeeds | None, said("Speeds on more places than necessary, such as racks.")] = None
 
     def __post_init__(self) -> None:
-        """Check what bounds on single fields do not say."""
+        """Check rules that concern several fields."""
         checks.finite(self)
         if self.kinds and self.curves:
             checks.reject(self, "kinds", "cannot be given together with curves by kind", "leave out kinds")
@@ -71,7 +71,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes of a task that holds no nodes; what is not given stays as it is."""
+    """Changes of a task without nodes; omitted fields stay."""
 
     min_nodes: Annotated[Count | None, said("The fewest on which it can run.")] = None
     max_nodes: Annotated[Count | None, said("The most nodes that it can use.")] = None
@@ -90,17 +90,17 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields of a TaskSpec that change, but for its name."""
+        """The changed fields of a TaskSpec, except its name."""
         fields = (name for name in self.__struct_fields__ if name != "name")
         given = {name: value for name in fields if (value := getattr(self, name)) is not None}
         return given | ({"deadline_s": self.deadline_s or None} if self.deadline_s is not None else {})
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pause in which no node is used."""
+    """A pause of harvesting."""
 
     for_s: Annotated[
-        Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)] | None, said("Seconds; null: until it is resumed.")
+        Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)] | None, said("Seconds; null: until resumed.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -112,37 +112,37 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nodes by name."""
 
     nodes: Annotated[
-        tuple[Annotated[str, said("The name of a node.", min_length=1)], ...],
-        said("Which ones.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED),
+        tuple[Annotated[str, said("A node name.", min_length=1)], ...],
+        said("Node names.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED),
     ]
 
     def __post_init__(self) -> None:
-        """Check that no node is named twice."""
+        """Check that no node is listed twice."""
         checks.names(self, "nodes")
 
 
 class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a task, in its view and in updates."""
 
-    number: Annotated[int, said("Its own for ever: it can be asked for as #NUMBER.")]
-    name: Annotated[str, said("Its own while it is unfinished.")]
-    user: Annotated[str, said("Whose it is.")]
-    state: Annotated[str, said("How it stands.", schema={"enum": _STATES})]
+    number: Annotated[int, said("Permanent number; #NUMBER identifies the task in requests.")]
+    name: Annotated[str, said("Name, unique among unfinished tasks.")]
+    user: Annotated[str, said("Owner.")]
+    state: Annotated[str, said("State of the task.", schema={"enum": _STATES})]
     min_nodes: int
     max_nodes: int
     ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
-    work_samples: Annotated[float | None, said("Its whole work, if that was said.")] = None
-    samples: Annotated[float, said("Done so far; steps that were done again count once.")] = 0.0
+    work_samples: Annotated[float | None, said("Total work, if specified.")] = None
+    samples: Annotated[float, said("Samples so far; repeated steps count once.")] = 0.0
     done_samples: Annotated[
-        float, said("How many of its work that is: if it says its batches, in samples of the initial one.")
+        float, said("The same in units of its work: samples of the initial batch, if it describes batches.")
     ] = 0.0
-    step: Annotated[int, said("The furthest one reported.")] = 0
-    loss: Annotated[float | None, said("The last one reported.")] = None
-    speed: Annotated[float, said("Samples/s now.")] = 0.0
-    node_s: Annotated[float, said("Node-seconds held so far.")] = 0.0
-    rescales: Annotated[int, said("Changes of size that were decided.")] = 0
-    preemptions: Annotated[int, said("Moments at which it lost nodes to the main scheduler.")] = 0
-    failures: Annotated[int, said("How often its processes died by themselves.")] = 0
+    step: Annotated[int, said("Furthest reported step.")] = 0
+    loss: Annotated[float | None, said("Last reported loss.")] = None
+    speed: Annotated[float, said("Present speed in samples/s.")] = 0.0
+    node_s: Annotated[float, said("Node-seconds so far.")] = 0.0
+    rescales: Annotated[int, said("Decided size changes.")] = 0
+    preemptions: Annotated[int, said("Times that it lost nodes to the main scheduler.")] = 0
+    failures: Annotated[int, said("Failures of its processes.")] = 0
 
     @property
     def done(self) -> float | None:
@@ -155,13 +155,12 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
 
     launcher: str
     unit: Unit = "node"
-    nodes: Annotated[tuple[str, ...], said("The nodes that it holds.")] = ()
-    running: Annotated[int, said("On how many of them it is known to run.")] = 0
+    nodes: Annotated[tuple[str, ...], said("Allocated nodes.")] = ()
+    running: Annotated[int, said("Number of nodes with confirmed workers.")] = 0
     submitted_s: Seconds
-    started_s: Annotated[float | None, said("When it held nodes for the first time; seconds since 1970.")] = None
+    started_s: Annotated[float | None, said("First allocation; seconds since 1970.")] = None
     in_memory_step: Annotated[
-        int,
-        said("The last step that survives the loss of some of its nodes: two nodes hold the state, or the disk does."),
+        int, said("Last step that survives the loss of some of its nodes: two nodes or the disk have the state.")
     ] = 0
     committed_step: Annotated[
         int,
@@ -173,10 +172,10 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
     weight: float = 1.0
     deadline_s: Annotated[float | None, said("Seconds since 1970.")] = None
     campaign: str = ""
-    folder: Annotated[str, said("Where its commits and logs are.")] = ""
-    argv: Annotated[tuple[str, ...], said("What is run.")] = ()
-    reason: Annotated[str, said("Why it failed, or its last trouble.")] = ""
-    waits: Annotated[str, said("Why an unfinished one holds no nodes.")] = ""
+    folder: Annotated[str, said("Folder of its commits and logs.")] = ""
+    argv: Annotated[tuple[str, ...], said("Command and arguments.")] = ()
+    reason: Annotated[str, said("Reason of its failure, or its latest problem.")] = ""
+    waits: Annotated[str, said("Reason why an unfinished task has no nodes.")] = ""
 
     @property
     def size(self) -> int:
@@ -188,11 +187,11 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """A node."""
 
     name: str
-    state: Annotated[str, said("Whether it is ours, and used.", schema={"enum": _NODE_STATES})]
-    task: Annotated[str, said("What runs there, if it is yours to know.")] = ""
-    agent: Annotated[bool, said("Whether our agent runs there.")] = False
-    until_s: Annotated[float | None, said("When it will probably be wanted, if known; seconds since 1970.")] = None
-    kind: Annotated[str, said("Of which kind it is, where the site tells kinds apart; other: none that it names.")] = ""
+    state: Annotated[str, said("State of the node.", schema={"enum": _NODE_STATES})]
+    task: Annotated[str, said("Task on the node, if it is yours.")] = ""
+    agent: Annotated[bool, said("Whether an agent runs there.")] = False
+    until_s: Annotated[float | None, said("Expected departure, if known; seconds since 1970.")] = None
+    kind: Annotated[str, said("Node kind, if the site defines kinds; other: not listed.")] = ""
 
 
 class Remarked(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,45 +207,43 @@ class Harvested(msgspec.Struct, frozen=True, kw_only=True):
 
     day: Annotated[str, said("YYYY-MM-DD.")]
     samples: float = 0.0
-    node_s: Annotated[float, said("Node-seconds held by tasks.")] = 0.0
+    node_s: Annotated[float, said("Node-seconds of tasks.")] = 0.0
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     """The use and the work of one user, project, campaign, month, day or task."""
 
-    of: Annotated[str, said("Whose it is: a user, a project, USER/CAMPAIGN, a month, a day, or #NUMBER of a task.")]
-    node_s: Annotated[float, said("Node-seconds held.")]
-    gpu_s: Annotated[float, said("GPU-seconds held, by the GPUs of a node that the site tells.")]
-    samples: Annotated[float, said("Samples done; steps that were done again count once.")]
-    energy_j: Annotated[float, said("Joules, by the watts of a node that the site tells.")]
+    of: Annotated[str, said("User, project, USER/CAMPAIGN, month, day, or #NUMBER of a task.")]
+    node_s: Annotated[float, said("Node-seconds.")]
+    gpu_s: Annotated[float, said("GPU-seconds, by the site's GPU numbers.")]
+    samples: Annotated[float, said("Samples; repeated steps count once.")]
+    energy_j: Annotated[float, said("Joules, by the site's watts per node.")]
 
 
 class KindView(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of one kind."""
 
-    pool: Annotated[int, said("Those that are ours.")]
-    used: Annotated[int, said("Those that tasks hold.")]
+    pool: Annotated[int, said("Available nodes.")]
+    used: Annotated[int, said("Allocated nodes.")]
 
 
 class HandBack(msgspec.Struct, frozen=True, kw_only=True):
     """The hand-back of a node that the scheduler wanted, by the clock of the live run."""
 
     node: str
-    time_s: Annotated[float, said("When its agent, which got the signal, had killed its workers; seconds since 1970.")]
-    kill_s: Annotated[float, said("Seconds that it took to kill them.")]
-    exit_s: Annotated[float, said("Seconds from then until nothing of ours was left there.")]
+    time_s: Annotated[float, said("Time when the agent had killed its workers; seconds since 1970.")]
+    kill_s: Annotated[float, said("Seconds to kill the workers.")]
+    exit_s: Annotated[float, said("Seconds from then until the agent had left the node.")]
 
 
 class HarvestingView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether nodes are used at all, and how the last ones were handed back."""
+    """Whether harvesting is paused, and the last hand-backs."""
 
     paused: bool
-    until_s: Annotated[float | None, said("When it goes on; seconds since 1970. Null: when it is resumed.")] = None
-    waiting_pilots: Annotated[int, said("Pilots of ours in the scheduler's queue, as far as known.")] = 0
-    partitions: Annotated[
-        tuple[str, ...], said("To which pilots are submitted without a QOS, where the scheduler has such.")
-    ] = ()
-    handbacks: Annotated[tuple[HandBack, ...], said("The latest last.")] = ()
+    until_s: Annotated[float | None, said("End of the pause; seconds since 1970. Null: until resumed.")] = None
+    waiting_pilots: Annotated[int, said("Pilots in the scheduler's queue, as far as known.")] = 0
+    partitions: Annotated[tuple[str, ...], said("Partitions to which pilots are submitted without a QOS.")] = ()
+    handbacks: Annotated[tuple[HandBack, ...], said("Latest hand-backs, oldest first.")] = ()
 
 
 class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,10 +251,10 @@ class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     time_s: Seconds
     number: int
-    value: Annotated[float, said("Of the objective.")]
+    value: Annotated[float, said("Value of the objective.")]
     solver: str
-    solve_s: Annotated[float, said("Seconds that it took.")]
-    fallback: Annotated[str, said("What was taken instead of the solver's answer, and why.")] = ""
+    solve_s: Annotated[float, said("Duration in seconds.")]
+    fallback: Annotated[str, said("Replacement of the solver's answer, and its reason.")] = ""
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,39 +262,37 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     site: str
-    state: Annotated[str, said("How far the live run is.", schema={"enum": RUN_STATES})]
-    user: Annotated[str, said("Who runs it.")]
+    state: Annotated[str, said("State of the live run.", schema={"enum": RUN_STATES})]
+    user: Annotated[str, said("User that runs it.")]
     pid: int
     scheduler: str
     solver: str
     objective: str
-    since_s: Annotated[float, said("When it began; seconds since 1970.")]
+    since_s: Annotated[float, said("Start; seconds since 1970.")]
     now_s: Seconds
     unit: Unit = "node"
-    pool: Annotated[int, said("Nodes that are ours.")]
-    used: Annotated[int, said("Nodes that tasks hold.")]
-    kinds: Annotated[Mapping[str, KindView], said("The same by kind, where the site tells kinds apart.")] = {}
-    pools: Annotated[
-        Mapping[str, PoolView], said("The same by pool, where the site has several, or one with a name or a kind.")
-    ] = {}
+    pool: Annotated[int, said("Available nodes.")]
+    used: Annotated[int, said("Allocated nodes.")]
+    kinds: Annotated[Mapping[str, KindView], said("Nodes by kind, if the site defines kinds.")] = {}
+    pools: Annotated[Mapping[str, PoolView], said("Nodes by pool, if the site has several or a named one.")] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
     copies_mb: Annotated[float, said("Memory of each agent for copies of the states of other nodes' tasks, MB.")] = 0.0
     drained: Annotated[int, said("Nodes that must not be used.")]
-    running: Annotated[int, said("Tasks that hold nodes.")]
-    waiting: Annotated[int, said("Tasks that would like to.")]
-    paused: Annotated[int, said("Tasks that must wait.")]
-    over: Annotated[int, said("Tasks that are done, failed or cancelled.")]
-    speed: Annotated[float, said("Samples/s of all tasks.")]
+    running: Annotated[int, said("Tasks with nodes.")]
+    waiting: Annotated[int, said("Tasks that wait for nodes.")]
+    paused: Annotated[int, said("Paused tasks.")]
+    over: Annotated[int, said("Finished, failed and cancelled tasks.")]
+    speed: Annotated[float, said("Total samples/s of all tasks.")]
     steps: Annotated[int, said("Entries of the journal.")]
-    paused_until_s: Annotated[float | None, said("When a pause ends, if it does; seconds since 1970.")] = None
+    paused_until_s: Annotated[float | None, said("End of a pause with a time limit; seconds since 1970.")] = None
     decision: LastDecision | None = None
-    hooks: Annotated[HooksView | None, said("What hooks reported; null where the site names no spool.")] = None
+    hooks: Annotated[HooksView | None, said("Reports of hooks; null without a spool.")] = None
     commands_a_minute: Annotated[
-        int | None, said("Commands to the batch scheduler in the last minute; null where none are needed.")
+        int | None, said("Commands to the batch scheduler in the last minute; null if it needs none.")
     ] = None
-    harvested: Annotated[tuple[Harvested, ...], said("The last days, today last.")] = ()
-    remarks: Annotated[tuple[Remarked, ...], said("What was odd, the latest last.")] = ()
-    addresses: Annotated[tuple[str, ...], said("Where it listens.")] = ()
+    harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
+    remarks: Annotated[tuple[Remarked, ...], said("Remarks, oldest first.")] = ()
+    addresses: Annotated[tuple[str, ...], said("Addresses on which it listens.")] = ()
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,23 +303,23 @@ class PageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A log file of a task: what a worker on one slot of a node printed."""
+    """A log file of a task: the output of a worker on one slot of a node."""
 
     name: str
-    size: Annotated[int, said("In bytes.")]
+    size: Annotated[int, said("Size in bytes.")]
     changed_s: Seconds
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """An error: what is wrong, where, and how to fix it."""
 
-    what: Annotated[str, said("What is wrong.")]
-    where: Annotated[str | None, said("Where that was found.")] = None
-    fix: Annotated[str | None, said("What can be done about it.")] = None
+    what: Annotated[str, said("The problem.")]
+    where: Annotated[str | None, said("The location of the problem.")] = None
+    fix: Annotated[str | None, said("The fix.")] = None
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request that is wrong."""
+    """The answer to an invalid request."""
 
     error: Problem
 
@@ -346,7 +341,7 @@ STATUS: Final[dict[type[BftrainError], int]] = {NotFound: 404, NotAllowed: 403, 
 
 
 def state_of(record: LiveTaskRecord, held: int) -> str:
-    """Return the state of a task in one word."""
+    """Return the state of a task as a word."""
     if record.state is LiveTaskState.SUBMITTED:
         return "running" if held else "waiting"
     return str(record.state)

@@ -39,10 +39,10 @@ def by_node(sets: Sets) -> dict[str, str]:
     found: dict[str, str] = {}
     for kind, given in sets.items():
         if not kind or kind != kind.strip() or not kind.isprintable():
-            raise BadValue("is no name of a kind", where=kind, fix=_KINDS_FIX)
+            raise BadValue("is not the name of a kind", where=kind, fix=_KINDS_FIX)
         if kind == OTHER_KIND:
             what = "is the kind of all nodes that [kinds] does not name"
-            raise BadValue(what, where=kind, fix="leave it out, or choose another name")
+            raise BadValue(what, where=kind, fix="omit it, or choose another name")
         try:
             nodes = [node for text in ((given,) if isinstance(given, str) else given) if text for node in expand(text)]
         except ValueError as error:
@@ -365,10 +365,10 @@ _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "keep": KeepSettings,
 }
 
-_OWN_RUNS: Final = "leave it out; each user runs a live run, and a Slurm QOS with GrpTRES limits its nodes"
+_OWN_RUNS: Final = "omit it; each user runs a live run, and a Slurm QOS with GrpTRES limits its nodes"
 # Tables and keys of earlier versions, and their replacements
 _REMOVED: Final = {
-    "[notify]": "leave it out; to hear of an end, run a command after bftrain submit --wait",
+    "[notify]": "omit it; to hear of an end, run a command after bftrain submit --wait",
     "members": _OWN_RUNS,
     "join": _OWN_RUNS,
 }
@@ -393,7 +393,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     for name, kind in _TABLES.items():
         if name in data:  # one at a time, so that errors about unknown keys have a line and a suggestion
             if not isinstance(data[name], dict):
-                raise BadConfig(f"'{name}' must be a table", where=str(path), fix=f"begin it with [{name}]")
+                raise BadConfig(f"'{name}' must be a table", where=str(path), fix=f"start it with [{name}]")
             config.from_mapping(data[name], kind, where=str(path), text=text)
     _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
@@ -412,7 +412,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
 def _check_kinds(given: object, path: Path, text: str) -> None:
     """Raise an error that names the line of a bad kind."""
     if not isinstance(given, dict):
-        raise BadConfig("'kinds' must be a table", where=str(path), fix="begin it with [kinds]")
+        raise BadConfig("'kinds' must be a table", where=str(path), fix="start it with [kinds]")
     for kind, sets in given.items():
         where = f"{path}:{line_of(text, ('kinds', kind))}: kinds.{kind}"
         if not all(isinstance(one, str) for one in (sets if isinstance(sets, list) else [sets])):

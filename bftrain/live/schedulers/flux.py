@@ -134,7 +134,7 @@ class Flux(PilotBackend):
         queue, enabled, started, longest = found
         remarks = queue_remarks(queue.removesuffix("*"), starts=started == "y", takes=enabled == "y")
         remarks.append(
-            f"Flux preempts no jobs: pilots are cancelled when others wait, which is looked for every "
+            f"Flux preempts no jobs: pilots are cancelled when other jobs wait, checked every "
             f"{self._settings.poll_s:g} s"
         )
         nodelist, nodes, cores = (await run(list_nodes("all", "{nodelist} {nnodes} {ncores}"))).split()

@@ -200,13 +200,13 @@ def _preemption(name: str, queues: Mapping[str, Attributes], scheds: Mapping[str
     where, fix = f"queue '{name}'", "see the tutorial 'Beside PBS', and 'qmgr -c \"list sched\"'"
     if name in express:
         raise NotAvailable(
-            f"its jobs preempt others': its Priority is at least {high}, preempt_queue_prio", where=where, fix=fix
+            f"its jobs preempt other jobs: its Priority is at least {high}, preempt_queue_prio", where=where, fix=fix
         )
     kinds = set(re.findall(r"\w+", sched.get("preempt_prio", "")))  # these may lower the priority of pilots
     if not express and kinds <= {"express_queue", "normal_jobs"}:
         raise NotAvailable(
-            f"PBS never preempts its jobs, so others would wait: no queue has a Priority of {high}, preempt_queue_prio,"
-            " or more",
+            f"PBS never preempts its jobs, so other jobs would wait: no queue has a Priority of {high} or more,"
+            " preempt_queue_prio",
             where=where,
             fix=fix,
         )

@@ -362,7 +362,7 @@ class PilotJobs(Scheduler):
             try:
                 await self._cancel_all()
             except CommandFailed as error:
-                self._remark("cancel", f"pilots are in others' way and not cancelled yet: {error}")
+                self._remark("cancel", f"pilots block other jobs and are not cancelled yet: {error}")
             else:
                 self._known = {}
                 self._tell(())

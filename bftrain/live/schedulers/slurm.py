@@ -116,7 +116,7 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
         if word := next(filter(_chosen_by_us, self.options), ""):
             what, fix = (
                 f"'{word}' contradicts how pilots are submitted",
-                "leave it out: partition, qos and lengths_s are keys",
+                "omit it: partition, qos and lengths_s are keys",
             )
             checks.reject(self, "options", what, fix)
         if not self.partition and not self.qos:
@@ -420,7 +420,7 @@ def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str
         yield NotAvailable(
             f"Slurm never preempts pilots for {whose}, which would wait: PriorityTier={tier:g} is not below theirs",
             where=f"partition '{name}'",
-            fix="give the partitions of others a higher PriorityTier in slurm.conf, see the tutorial",
+            fix="give all other partitions a higher PriorityTier in slurm.conf, see the tutorial",
         )
     elif names := [one["PartitionName"] for one in waiting if one.get("PreemptMode") == "OFF"]:
         yield f"jobs of {', '.join(names)} wait for pilots: their PriorityTier is not above {tier:g}, that of '{name}'"
@@ -558,10 +558,10 @@ def check_options(options: Iterable[str]) -> None:
     """Raise if sbatch options contradict single-GPU pilots."""
     if (gpus := gpus_asked(options)) > 1:
         what = f'asks for {gpus:g} GPUs, and with unit = "gpu" each pilot has one'
-        raise BadConfig(what, where="[scheduler] options", fix='leave it out, or say "--gres=gpu:TYPE:1"')
+        raise BadConfig(what, where="[scheduler] options", fix='omit it, or set "--gres=gpu:TYPE:1"')
     if any(option.startswith("--exclusive") for option in options):
         what = '--exclusive asks for whole nodes, against unit = "gpu"'
-        raise BadConfig(what, where="[scheduler] options", fix="leave one of them out")
+        raise BadConfig(what, where="[scheduler] options", fix="omit one of them")
 
 
 async def _gpu_problem(

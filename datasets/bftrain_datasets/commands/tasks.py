@@ -66,7 +66,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     help="Use the models of this file, as bftrain generate profiles reads it [the seven bundled]. May be repeated.",
 )
 @click.option("--work", "work_samples", type=float, help="Samples per task [1.3e8].")
-@click.option("--endless", is_flag=True, help="Tasks that never end: a workload that cannot run out.")
+@click.option("--endless", is_flag=True, help="Tasks without an end, so that the workload never runs out.")
 @click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest measured].")
 @click.option("--max-nodes", type=int, help="Most nodes of a task [the most measured].")
 @click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [as measured, else 18].")
@@ -77,12 +77,12 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     type=DurationType(min=0),
     default=0.0,
     show_default=True,
-    help="Seconds into the log to begin at.",
+    help="First submission, in seconds from the start of the log.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses one file of many.")
 @heading("Jobs of a cluster (--kind cluster)")
 @click.option("--gangs", default=_GANGS, show_default=True, metavar="N:SHARE,..", help="Gang sizes of jobs.")
-@click.option("--long-share", type=_SHARE, default=0.2, show_default=True, help="Jobs of 17 h to a week; others less.")
+@click.option("--long-share", type=_SHARE, default=0.2, show_default=True, help="Share of jobs of 17 h to a week.")
 @click.option("--high-share", type=_SHARE, default=0.0, show_default=True, help="Jobs with the high weight.")
 @click.option("--high-weight", type=click.FloatRange(min=0), default=5.0, show_default=True, help="The high weight.")
 @click.option(

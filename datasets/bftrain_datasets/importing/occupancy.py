@@ -244,7 +244,7 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
         end_s = _observed_until(start, end, begin_s, last_s, intake, runs_on=any_running(jobs, keep))
     if not begin_s < end_s:
         raise BadInput(
-            f"nothing usable is between {time_formats.time_text(begin_s)} and {time_formats.time_text(end_s)}",
+            f"no usable records between {time_formats.time_text(begin_s)} and {time_formats.time_text(end_s)}",
             where=", ".join(intake.file_names[:3]),
             fix="set the time for which they are complete by --window A..B",
         )

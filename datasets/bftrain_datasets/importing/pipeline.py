@@ -308,7 +308,7 @@ def _read(
         beside = bool(getattr(reader, "beside_others", False))
         if before and not beside and reader.name != before:
             fix = "import one format at a time"
-            raise BadInput(f"this file is {reader.name}, the files before are {before}", where=where, fix=fix)
+            raise BadInput(f"this file has the format {reader.name}, the previous files {before}", where=where, fix=fix)
         _check_unit(reader, intake.options.unit, where)
         try:
             reader.read(file, intake)

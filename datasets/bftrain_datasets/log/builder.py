@@ -145,7 +145,7 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
     begin_s = first if begin_s is None else begin_s
     end_s = last if end_s is None else end_s
     if begin_s > first:
-        raise BadInput(f"begins at {begin_s!r}, after the transition at {first!r}", where="LogBuilder", fix=FIX_ORDER)
+        raise BadInput(f"starts at {begin_s!r}, after the transition at {first!r}", where="LogBuilder", fix=FIX_ORDER)
     if end_s < last:
         raise BadInput(f"ends at {end_s!r}, before the transition at {last!r}", where="LogBuilder", fix=FIX_ORDER)
     return begin_s, end_s

@@ -38,7 +38,7 @@ DONE_CAMPAIGNS: Final = (BY_END, OLDEST_FIRST)
 
 LAST_SUBMIT: Final = "last-submit"
 A_DAY_S: Final = 86_400.0
-_LOG: Final = "what the log says"
+_LOG: Final = "the log's value"
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,19 +52,19 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1, rare=True)] = None
     sharing: Annotated[str, Option("none: a job gets whole nodes; cores: processors", choices=SHARINGS)] = WHOLE_NODES
     map: Annotated[
-        str, Option("What columns of a table of jobs mean: submit=COL,start=COL,elapsed=COL:min,count=COL")
+        str, Option("Meanings of columns in a table of jobs: submit=COL,start=COL,elapsed=COL:min,count=COL")
     ] = ""
     preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..")] = ""
     least_run_s: Annotated[float, Option("Seconds that a job runs at least", at_least=0.0, rare=True)] = 0.0
     time_factor: Annotated[
         float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0, rare=True)
     ] = 1.0
-    window: Annotated[str, Option("Only jobs submitted in A..B, seconds UTC or ISO times; either may be left out")] = ""
-    first: Annotated[int | None, Option("Only the first so many rows of the log", at_least=1)] = None
-    until: Annotated[
-        str, Option("When it ends: seconds UTC, an ISO time, or last-submit", default="when all jobs are done")
-    ] = ""
-    placement: Annotated[str, Option("Which of the free nodes a job gets", choices=PLACEMENTS)] = FIRST_FIT
+    window: Annotated[str, Option("Only jobs submitted in A..B, seconds UTC or ISO times; either may be empty")] = ""
+    first: Annotated[int | None, Option("Only the first rows of the log", at_least=1)] = None
+    until: Annotated[str, Option("End: seconds UTC, an ISO time, or last-submit", default="when all jobs are done")] = (
+        ""
+    )
+    placement: Annotated[str, Option("Choice among the free nodes", choices=PLACEMENTS)] = FIRST_FIT
     backfill_depth: Annotated[
         int, Option("fairshare, ostrich: jobs looked at from the first that has to wait on", at_least=0, rare=True)
     ] = 50

@@ -49,7 +49,7 @@ def catalogue(files: Iterable[Path], options: CatalogueOptions | None = None) ->
         for each in _read(path, options):
             if each.name in found:
                 fix = "omit one of the files, or rename the model"
-                raise BadInput(f"the model '{each.name}' is in another file too", where=str(path), fix=fix)
+                raise BadInput(f"the model '{each.name}' is also in another file", where=str(path), fix=fix)
             found[each.name] = each
     return found or dict(profiles())
 

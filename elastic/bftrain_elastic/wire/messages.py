@@ -26,7 +26,7 @@ from bftrain_elastic.errors import BadMessage
 Message = dict[str, Any]
 Texts = tuple[str, ...]
 Environment = dict[str, str]
-# Of users' scripts: numbers with their bounds, and texts with the number of letters that are kept
+# Values from users' scripts: bounds of numbers, and maximum length of texts
 Count = Annotated[int, 0, 2**63 - 1]
 Size = Annotated[int, 1, 2**63 - 1]
 Port = Annotated[int, 1, 65535]

@@ -197,4 +197,4 @@ def finish() -> None:
             channel.send(WorkFinished())
             channel.close()
     except OSError as error:
-        warnings.warn(f"the end of the work could not be reported: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"completion could not be reported: {error}", RuntimeWarning, stacklevel=2)

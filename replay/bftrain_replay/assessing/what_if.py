@@ -218,7 +218,7 @@ def _of_one_node(model: Profile) -> Profile:
     """Return the model with speeds relative to one node, extrapolated from its smallest measured size."""
     nodes, speed = next((each for each in zip(model.curve.nodes, model.curve.rate, strict=True) if each[1]), (1, 0.0))
     if not speed:
-        raise BadInput("has no speed above 0", where=model.name, fix="leave the model out")
+        raise BadInput("has no speed above 0", where=model.name, fix="omit the model")
     curve = SpeedCurve(nodes=model.curve.nodes, rate=tuple(rate * nodes / speed for rate in model.curve.rate))
     return msgspec.structs.replace(model, curve=curve)
 

@@ -59,7 +59,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy is the extra of a busy one.")
 @click.option("--price-kwh", type=click.FloatRange(min=0), help="Price of a kWh, in any currency.")
 @click.option("--co2", metavar="G/KWH", type=click.FloatRange(min=0), help="Grams of carbon dioxide of a kWh.")
-@click.option("--node-hour-price", type=click.FloatRange(min=0), help="What a node-hour is worth, in that currency.")
+@click.option("--node-hour-price", type=click.FloatRange(min=0), help="Value of a node-hour, in the same currency.")
 @heading("What is assumed")
 @click.option(
     "--tasks",
@@ -68,14 +68,14 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     shell_complete=TASK_FILES,
     help="Task file [identical trials, more than fit].",
 )
-@click.option("--max-tasks", type=click.IntRange(min=1), help="How many tasks may compete [35].")
+@click.option("--max-tasks", type=click.IntRange(min=1), help="Maximum number of competing tasks [35].")
 @click.option(
     "--progress",
     shell_complete=OF_SETTING["progress"],
-    help="What preemption takes back: memory, memory:DURATION, disk:DURATION or task [memory].",
+    help="Where progress is kept: memory, memory:DURATION, disk:DURATION or task [memory].",
 )
-@click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies what starts and rescales take [1].")
-@click.option("--config", type=_existing_file, help="TOML file with these and more settings of a replay.")
+@click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies the costs of starts and rescales [1].")
+@click.option("--config", type=_existing_file, help="TOML file with more settings of a replay.")
 @kinds_option
 @topology_option
 @heading("What it does to batch jobs")
@@ -83,36 +83,36 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     "--handback-delay",
     "handback_delay_s",
     type=DurationType(min=0),
-    help="Time until a node that runs a task is free for a job: how much longer would jobs have waited?",
+    help="Time until a node with a task is free for a job; adds the effect on the waits of jobs.",
 )
 @click.option(
     "--records",
     type=_existing_file,
     multiple=True,
-    help="What the log was imported from: which jobs began when, on which nodes, of which users. May be repeated.",
+    help="Records from which the log was imported: start times, nodes and users of jobs. May be repeated.",
 )
 @click.option(
     "--resimulate",
     metavar="POLICY",
     shell_complete=complete_parts("queue_policy", own=True),
-    help="Schedule the batch queue again by this policy, such as easy, with and without the delay.",
+    help="Schedule the jobs again by this policy, such as easy, with and without the delay.",
 )
 @heading("How much is replayed")
-@click.option("--events", type=click.IntRange(min=0), help="Changes of the log at most; 0 for all [25000].")
-@click.option("--quick", is_flag=True, envvar=QUICK, help="Leave out what if and the mixes of models: one replay only.")
+@click.option("--events", type=click.IntRange(min=0), help="Maximum number of log changes to replay; 0: all [25000].")
+@click.option("--quick", is_flag=True, envvar=QUICK, help="One replay only, without alternatives and mixes of models.")
 @no_cache_option
 @click.option(
     "--profiles",
     type=_existing_file,
     multiple=True,
-    help="Models to compare, as bftrain generate profiles reads them [the bundled ones]. May be repeated.",
+    help="Models to compare, from files of bftrain generate profiles [bundled models]. May be repeated.",
 )
 @records.reads_records
 @heading("Result")
 @click.option(
     "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("assessment"), help="Folder [assessment]."
 )
-@click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, and no JavaScript needed.")
+@click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, but no JavaScript.")
 @overwrite_option
 @prints_results
 def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types

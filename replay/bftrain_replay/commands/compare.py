@@ -28,17 +28,17 @@ _file = click.Path(path_type=Path, dir_okay=False)
     cls=DocumentedCommand,
     example="bftrain compare exact/ greedy/\n"
     "bftrain compare exact/ greedy/ --label exact --label greedy -o compare.html",
-    epilog="* marks the best of a row. Replays of different logs, or of different parts of one, are refused: their "
-    "figures do not tell which settings are better. docs/how-to/sweeps.md explains the rows.",
+    epilog="* marks the best value of a row. Replays of different logs, or of different parts of a log, are rejected: "
+    "their figures do not show which settings are better. docs/how-to/sweeps.md explains the rows.",
 )
 @click.argument("folders", metavar="DIR DIR...", nargs=-1, required=True, type=_folder)
-@click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="Write a page with charts too.")
-@click.option("--static", is_flag=True, help="Draw the charts into the page: no zoom, and no JavaScript needed.")
+@click.option("-o", "--output", "page", metavar="FILE.html", type=_file, help="Also write a page with charts.")
+@click.option("--static", is_flag=True, help="Draw the charts into the page: no zoom, but no JavaScript.")
 @click.option(
-    "--label", "labels", multiple=True, metavar="NAME", help="What to call a replay; one for each DIR, in their order."
+    "--label", "labels", multiple=True, metavar="NAME", help="Name of a replay; one for each DIR, in the same order."
 )
-@click.option("--difference", is_flag=True, help="Show how much the others differ from the first, not their values.")
-@click.option("--force", is_flag=True, help="Compare replays of different logs all the same.")
+@click.option("--difference", is_flag=True, help="Show differences from the first replay instead of values.")
+@click.option("--force", is_flag=True, help="Compare replays of different logs anyway.")
 @prints_results
 def command(
     folders: tuple[Path, ...],
@@ -49,7 +49,7 @@ def command(
     force: bool,  # noqa: FBT001 - click's way
     out: Output,
 ) -> None:
-    """Put the figures of replays side by side: what each DIR holds that bftrain replay wrote."""
+    """Compare the figures of replays: each DIR is a result of bftrain replay."""
     from bftrain_replay.comparing.comparison import compare
 
     found = compare(*folders, labels=labels, force=force)

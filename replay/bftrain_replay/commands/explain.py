@@ -28,7 +28,7 @@ def _offered(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.command(
     cls=DocumentedCommand,
     example="bftrain explain rho U ceiling\nbftrain explain rho --of result/",
-    epilog="FIGURE is a name in files, such as rho_over_1, or what a page calls it, such as 'efficiency U'.",
+    epilog="FIGURE is a name in files, such as rho_over_1, or its label on a page, such as 'efficiency U'.",
 )
 @click.argument("figures", metavar="[FIGURE]...", nargs=-1, shell_complete=_offered)
 @click.option(
@@ -36,11 +36,11 @@ def _offered(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Say too what they are in this replay.",
+    help="Also print their values in this replay.",
 )
 @prints_results
 def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
-    """Explain each FIGURE, or list all figures: what it means, how it is computed, where more is said."""
+    """Explain each FIGURE, or list all figures: meaning, formula and page."""
     from msgspec import structs
 
     from bftrain_replay.results.glossary import GLOSSARY, find_entry

@@ -44,7 +44,7 @@ def command() -> None:
 @click.option("--node", "nodes", metavar="NODES", multiple=True, help="Only steps of these nodes, such as n[1-4].")
 @click.option("--since", metavar="TIME", help="Only from then on: 2026-11-25T17:00, or seconds.")
 @click.option("--until", metavar="TIME", help="Only until then.")
-@click.option("--last", metavar="STEPS", type=click.IntRange(1), help="Only so many, the latest.")
+@click.option("--last", metavar="STEPS", type=click.IntRange(1), help="Only this many of the latest steps.")
 @prints_results
 def show(
     path: Path,
@@ -187,10 +187,12 @@ def profiles(path: Path, target: Path, out: Output) -> None:
 @command.command(cls=DocumentedCommand, example="bftrain journal export journal.db -o log.npz --tasks tasks.toml")
 @_journal_file
 @click.option(
-    "-o", "--output", "log", metavar="LOG", type=click.Path(path_type=Path), required=True, help="Where the log goes."
+    "-o", "--output", "log", metavar="LOG", type=click.Path(path_type=Path), required=True, help="The log to write."
 )
-@click.option("--tasks", metavar="TASKS", type=click.Path(path_type=Path), help="Where the tasks go, .toml or .csv.")
-@click.option("--config", metavar="CONFIG", type=click.Path(path_type=Path), help="Where the settings go.")
+@click.option(
+    "--tasks", metavar="TASKS", type=click.Path(path_type=Path), help="The task file to write, .toml or .csv."
+)
+@click.option("--config", metavar="CONFIG", type=click.Path(path_type=Path), help="The settings file to write.")
 @prints_results
 def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: Output) -> None:
     """Make a log and a task file out of JOURNAL, to ask what else could have been: bftrain replay takes them."""

@@ -69,7 +69,7 @@ def _in_rounds(args: list[str]) -> bool:
     return False
 
 
-_TASKS: Final = "Task file, .toml or .csv [identical trials, more than LOG has room for]."
+_TASKS: Final = "Task file, .toml or .csv [identical trials, more than fit]."
 _folder = click.Path(path_type=Path, file_okay=False)
 _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -78,9 +78,9 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     cls=ReplayCommand,
     example="bftrain replay log.npz -o result --horizon 2min\n"
     "bftrain replay log.npz --tasks tasks.toml --window last-2w -o fortnight",
-    epilog="Without --tasks LOG is replayed against identical trials, more than its idle nodes can do. "
+    epilog="Without --tasks the replay uses identical trials, more than the idle nodes can finish. "
     "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
-    "docs/reference/results.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
+    "docs/reference/results.md explains them. Ctrl-C stops early and keeps the results.",
 )
 @click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
 @heading("Inputs")
@@ -89,9 +89,11 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @baseline_option
 @heading("What is replayed")
 @cluster_option
-@click.option("--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: seconds at most.")
 @click.option(
-    "--ideal", is_flag=True, default=None, help="On a cluster: what nodes divided at no cost would have done."
+    "--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: time limit in seconds."
+)
+@click.option(
+    "--ideal", is_flag=True, default=None, help="On a cluster: also compute the ideal results, without any costs."
 )
 @kinds_option
 @heading("Result")
@@ -104,7 +106,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @partial(decides, auto_cap=True)
 @prints_results
 def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
-    """Replay LOG against tasks: what would have been harvested, lost, and possible."""
+    """Replay LOG with tasks: the harvest, the losses, and the possible harvest."""
     from bftrain_replay.commands.replay_sources import replay_cluster, replay_log
 
     own = {name: given.pop(name) for name in ReplayRequest.__struct_fields__ if name in given}

@@ -185,7 +185,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue(error.what, where=option_of("checkpoint_interval_s"), fix=error.fix) from error
         settings = settings_of_kind(self.config, given, ReplaySettings)
         if settings.semantics == PUBLISHED and given.get("progress") is not None:
-            fix = "leave it out, or replay realistic"
+            fix = "omit it, or replay realistic"
             raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
         return settings
 
@@ -201,7 +201,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.log is not None:
             raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
         if self.kinds is not None:
-            raise UsageError("a cluster names its kinds itself", where="--kinds", fix="leave it out")
+            raise UsageError("a cluster names its kinds itself", where="--kinds", fix="omit it")
 
 
 _REDRAW_S: Final = 0.1

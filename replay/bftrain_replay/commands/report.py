@@ -23,7 +23,7 @@ _TRACE: Final = ".json"
 @click.command(
     cls=DocumentedCommand,
     example="bftrain report result/ --svg pictures/\nbftrain report result/ -o trace.json",
-    epilog="The page needs nothing else: no network, no other file. docs/tutorials/reading-the-report.md explains it. "
+    epilog="The page needs no network and no other files. docs/tutorials/reading-the-report.md explains it. "
     "Open a trace in ui.perfetto.dev or chrome://tracing.",
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
@@ -38,14 +38,14 @@ _TRACE: Final = ".json"
 @rare("to", hint="-o FILE.json")
 @click.option("--to", expose_value=False)
 @click.option("--title", default="", help="Title of the page.")
-@click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, and no JavaScript needed.")
-@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the pictures as SVG there, and no page.")
-@click.option("--png", "png", metavar="DIR", type=_folder, help="Write the pictures as PNG there, and no page.")
+@click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, but no JavaScript.")
+@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Only write the pictures as SVG there.")
+@click.option("--png", "png", metavar="DIR", type=_folder, help="Only write the pictures as PNG there.")
 @prints_results
 def command(
     folder: Path, *, page: Path | None, title: str, static: bool, svg: Path | None, png: Path | None, out: Output
 ) -> None:
-    """Draw the replay in DIR: what was idle, used and lost, and what would be better."""
+    """Draw the replay in DIR: idle, used and lost node-time, and better settings."""
     from bftrain.result_folder import REPORT_FILE, complete_replacement, locked_result
 
     if page is not None and page.suffix == _TRACE:

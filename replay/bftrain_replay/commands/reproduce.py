@@ -120,7 +120,7 @@ def _check_options(experiment: Experiment, request: Request) -> None:
     given = {"--seeds": (request.seeds, experiment.takes_seeds), "--traces": (request.traces, experiment.traces_help)}
     for option, (value, has_effect) in given.items():
         if value and not has_effect:
-            raise UsageError(f"has no effect on '{experiment.name}'", where=option, fix="leave it out")
+            raise UsageError(f"has no effect on '{experiment.name}'", where=option, fix="omit it")
     if experiment.traces_help and not request.traces and not experiment.without_traces.issuperset(request.figures):
         raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces_help}")
 

@@ -53,7 +53,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
     example="bftrain rounds --cluster v100=36,k80=4 --tasks tasks.toml --policy las\n"
     "bftrain rounds log.npz --tasks tasks.toml --gang max",
     epilog="DIR gets summary.json, config.toml, report.html and the tables tasks, rounds, over_time and users; "
-    "docs/how-to/rounds.md explains them. Ctrl-C ends it early, and keeps what is done by then.",
+    "docs/how-to/rounds.md explains them. Ctrl-C stops early and keeps the results.",
 )
 @click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
 @heading("Inputs")

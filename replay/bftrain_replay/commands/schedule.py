@@ -42,11 +42,11 @@ MOST_NAMED: Final = 5  # rejected jobs listed individually
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @heading("Result")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the four tables [csv].")
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the four tables [csv].")
 @overwrite_option
 @heading("Simulation")
 @with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy", own=True))
-@click.option("--config", type=_file, help="TOML file with these settings; options on the command line win.")
+@click.option("--config", type=_file, help="TOML file with these settings; command-line options take precedence.")
 @prints_results
 def command(
     log: Path,
@@ -58,7 +58,7 @@ def command(
     out: Output,
     **given: Any,  # noqa: ANN401 - the settings' own types
 ) -> None:
-    """Schedule LOG, an SWF file or a table of jobs, again: who waits how long, and which nodes are left idle.
+    """Schedule LOG, an SWF file or a table of jobs, again: waits of jobs, and the remaining idle nodes.
 
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """

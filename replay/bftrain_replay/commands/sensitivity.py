@@ -57,23 +57,23 @@ class ClusterType(click.ParamType["Mapping[str, int]"]):
 
 
 cluster_option = click.option(
-    "--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, as v100=36,k80=4, or 128."
+    "--cluster", type=ClusterType(), help="Instead of LOG: nodes that never leave, such as v100=36,k80=4 or 128."
 )
 tables_option = click.option(
-    "--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the tables [csv]."
+    "--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the tables [csv]."
 )
 baseline_option = click.option(
     "--baseline",
     default="",
     metavar="SOLVER",
-    help="Replay with this solver too, such as equal-share.",
+    help="Also replay with this solver, such as equal-share.",
     shell_complete=complete_parts("solver"),
 )
 
 
 def quick_option(function: Callable[P, R]) -> Callable[P, R]:
     """Add ``--quick`` to a command."""
-    text = "Leave out the sensitivity table, the advice and the bound of tasks that differ."
+    text = "Skip the sensitivity table, the advice and the bound of different tasks."
     return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
 
 

@@ -124,12 +124,12 @@ def progress(out: Output) -> Iterator[SweepProgress]:
 def worker_options(function: Callable[P, R]) -> Callable[P, R]:
     """Add the options that choose workers: ``--jobs``, ``--dask`` and ``--dask-option``."""
     options = (
-        click.option("--jobs", type=click.IntRange(min=1), help="How many workers [one for each processor; slurm: 8]."),
+        click.option("--jobs", type=click.IntRange(min=1), help="Number of workers [one per processor; slurm: 8]."),
         click.option(
             "--dask",
             metavar="ADDRESS|local|slurm",
             default="",
-            help="Use this Dask cluster, or one made of processes here or of Slurm's jobs.",
+            help="Use this Dask cluster, or start one in local processes or Slurm jobs.",
         ),
         click.option(
             "--dask-option",
@@ -147,20 +147,20 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
 @click.command(
     cls=DocumentedCommand,
     example="bftrain sweep sweep.toml --dry-run -o sweep\nbftrain sweep sweep.toml -o sweep --jobs 8",
-    epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl, which holds what is done. "
-    "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps what is done; the same command goes on.",
+    epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl with the finished points. "
+    "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps finished points; the same command continues.",
 )
 @click.argument("spec", metavar="SPEC.toml", type=_spec, shell_complete=TOML_FILES)
 @heading("Result")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
-@click.option("--retry-failed", is_flag=True, help="Try again what failed before.")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Form of the table [csv].")
+@click.option("--retry-failed", is_flag=True, help="Try failed points again.")
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the table [csv].")
 @overwrite_option
-@click.option("--pareto", metavar="A,B", help="Draw these two columns of the table against each other too.")
-@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Write the plots as SVG there too.")
-@click.option("--png", "png", metavar="DIR", type=_folder, help="Write the plots as PNG there too.")
+@click.option("--pareto", metavar="A,B", help="Also plot these two columns against each other.")
+@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Also write the plots as SVG there.")
+@click.option("--png", "png", metavar="DIR", type=_folder, help="Also write the plots as PNG there.")
 @no_cache_option
-@click.option("--dry-run", is_flag=True, help="Say what there is to do, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the number of points and replays, and exit.")
 @heading("Workers")
 @worker_options
 @prints_results
@@ -181,7 +181,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     dry_run: bool,
     out: Output,
 ) -> None:
-    """Replay every combination of options that SPEC.toml asks for, side by side."""
+    """Replay every combination of the options in SPEC.toml, in parallel."""
     from bftrain.cli.interruption import interruption, unterminated
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder

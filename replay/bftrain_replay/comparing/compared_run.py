@@ -227,7 +227,7 @@ def side_of_folder(label: str, folder: Path) -> ComparedRun:
         figures = wire.convert(saved.summary, kind, where=where)
     except BadInput as error:
         what = f"not the summary of a replay: {error.what}"
-        raise BadInput(what, where=where, fix="run the replay again, and leave its files as they are") from error
+        raise BadInput(what, where=where, fix="run the replay again, and do not edit its files") from error
     return ComparedRun(label, str(folder), figures, saved.rows, partial(log_of_folder, folder))
 
 

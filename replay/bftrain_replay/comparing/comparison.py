@@ -108,14 +108,14 @@ def compare(
     """
     given = _one_by_one(replays)
     if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison
-        raise UsageError("one replay compares with nothing", fix="name the folders of two or more")
+        raise UsageError("only one replay", fix="name the folders of two or more")
     sides = _sides(given, labels)
     hindered = "; ".join(settings_differences.hindrances(sides))
     if hindered and not force:
         raise BadInput(
             f"these replays do not compare: {hindered}",
             where=", ".join(side.label for side in sides),
-            fix="--force compares them all the same",
+            fix="--force compares them anyway",
         )
     groups = groups_of(sides, comparable=not hindered and settings_differences.comparable(sides))
     return Comparison(
@@ -137,7 +137,7 @@ def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | ReplayOutcome, 
             found += _one_by_one(each)
         else:
             fix = "give folders that bftrain replay wrote, or what bftrain.replay returned"
-            raise UsageError(f"a {type(each).__name__} is no replay", where="compare", fix=fix)
+            raise UsageError(f"a {type(each).__name__} is not a replay", where="compare", fix=fix)
     return tuple(found)
 
 

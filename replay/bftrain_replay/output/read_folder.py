@@ -16,7 +16,7 @@ from bftrain_replay.accounting.allocations import StoredAllocations
 from bftrain_replay.output import allocation_files
 from bftrain_replay.provenance import FORMAT
 
-_READ_AGAIN: Final = "run the replay again, and leave its files as they are"
+_READ_AGAIN: Final = "run the replay again, and do not edit its files"
 _RUN_AGAIN: Final = "run the replay again with this version"
 _IN_ROUNDS: Final = "a run in rounds has figures, tables and a page: docs/how-to/rounds.md; this is for replays"
 
@@ -37,7 +37,7 @@ class SavedReplay:
         complete_replacement(folder)
         path = folder / "summary.json"
         if not path.is_file():
-            raise BadInput("holds no summary.json", where=str(folder), fix="name the folder of a replay")
+            raise BadInput("contains no summary.json", where=str(folder), fix="name the folder of a replay")
         self._folder, self._known = folder, known
         self.summary = wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=_READ_AGAIN)
         if self.summary.get("format") != form:

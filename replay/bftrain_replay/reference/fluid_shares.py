@@ -218,7 +218,7 @@ def _policy(name: str, tasks: Sequence[TaskSpec]) -> SharingPolicy:
     elastic = next((spec.name for spec in tasks if spec.min_nodes != spec.max_nodes), None)
     if elastic is not None:
         what = f"its fluid under '{name}' is known for tasks of one size only, and '{elastic}' has several"
-        raise BadInput(what, where="ideal", fix="choose an objective that is a sum over tasks, or leave --ideal out")
+        raise BadInput(what, where="ideal", fix="choose an objective that is a sum over tasks, or omit --ideal")
     policy: SharingPolicy = registry.load("sharing", _TIED[name])
     return policy
 

@@ -144,12 +144,12 @@ def of_folder(folder: Path) -> ReportData:
     strange = set(held.nodes).difference(log.node_names)
     if strange:
         what = f"{LOG_FILE} knows no node '{min(strange)}' of the table of allocations"
-        raise BadInput(what, where=str(folder), fix="run the replay again, and leave its files as they are")
+        raise BadInput(what, where=str(folder), fix="run the replay again, and do not edit its files")
     rows = list(saved.rows("tasks", *_TASK_COLUMNS))
     unknown = set(held.tasks).difference(row[0] for row in rows)
     if unknown:
         what = f"the table of tasks knows no task '{min(unknown)}' of the table of allocations"
-        raise BadInput(what, where=str(folder), fix="run the replay again, and leave its files as they are")
+        raise BadInput(what, where=str(folder), fix="run the replay again, and do not edit its files")
     found = (CampaignRow(**dict(zip(_CAMPAIGN, row, strict=True))) for row in saved.rows("campaigns", *_CAMPAIGN))
     return _material(saved.summary, rows, log, held, found)
 

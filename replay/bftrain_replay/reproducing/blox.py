@@ -46,7 +46,7 @@ _LINES: Final = {
     "Tiresias, two queues": "tiresias",
 }
 _QUICK_LINES: Final = ("FIFO", "SRTF")
-# By load, from Blox's grpc_client_rm.py; 1 beyond
+# Factors by load, from Blox's grpc_client_rm.py; 1 beyond
 _OPTIMUS_RATES: Final = {1.0: 5.0, 2.0: 3.0, 3.0: 1.4, 4.0: 1.2, 5.0: 1.1}
 _FIXED: Final[Mapping[str, Any]] = {
     "cluster": str(_GPUS),

@@ -152,10 +152,10 @@ class Themis:
 
 
 class EstimatedShortest:
-    """Shortest remaining time by estimates that err: a task's length is known but for a factor, drawn once.
+    """Shortest remaining time by wrong estimates: a task's length times a factor that is drawn once.
 
     The factor is lognormal; ``error`` is the standard deviation of its logarithm. A task that exceeds its estimate goes
-    first (Dell'Amico and others, MASCOTS 2014).
+    first (Dell'Amico et al., MASCOTS 2014).
     """
 
     name = "srtf-estimated"

@@ -164,7 +164,7 @@ def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
         return speeds
     there = ", ".join(f"{count} of '{kind}'" if kind else f"{count}" for kind, count in most.items())
     what = f"can never run: it needs {nodes} nodes of one kind on which it has a speed, and there are {there or 'none'}"
-    raise BadInput(what, where=f"task '{task.name}'", fix="leave it out, or give more nodes of a kind on which it runs")
+    raise BadInput(what, where=f"task '{task.name}'", fix="omit it, or give more nodes of a kind on which it runs")
 
 
 def round_at(time_s: float, round_s: float) -> str:
@@ -231,17 +231,17 @@ class CompetingTasks:
 
     @property
     def submit_s(self) -> Floats:
-        """When each was submitted."""
+        """Submission time of each task."""
         return self.gangs.submit_s[self.place]
 
     @property
     def nodes(self) -> Places:
-        """The number of nodes that each needs."""
+        """Number of nodes of each task."""
         return self.gangs.nodes[self.place]
 
     @property
     def weight(self) -> Floats:
-        """The weight of each."""
+        """Weight of each task."""
         return self.gangs.weight[self.place]
 
     @property
@@ -251,23 +251,23 @@ class CompetingTasks:
 
     @property
     def left_samples(self) -> Floats:
-        """Samples left; infinite for an endless task."""
+        """Remaining samples of each task; infinite for an endless task."""
         return self.progress.left[self.place]
 
     @property
     def left_s(self) -> Floats:
-        """Seconds that the work left takes on the fastest kind."""
+        """Seconds of each task's remaining work on its fastest kind."""
         left_s: Floats = self.left_samples / self.speeds.max(axis=1)
         return left_s
 
     @property
     def service_s(self) -> Floats:
-        """Seconds that each has run, by task and kind."""
+        """Run time in seconds, by task and kind."""
         return self.progress.service_s[self.place]
 
     @property
     def received_node_s(self) -> Floats:
-        """Node-seconds that each has received."""
+        """Node-seconds received by each task."""
         return self.progress.node_s[self.place]
 
     @property

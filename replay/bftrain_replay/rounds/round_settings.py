@@ -68,11 +68,11 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     )
     admission: Annotated[str, Option("Rule for the tasks that compete, as in a replay", default="all tasks")] = ""
     round_s: Annotated[float, Option("Length of a round in seconds", above=0.0)] = 300.0
-    finish: Annotated[str, Option("When a task that is done leaves: then, or at the round's end", choices=FINISHES)] = (
-        MOMENT
-    )
+    finish: Annotated[
+        str, Option("When a finished task leaves: at that moment, or at the end of the round", choices=FINISHES)
+    ] = MOMENT
     like: Annotated[
-        str, Option("Shares: the conventions of this simulator; ideal: without rounds", choices=LIKES, default="none")
+        str, Option("Shares: conventions of this simulator; ideal: without rounds", choices=LIKES, default="none")
     ] = ""
     kind_order: Annotated[
         str,
@@ -100,11 +100,10 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ""
     memory_gb: Annotated[str, Option("GB or KIND=GB,..: the same of memory", default="not limited", rare=True)] = ""
     placement: Annotated[
-        str,
-        Option("Which nodes a gang gets; auto: consolidated, with Gavel's conventions first-free", choices=PLACEMENTS),
+        str, Option("Nodes of a gang; auto: consolidated, with Gavel's conventions first-free", choices=PLACEMENTS)
     ] = AUTO
     pairs: Annotated[
-        str, Option("FILE: a throughput table with the speeds of pairs, for policies that let two tasks share nodes")
+        str, Option("FILE: a throughput table with speeds of pairs, for policies that let two tasks share nodes")
     ] = ""
     phases: Annotated[
         str,
@@ -117,14 +116,15 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     gang: Annotated[
         str, Option("Which of its sizes an elastic task has", choices=GANGS, default="such tasks are refused")
     ] = ""
+    gang: Annotated[str, Option("Size of elastic tasks", choices=GANGS, default="elastic tasks are rejected")] = ""
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0
     measure: Annotated[
-        str, Option("A..B: means over these tasks only, counted from 0 as they come; it ends when they are done")
+        str, Option("A..B: means over these tasks only, counted from 0 by arrival; stop when they have finished")
     ] = ""
     window: Window = ""
     nodes: Nodes = ""
-    until_s: Annotated[float | None, Option("When it ends at the latest, in seconds", above=0.0)] = None
+    until_s: Annotated[float | None, Option("Time limit of the simulation, in seconds", above=0.0)] = None
     max_backlog_s: Annotated[
         float, Option("More waiting work than all nodes do in so many seconds ends it", above=0.0, rare=True)
     ] = 30 * A_DAY_S
@@ -133,7 +133,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     learning: Annotated[
         str,
         Option(
-            "With --speed-error: whether policies learn speeds as tasks run; completed: those on other kinds too",
+            "With --speed-error: whether policies learn speeds as tasks run; completed: also speeds on other kinds",
             choices=(YES, NO, COMPLETED),
         ),
     ] = NO

@@ -50,8 +50,8 @@ def simulate(
     if settings.like == GAVEL_IDEAL:
         _check_ideal(gangs, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
-        fix = "leave it out, or choose a policy that puts tasks in a row"
-        raise BadInput("shares know no order in which tasks could wait", where="overtaking", fix=fix)
+        fix = "omit it, or choose a policy that puts tasks in a row"
+        raise BadInput("sharing policies have no order for waiting tasks", where="overtaking", fix=fix)
     engine = RoundEngine(gangs, there, policy, settings, shares)
     engine.run(watch)
     computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
@@ -90,8 +90,8 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
     is_log = isinstance(source, EventLog)
     for name in ("per_host",) if is_log else ("window", "nodes", "racks"):
         if getattr(settings, name):
-            fix = "leave it out: names of GPUs or racks tell places" if is_log else "leave it out, or give a log"
-            raise BadInput(f"means nothing on a {'log' if is_log else 'cluster'}", where=name, fix=fix)
+            fix = "omit it: names of GPUs or racks tell places" if is_log else "omit it, or give a log"
+            raise BadInput(f"has no effect on a {'log' if is_log else 'cluster'}", where=name, fix=fix)
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
         there = idle_nodes(
@@ -101,12 +101,12 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
         there = cluster(source, settings.nodes_of_hosts)
     if settings.resources_of_nodes and (there.host_of is None or settings.racks):
         what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
-        whole = "leave it out, or give a log of GPUs: tasks on whole nodes share nothing"
-        fix = whole if is_log else "say --per-host, or leave it out"
+        whole = "omit it, or give a log of GPUs: tasks on whole nodes share nothing"
+        fix = whole if is_log else "say --per-host, or omit it"
         raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
     if settings.placement != AUTO and there.host_of is None:
-        fix = "say racks by --topology, or leave it out" if is_log else "say --per-host, or leave it out"
-        raise BadInput("means nothing where the hosts of nodes are not known", where="placement", fix=fix)
+        fix = "say racks by --topology, or omit it" if is_log else "say --per-host, or omit it"
+        raise BadInput("has no effect, because the hosts of nodes are unknown", where="placement", fix=fix)
     return there
 
 
@@ -114,11 +114,11 @@ def _check_ideal(gangs: TaskGangs, settings: RoundSettings, policy: RoundPolicy)
     """Raise for policies without shares, and for settings and tasks to which ideal shares pay no attention."""
     if not isinstance(policy, ByShares):
         fix = "choose a sharing policy such as max-min, or like gavel"
-        raise BadInput("carries out shares, and this policy has none", where="like", fix=fix)
+        raise BadInput("applies shares, and this policy has none", where="like", fix=fix)
     usual = RoundSettings()
     for name in _NOT_IDEAL:
         if getattr(settings, name) != getattr(usual, name):
-            raise BadInput(f"has no effect with like {GAVEL_IDEAL}", where=name, fix=f"leave it out, or like {GAVEL}")
+            raise BadInput(f"has no effect with like {GAVEL_IDEAL}", where=name, fix=f"omit it, or use {GAVEL}")
     if gangs.start_cost_s.any():
         fix = f"set it to 0, or choose like {GAVEL}"
         raise BadInput(f"with like {GAVEL_IDEAL} tasks start at no cost", where="start_cost_s", fix=fix)
@@ -133,5 +133,5 @@ def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy:
         raise BadInput(what, where=f"task '{endless[0]}'", fix=fix)
     if endless and there.end_s == math.inf and settings.until_s is None:
         what = "never ends by itself, and a cluster is there for ever"
-        raise BadInput(what, where=f"task '{endless[0]}'", fix="say until when, or give it work_samples")
+        raise BadInput(what, where=f"task '{endless[0]}'", fix="set --until, or its work_samples")
     settings.check_measured(len(gangs))

@@ -68,7 +68,7 @@ def _table(path: Path) -> Mapping[str, Phases]:
         raise BadInput(str(error.strerror), where=str(path), fix="name a table of phases") from error
     except (KeyError, ValueError, TypeError) as error:
         fix = f"write a CSV table with the columns {','.join(COLUMNS)}"
-        raise BadInput(f"is no table of phases: {error}", where=str(path), fix=fix) from error
+        raise BadInput(f"is not a table of phases: {error}", where=str(path), fix=fix) from error
     for model, phases in found.items():
         if phases[0][0] != 0.0 or phases[-1][0] >= 1.0:
             what = f"phases of '{model}' begin at {phases[0][0]:g} and end with {phases[-1][0]:g}"

@@ -53,7 +53,7 @@ class FixedCluster:
         """Raise for a stop time that lets no task finish."""
         if self.until_s is not None and not 0.0 < self.until_s < math.inf:
             what = f"must be a finite number above 0, not {self.until_s:g}"
-            raise BadValue(what, where="Cluster.until_s", fix="leave it out to go on until all tasks are done")
+            raise BadValue(what, where="Cluster.until_s", fix="omit it to continue until all tasks are done")
 
     @property
     def text(self) -> str:
@@ -75,14 +75,14 @@ class FixedCluster:
         """Raise for tasks that never fit, and for endless tasks without another stop condition."""
         unfit = never_held(tasks, self.nodes)
         if unfit:
-            fix = "leave them out, or give the cluster more nodes of a kind that they run on"
+            fix = "omit them, or give the cluster more nodes of a kind that they run on"
             raise BadInput(f"this cluster can never hold {unfit}", where="tasks", fix=fix)
         if not tasks:
-            raise BadInput("there are none", where="tasks", fix="a cluster without tasks has nothing to tell")
+            raise BadInput("no tasks", where="tasks", fix="add tasks")
         endless = [spec.name for spec in tasks if spec.work_samples is None]
         if endless and self.until_s is None:
             what = f"task '{endless[0]}' never finishes by itself, so neither does the replay"
-            raise BadInput(what, where="tasks", fix="give it work_samples, or say --until when to end")
+            raise BadInput(what, where="tasks", fix="set its work_samples, or --until")
 
 
 def idle_log(names: tuple[str, ...], by_kind: Mapping[str, int], end_s: float, provenance: LogProvenance) -> EventLog:

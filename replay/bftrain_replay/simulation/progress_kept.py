@@ -105,7 +105,7 @@ def agreed(given: Mapping[str, Any]) -> dict[str, Any]:
         raise BadValue(
             f"contradicts progress {said}",
             where="ReplaySettings.checkpoint_interval_s",
-            fix=f"leave one of them out; progress {same} says the same as this interval",
+            fix=f"omit one of them; progress {same} is the same as this interval",
         )
     del found["checkpoint_interval_s"]
     return {**found, "progress": same}

@@ -32,34 +32,36 @@ LONGEST_S: Final = 1e12  # maximum duration of a start or a round
 _REFUSED_BY_PUBLISHED: Final = (
     *("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s", "speed_error"),
 )
-_COST: Final = "what the tasks say"
+_COST: Final = "the tasks' values"
 
 # Settings shared with rounds
 Window: TypeAlias = Annotated[
-    str, Option("Replay A..B only, seconds UTC or ISO times, either may be left out; or such as last-2w, first-12h")
+    str, Option("Only A..B: seconds UTC or ISO times, either may be empty; or such as last-2w, first-12h")
 ]
 Nodes: TypeAlias = Annotated[
-    str, Option("Nodes to replay: a set such as nid[0001-0100], or a slice such as 0:1024 in the log's own order")
+    str, Option("Nodes to replay: a node set such as nid[0001-0100], or positions in the log such as 0:1024")
 ]
 StartCost: TypeAlias = Annotated[
-    float | None, Option("Seconds that every start from zero takes", default=_COST, at_least=0.0, at_most=LONGEST_S)
+    float | None, Option("Seconds per start from zero nodes", default=_COST, at_least=0.0, at_most=LONGEST_S)
 ]
 CostFactor: TypeAlias = Annotated[
-    float, Option("Multiplies what growing, shrinking and starting take", at_least=0.0, at_most=LONGEST_S)
+    float, Option("Multiplies the costs of growing, shrinking and starting", at_least=0.0, at_most=LONGEST_S)
 ]
 SpeedError: TypeAlias = Annotated[
     float,
     Option(
-        "Decisions mistake each speed by a factor whose logarithm has this standard deviation",
+        "Decisions misjudge each speed by a lognormal factor with this standard deviation",
         at_least=0.0,
         at_most=10.0,  # speeds stay finite
     ),
 ]
 Profiled: TypeAlias = Annotated[
-    float, Option("With --speed-error: share of the tasks whose speeds are known exactly", at_least=0.0, at_most=1.0)
+    float, Option("With --speed-error: share of the tasks with exactly known speeds", at_least=0.0, at_most=1.0)
 ]
 Seed: TypeAlias = Annotated[int, Option("Seed of all random choices", at_least=0)]
-Metrics: TypeAlias = Annotated[str, Option("More figures: names of metrics, or FILE.py:NAME, with commas between")]
+Metrics: TypeAlias = Annotated[
+    str, Option("Additional figures: names of metrics, or FILE.py:NAME, separated by commas")
+]
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,17 +74,17 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     themselves. ``checkpoint_interval_s = S`` is an alias of ``disk:S``, and is ``None`` once it was read.
     """
 
-    semantics: Annotated[str, Option("By which rules tasks advance", choices=SEMANTICS)] = REALISTIC
-    events: Annotated[str, Option("Published rules: events of all nodes, or of the chosen ones", choices=EVENTS)] = ALL
+    semantics: Annotated[str, Option("Rules by which tasks advance", choices=SEMANTICS)] = REALISTIC
+    events: Annotated[str, Option("Published rules: events of all nodes, or of the chosen nodes", choices=EVENTS)] = ALL
     window: Window = ""
     nodes: Nodes = ""
     skip_events: Annotated[int, Option("Leave out so many events at the begin", at_least=0, rare=True)] = 0
     decision_latency_s: Annotated[
         float | str,
-        Option("Seconds until new sizes take effect; measured: the solver's own time", word=MEASURED, at_least=0.0),
+        Option("Seconds until new sizes take effect; measured: the solver's run time", word=MEASURED, at_least=0.0),
     ] = 0.0
     min_interval_s: Annotated[
-        float, Option("Seconds between decisions at least; nodes are given back at once all the same", at_least=0.0)
+        float, Option("Minimum seconds between decisions; nodes are still returned immediately", at_least=0.0)
     ] = 0.0
     grow_cost_s: Annotated[
         float | None, Option("Seconds that every growth takes", default=_COST, at_least=0.0, rare=True)
@@ -94,7 +96,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     cost_factor: CostFactor = 1.0
     progress: Annotated[
         str | None,
-        Option("What preemption takes back: memory, memory:DURATION, disk:DURATION or task", default=MEMORY, free=True),
+        Option("Where progress is kept: memory, memory:DURATION, disk:DURATION or task", default=MEMORY, free=True),
     ] = None
     checkpoint_interval_s: Annotated[
         float | None, Option("The same as --progress disk:DURATION", above=0.0, rare=True)
@@ -114,9 +116,9 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             _as_published(self)
             for name in _REFUSED_BY_PUBLISHED:
                 if getattr(self, name) not in (None, 0.0):
-                    checks.reject(self, name, "is unknown to the published rules", "leave it out, or replay realistic")
+                    checks.reject(self, name, "is unknown to the published rules", "omit it, or replay realistic")
         elif self.events != ALL:
-            checks.reject(self, "events", "is for the published rules only", "leave it out, or replay published")
+            checks.reject(self, "events", "is for the published rules only", "omit it, or replay published")
         _progress(self)
 
     @classmethod
@@ -159,7 +161,7 @@ def _progress(settings: ReplaySettings) -> None:
     given = settings.progress
     if settings.semantics == PUBLISHED:
         if given not in {None, MEMORY}:
-            fix = "leave it out, or replay realistic"
+            fix = "omit it, or replay realistic"
             checks.reject(settings, "progress", "is unknown to the published rules", fix)
         force_setattr(settings, "progress", None)
         return

@@ -208,7 +208,7 @@ class TaskProgress:
     def set_speeds(self, speeds: Sequence[float], kind: str) -> None:
         """Use ``speeds`` (by size, for nodes of ``kind``) from the next start."""
         if self.size:
-            raise Fault(f"task '{self.spec.name}' holds {self.size} nodes, and cannot go over to another kind")
+            raise Fault(f"task '{self.spec.name}' has {self.size} nodes, and cannot change to another kind")
         self._speeds = speeds
         self._held_before = self.node_s_by_kind
         self._node_s_before, self._kind = self.node_s, kind
@@ -376,7 +376,7 @@ def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: f
         task.shrink(now_s, count, preempted=action.cause is Cause.PREEMPTED)
     else:
         if count != task.size:
-            raise Fault(f"task '{task.spec.name}' holds {task.size} nodes, but a stop names {count}")
+            raise Fault(f"task '{task.spec.name}' has {task.size} nodes, but a stop names {count}")
         below_minimum = action.cause is Cause.BELOW_MINIMUM
         preempted = below_minimum or action.cause is Cause.PREEMPTED
         task.stop(now_s, preempted=preempted, some_remain=below_minimum)

@@ -44,7 +44,7 @@ def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
         raise BadInput(
             f"{settings.skip_events:,} events cannot be skipped",
             where="skip_events",
-            fix=f"there are {times.size:,}, the begin included",
+            fix=f"there are {times.size:,}, including the start",
         )
     times = times[settings.skip_events :]
     nodes = chosen_nodes(log, settings.nodes) if settings.nodes else None

@@ -168,7 +168,7 @@ def running_cluster(address: str) -> Iterator[Cluster]:
     """Connect to a scheduler by its address, or by a file with the address."""
     distributed = required("distributed")
     if ":" not in address and not Path(address).is_file():
-        raise UsageError("is no address, file of a scheduler, or slurm", where=f"--dask {address}")
+        raise UsageError("is not an address, scheduler file, or slurm", where=f"--dask {address}")
     place = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
         client = distributed.Client(**place, timeout=_PATIENCE_S, **_OURS)

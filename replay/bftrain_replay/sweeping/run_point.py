@@ -217,16 +217,16 @@ def _partial(ended: str, left: int) -> tuple[str, ...]:
 def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
     made_from = job.made_from
     if log.sha256 != job.log_sha256:
-        raise BadInput("is not any more what it was when the sweep began", where=f"log of {job.words}")
+        raise BadInput("has changed since the sweep started", where=f"log of {job.words}")
     if tasks_sha256(tasks) != job.tasks_sha256:
-        raise BadInput("are not any more what they were when the sweep began", where=f"tasks of {job.words}")
+        raise BadInput("have changed since the sweep started", where=f"tasks of {job.words}")
     _check_files(job)
     solver = solver_of(job.how)
     here = versions_with(solver) if solver else versions_here(solver)
     for name, version in made_from.versions.items():
         if version and here[name] != version:
             raise NotAvailable(
-                f"this worker has {name} {here[name]}, and the sweep was begun with {version}",
+                f"this worker has {name} {here[name]}, but the sweep started with {version}",
                 fix="install the same versions everywhere: figures may depend on them",
             )
 
@@ -240,7 +240,7 @@ def _check_files(job: SweepPass) -> None:
                 fix = "put it where every worker sees it under the same name"
                 raise NotAvailable("is not on this machine", where=str(file), fix=fix)
         if plugin_files.sha256(job.how) != made_from.objective_file:
-            raise BadInput("is not any more what it was when the sweep began", where=", ".join(map(str, files)))
+            raise BadInput("has changed since the sweep started", where=", ".join(map(str, files)))
     for name, sha256 in plugin_files.tables_sha256(job.how).items():
         if sha256 != made_from.settings[name]:
-            raise BadInput("is not any more what it was when the sweep began", where=getattr(job.how, name))
+            raise BadInput("has changed since the sweep started", where=getattr(job.how, name))

@@ -117,7 +117,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     changes = {name: given.pop(name) for name in list(given) if sweep_options.input_of(name)}
     until_s = None if sweep_options.ROUND in given else given.pop(sweep_options.UNTIL, None)
     if until_s is not None and (isinstance(until_s, str) or not 0.0 < until_s < math.inf):
-        fix = "leave it out to go on until all tasks are done"
+        fix = "omit it to go on until all tasks are done"
         raise spec.wrong(f"must be a finite number above 0, not {until_s!r}", sweep_options.UNTIL, fix)
     settings = _settings(spec, given)
     texts: dict[str, str] = {}
@@ -149,7 +149,7 @@ def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings
     for name in given:
         if name not in kind.__struct_fields__:
             if in_rounds:
-                raise spec.wrong("means nothing in rounds", name, f"leave it out, or {sweep_options.ROUND}")
+                raise spec.wrong("means nothing in rounds", name, f"omit it, or {sweep_options.ROUND}")
             raise spec.wrong("is for time shared in rounds", name, f"say how long one is: {sweep_options.ROUND} = 360")
     try:
         given = given if in_rounds else agreed(given)
@@ -190,7 +190,7 @@ def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
         raise spec.wrong(str(error), sweep_options.CLUSTER, CLUSTER_FORM) from error
     of_log = next((name for name in point.changes if sweep_options.input_of(name) == sweep_options.LOG), None)
     if of_log is not None:
-        raise spec.wrong("is for a log that is generated", of_log, "leave it out, or the cluster")
+        raise spec.wrong("is for a log that is generated", of_log, "omit it, or the cluster")
     if isinstance(point.settings, ReplaySettings):
         try:
             check_cluster(point.settings)
@@ -199,4 +199,4 @@ def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
         return
     for name in _OF_LOGS:
         if getattr(point.settings, name):
-            raise spec.wrong("is for logs: on a cluster nodes never leave", name, "leave it out")
+            raise spec.wrong("is for logs: on a cluster nodes never leave", name, "omit it")

@@ -377,7 +377,7 @@ class LeftoverNodes:
         return worse
 
     def _less(self, below: Floats) -> ValueTable:
-        """Return the table of work at every column, less a dominating penalty where it is ``below``."""
+        """Return the table of work at every column, minus a dominating penalty where it is ``below``."""
         finite = np.where(np.isfinite(self.spare), self.spare, 0.0)
         finite[list(self.counted)] -= more_than_all(self.spare) * below
         return ValueTable(problem=self.table.problem, values=np.where(np.isfinite(self.table.values), finite, -inf))

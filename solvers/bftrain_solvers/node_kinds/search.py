@@ -84,7 +84,7 @@ def best_columns(
         known = staying(table.values, present).tolist() if start is None else list(start)
         return KindSearchResult(known, _bound(grid, most), Termination.TIME_LIMIT)
     at = priced(grid, columns, pools, prices_by)
-    # Of a few plans that fit the best: near the relaxation, by marginal gain, all tasks stay, the known one
+    # Start with the best of a few feasible plans: near the relaxation, by marginal gain, no changes, the known plan
     gained = largest_gains(table.values, [block for _, block in columns.blocks()], counts, stop_at)
     starts = [
         fitting(space, at.losses, at.likely, stop_at),
@@ -92,7 +92,7 @@ def best_columns(
         staying(table.values, present),
         None if start is None else np.array(start, dtype=np.int64),
     ]
-    # Removed columns do not occur in any start; the better of the second and the third start decided on them
+    # No start uses removed columns: the better of the second and the third start decided the removal
     rows = np.arange(len(wanted))
     fine = [plan for plan in starts if plan is not None and np.isfinite(grid.entries[rows, plan]).all()]
     if not fine:  # the deadline stopped the exact values before the plan that justified the removal

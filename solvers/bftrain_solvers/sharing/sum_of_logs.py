@@ -71,7 +71,7 @@ def _wanted_at_right_prices(market: ShareDemands, budgets: Floats) -> tuple[Floa
 
 
 def _best_ways(market: ShareDemands, budgets: Floats, prices: Floats) -> Floats:
-    """Return each task's best shares of time: budget times the logarithm of its speed, less the cost.
+    """Return each task's best shares of time: budget times the logarithm of its speed, minus the cost.
 
     It runs on one kind for a part of its time, or alternates between two for all of it.
     """

@@ -20,7 +20,7 @@ from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import Api, LiveDaemon, SiteSettings, World, load, meet, parts, site_of
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d (?P<level>info|warning): (?P<text>.*)")
-ENDS = "SIGTERM: ending in order; once more to end at once"
+ENDS = "SIGTERM: stopping in order; repeat to stop immediately"
 
 
 class Eager(World):
@@ -79,12 +79,12 @@ def test_the_demo_tells_what_happens_and_what_was_harvested(bftrain: CommandLine
         ended = bftrain("live", "--demo")
     assert ended.code == 0, ended.err
     said = ended.err
-    for words in ("running; listening on", "warming up", "the timetable begins", "n1 n2 became idle: 2 nodes"):
+    for words in ("running; listening on", "warming up", "the timetable starts", "n1 n2 became idle: 2 nodes"):
         assert words in said
     for task in ("pictures", "letters", "waves"):
         assert f"{task}: finished" in said
         assert re.search(rf"{task}: 0 -> [12] nodes", said)
-    assert said.index("n1 n2 given back: 0 nodes") < said.index("ended; all is remembered in")
+    assert said.index("n1 n2 given back: 0 nodes") < said.index("stopped; the state is in")
     assert ended.out.startswith("harvested: 576 samples in ")
     rows = [
         line.split() for line in ended.out.splitlines() if line.split()[:1] in (["pictures"], ["letters"], ["waves"])
@@ -96,7 +96,7 @@ def test_the_demo_ends_when_its_time_is_up_with_figures_of_after_the_end(bftrain
     with lives_in(Eager(finishes=False), home), parts():
         ended = bftrain("live", "--demo", "--for", "0.2", "--json")
     assert ended.code == 0
-    assert "0.2 s are over" in ended.err
+    assert "time limit of 0.2 s" in ended.err
     tasks = json.loads(ended.out)["tasks"]
     assert [(task["state"], task["nodes"]) for task in tasks] == [("waiting", [])] * 3
     assert max(task["node_s"] for task in tasks) > 0
@@ -117,7 +117,7 @@ def test_a_site_is_run_until_a_signal(bftrain: CommandLine, home: Path) -> None:
     assert {found["level"] for found in lines if found} == {"info"}
     texts = [found["text"] for found in lines if found]
     assert texts[0].startswith("running; listening on unix:")
-    assert texts[1:] == [ENDS, f"ended; all is remembered in {home}/state/live.db"]
+    assert texts[1:] == [ENDS, f"stopped; the state is in {home}/state/live.db"]
     assert "n1 n2 became idle: 2 nodes" in loud.err
 
 
@@ -193,6 +193,6 @@ def test_a_signal_that_comes_before_it_listens_ends_it_in_order(bftrain: Command
         ended = bftrain("live", "--config", config)
     assert ended.code == 0
     assert f" info: {ENDS}\n" in ended.err
-    assert ended.err.splitlines()[-1].partition(" info: ")[2] == f"ended; all is remembered in {home}/state/live.db"
+    assert ended.err.splitlines()[-1].partition(" info: ")[2] == f"stopped; the state is in {home}/state/live.db"
     assert world.asked("leave") == [None], "also what a former run left at the scheduler"
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()

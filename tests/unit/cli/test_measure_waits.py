@@ -72,7 +72,7 @@ def test_blocks_with_and_without_harvesting_are_compared_and_nothing_is_left(run
     assert not list(tmp_path.glob(".measure-waits-*"))
     assert not paused(run)
     remarks = run.do(lambda inside: [one.text for one in inside.daemon.notices.latest])
-    assert "harvesting is paused: no node is used" in remarks
+    assert "harvesting is paused: no nodes are used" in remarks
 
 
 def test_harvesting_continues_after_a_job_that_never_starts(run: LiveThread, tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_harvesting_is_paused_for_a_time_and_resumed(bftrain: CommandLine) -> No
     assert bftrain("live", "pause", "--for", "1h").out.startswith("harvesting is paused until ")
     assert "is not in the range x>0" in bftrain("live", "pause", "--for", "0").err
     assert "paused" in bftrain("status").out
-    assert bftrain("live", "resume").out == "harvesting goes on\n"
+    assert bftrain("live", "resume").out == "harvesting continues\n"

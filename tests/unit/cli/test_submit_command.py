@@ -153,8 +153,8 @@ def test_words_and_options_change_the_task_of_a_file(bftrain: CommandLine, run: 
         (("train.py", "--nodes", "1:2", "--name", "-x"), 3, "letters, digits"),
         (("train.py", "--nodes", "1:2", "--launcher", "nativ"), 3, "'nativ'"),
         (("train.py", "--nodes", "1:2", "--env", "NOT_SET_HERE"), 2, "is not set here"),
-        (("two.toml", "--", "x"), 2, "arguments are for one"),
-        (("two.toml", "--name", "x"), 2, "a name is for one"),
+        (("two.toml", "--", "x"), 2, "arguments need exactly one"),
+        (("two.toml", "--name", "x"), 2, "a name needs exactly one"),
         (("none.toml",), 3, "none.toml"),
         (("bad.toml",), 3, "not valid TOML"),
         (("odd.toml",), 3, "'x' is outside the [[task]] tables"),
@@ -308,7 +308,7 @@ def test_kinds_are_refused_where_nodes_have_none_and_where_a_name_is_empty(
     ended = bftrain(*words, "v100,k80")
     assert (ended.code, "this site names no kinds of nodes" in ended.err) == (3, True)
     ended = bftrain(*words, "v100,")
-    assert (ended.code, "holds an empty name" in ended.err) == (2, True)
+    assert (ended.code, "contains an empty name" in ended.err) == (2, True)
     (tmp_path / "k.toml").write_text('[[task]]\nscript = "cnn.py"\nnodes = "1"\nkinds = "v100"\n')
     ended = bftrain("submit", "k.toml")
     assert (ended.code, "kinds" in ended.err) == (3, True), ended

@@ -166,7 +166,7 @@ def test_a_script_that_fails_is_reported_with_its_last_words(
     plays(monkeypatch, fails)
     ended = bftrain("train", script)
     assert ended.code == 3
-    assert "its last words:\n      File x\n    ValueError: no such layer" in ended.err
+    assert "its last output:\n      File x\n    ValueError: no such layer" in ended.err
     assert "it failed: ValueError: no such layer" in ended.err
 
 

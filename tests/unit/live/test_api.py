@@ -434,7 +434,7 @@ async def test_a_socket_left_behind_is_replaced_and_anything_else_is_not(tmp_pat
         assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200
     file = tmp_path / "file"
     file.write_text("precious")
-    with pytest.raises(BadConfig, match="is no socket"):
+    with pytest.raises(BadConfig, match="is not a socket"):
         async with live_inside(tmp_path, api=ApiSettings(socket=str(file))):
             pass
     assert file.read_text() == "precious"

@@ -99,7 +99,7 @@ async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_p
             assert daemon.decision_loop.stalled is not None
             assert len(world.held["a"]) == 2, "the others go on"
             for change in (submit(service, "c"), service.pause(ourselves(), "a")):
-                with pytest.raises(NotAvailable, match="nothing can be changed now: cannot be written: disk is full"):
+                with pytest.raises(NotAvailable, match="no changes are possible now: cannot be written: disk is full"):
                     await change
             world.lend("n4")
             world.tell("a", "done", step=9)
@@ -107,9 +107,9 @@ async def test_with_a_full_disk_nodes_are_handed_back_and_training_goes_on(tmp_p
             await asyncio.sleep(0.05)
             assert world.held["b"] == set(), "no task is started that is not remembered"
             (said,) = [text for text in remarks(daemon) if "until the journal can be written" in text]
-            assert "no new tasks are taken" in said
+            assert "new tasks are rejected" in said
         await until(lambda: bool(world.held["b"]))
-        assert "the journal is written again: new tasks are taken, and nodes are given to tasks" in remarks(daemon)
+        assert "the journal is written again: new tasks are accepted, and tasks get nodes" in remarks(daemon)
         await submit(service, "c", 1, 1)
         await decided(daemon)
         plan = daemon.harvester.plan
@@ -312,8 +312,8 @@ async def test_a_signal_ends_it_in_order(tmp_path: Path) -> None:
     tell()
     await run.ended()
     assert run.said[1:] == [
-        "SIGTERM: ending in order; once more to end at once",
-        f"ended; all is remembered in {tmp_path}/live/live.db",
+        "SIGTERM: stopping in order; repeat to stop immediately",
+        f"stopped; the state is in {tmp_path}/live/live.db",
     ]
     assert world.held["a"] == set()
     assert world.asked("leave") == [None]
@@ -357,7 +357,7 @@ async def test_a_signal_ends_it_in_order_and_soon_while_it_still_begins(stage: s
     finally:
         hangs.set()
         mock.patch.stopall()
-    assert run.said[-1].startswith("ended; all is remembered in")
+    assert run.said[-1].startswith("stopped; the state is in")
     assert not run.began.is_set() or stage == "before it opened", "there it may have begun just before"
     assert world.asked("leave") == [None], "nothing of ours is left at the scheduler"
     with Journal.open(tmp_path / "live" / "live.db") as journal:
@@ -389,7 +389,7 @@ async def test_a_second_signal_ends_it_at_once_during_any_wait(what: str, tmp_pa
     finally:
         hangs.set()
         mock.patch.stopall()
-    assert run.said[1:] == ["SIGINT: ending in order; once more to end at once"]
+    assert run.said[1:] == ["SIGINT: stopping in order; repeat to stop immediately"]
 
 
 @in_a_loop

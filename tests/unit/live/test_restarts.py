@@ -348,7 +348,7 @@ async def test_a_task_whose_job_is_refused_has_failed_and_the_others_go_on(tmp_p
         found = service.task(ourselves(), "a")
         assert (found.state, "has no script" in found.reason) == ("failed", True)
         assert daemon.harvester.unfinished == ("b",)
-        assert any("cannot go on" in text for text in remarks(daemon))
+        assert any("cannot continue" in text for text in remarks(daemon))
 
 
 TROUBLES = [OSError("the disk is gone"), ZeroDivisionError("odd")]
@@ -372,7 +372,7 @@ async def test_a_task_that_cannot_be_run_for_now_waits_and_goes_on_when_it_can(
         world.trouble = None
         await until(lambda: set(daemon.harvester.held) == {"a", "b"})
         assert service.task(ourselves(), "a").state == "running"
-        assert any(text == "task 'a' goes on" for text in remarks(daemon))
+        assert any(text == "task 'a' continues" for text in remarks(daemon))
         assert daemon.task_manager.held_up == {}
         assert list(Rerun(daemon.opened.journal).differences()) == []
 
@@ -447,7 +447,7 @@ async def test_a_folder_that_hangs_is_no_end_to_submitting(tmp_path: Path, monke
     world = Troubled()
     hanging = world.trouble = threading.Event()
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        with pytest.raises(NotAvailable, match="does not come back within"):
+        with pytest.raises(NotAvailable, match="does not return within"):
             await submit(service, "a", 1, 1)
         assert daemon.task_store.unfinished == ()
         set_timeouts(monkeypatch, file_system_s=30.0)

@@ -138,7 +138,7 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
         ("[api]\ntcp = '0.0.0.0:8765'", "beyond_loopback = true"),
         ("[times]\nlook_s = 0", "> 0"),
         ("[times]\ndrain_s = -1", ">= 0"),
-        ("times = 3", "begin it with [times]"),
+        ("times = 3", "start it with [times]"),
         ("[scheduler]\npartition = 'x'", "has no name"),
         ("[kinds]\nv100 = 'n[1-2]'\nk80 = ['n3', 'n2']", ":3: kinds.k80: node 'n2' is of kind 'v100' already (give"),
         ("[kinds]\nv100 = 'n1'\nk80 = []", ":3: kinds.k80: is given to no node (write v100 = "),
@@ -148,10 +148,10 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
         ("[agents]\nnice = 20", "nice"),
         ("[kinds]\nk80 = 'n[1'", ":2: kinds.k80: 'n[1' is not a node set"),
         ("[keep]\ntask_days = -1", "task_days"),
-        ("[kinds]\n' a' = 'n1'", "is no name of a kind"),
+        ("[kinds]\n' a' = 'n1'", "is not the name of a kind"),
         ("[kinds]\nother = 'n1'", ":2: kinds.other: is the kind of all nodes that [kinds] does not name (leave"),
         ("[kinds]\nk80 = '0:36'", ":2: kinds.k80: '0:36' is not a node set"),
-        ("kinds = 3", "begin it with [kinds]"),
+        ("kinds = 3", "start it with [kinds]"),
         ("state = '/" + "x" * 120 + "'", "set api.socket to a shorter path"),
     ],
 )
@@ -243,7 +243,7 @@ def test_a_state_in_which_others_can_write_is_refused(world: World, tmp_path: Pa
     home.chmod(0o770)
     error = refused(site_of(tmp_path, world))
     assert isinstance(error, BadConfig)
-    assert (error.what, error.fix) == ("others can write there", f"chmod go-w {home}")
+    assert (error.what, error.fix) == ("other users can write there", f"chmod go-w {home}")
 
 
 def test_a_state_that_belongs_to_another_user_is_refused(world: World, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
     ("changes", "says"),
     [
         ({"launcher": "none-such"}, "none-such"),
-        ({"launchers": ("process",)}, "'inside' is none of the launchers"),
+        ({"launchers": ("process",)}, "'inside' is not a launcher"),
         ({"launchers": ("inside", "fakes")}, "fakes"),
         ({"scheduler": {"name": "lsf"}}, "'lsf'"),
         ({"deciding": Settings(solver="none")}, "none"),
@@ -297,7 +297,7 @@ def test_a_scheduler_plug_in_that_returns_something_else_is_rejected_with_the_fi
     found: Any = registry.BUILT_IN
     monkeypatch.setitem(found, "scheduler", {**found["scheduler"], "odd": "operator:is_"})
     site = site_of(tmp_path, world, scheduler={"name": "odd"})
-    with pytest.raises(BftrainError, match=r"is no bftrain\.live\.schedulers\.base\.Scheduler") as caught:
+    with pytest.raises(BftrainError, match=r"is not a bftrain\.live\.schedulers\.base\.Scheduler") as caught:
         open_site(site, lambda _: None)
     assert caught.value.fix == "derive it from Scheduler, or return PilotJobs(...): docs/how-to/parts.md"
 

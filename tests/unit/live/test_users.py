@@ -177,7 +177,7 @@ async def test_logs_are_read_in_pieces(tmp_path: Path) -> None:
             with pytest.raises(NotFound, match="no log file"):
                 await service.log(ANN, "a", name, offset=0)
         for name in ("pipe", "folder"):
-            with pytest.raises(BadInput, match="no plain file"):
+            with pytest.raises(BadInput, match="not a plain file"):
                 await service.log(ANN, "a", name, offset=0)
 
 
@@ -289,7 +289,7 @@ def test_what_is_no_token_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.touch(mode=0o600)
     path.write_text(text)
-    with pytest.raises(BadConfig, match="no token of at least 32 characters"):
+    with pytest.raises(BadConfig, match="not a token of at least 32 characters"):
         ApiToken(path)
 
 
@@ -305,7 +305,7 @@ def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     ApiToken(path)
     os.chown(path, 65534, 65534)
-    with pytest.raises(BadConfig, match="others than us"):
+    with pytest.raises(BadConfig, match="other users"):
         ApiToken(path)
 
 

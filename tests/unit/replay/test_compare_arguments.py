@@ -1,4 +1,4 @@
-"""``bftrain.compare`` takes replays one by one or as a list, and names what is no replay."""
+"""``bftrain.compare`` takes replays one by one or as a list, and names what is not a replay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_replays_may_be_given_as_a_list(tmp_path: Path) -> None:
 
 def test_what_is_no_replay_is_named() -> None:
     done = bftrain.replay(LOG, TASKS)
-    with pytest.raises(UsageError, match="one replay compares with nothing"):
+    with pytest.raises(UsageError, match="only one replay"):
         bftrain.compare([done])
-    with pytest.raises(UsageError, match=r"compare: a dict is no replay \(give folders that bftrain replay wrote"):
+    with pytest.raises(UsageError, match=r"compare: a dict is not a replay \(give folders that bftrain replay wrote"):
         bftrain.compare([done, {}])  # type: ignore[list-item]  # that is its mistake

@@ -177,7 +177,7 @@ def test_where_the_tasks_ran_out_and_harvests_are_equal_finish_times_are_compare
 
 
 def test_one_replay_is_no_comparison(make: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match="one replay compares with nothing"):
+    with pytest.raises(UsageError, match="only one replay"):
         compare(make("alone"))
 
 
@@ -253,5 +253,5 @@ def test_a_summary_that_is_none_is_named(
 def test_a_table_that_is_gone_is_named(make: Callable[..., Path]) -> None:
     good, bad = make("good"), make("bad")
     (bad / "tasks.csv").unlink()
-    with pytest.raises(BadInput, match="bad: holds no table of tasks"):
+    with pytest.raises(BadInput, match="bad: contains no table of tasks"):
         compare(good, bad)

@@ -271,7 +271,7 @@ def test_a_journal_without_a_decision_at_its_end_and_one_without_anything(comman
     assert summary["idle_node_h"] == pytest.approx(4.0 / 3600)
     Journal.create(tmp_path / "empty", Settings()).close()
     ended = command("journal", "replay", tmp_path / "empty", "-o", tmp_path / "none")
-    assert (ended.code, "holds no event" in ended.err) == (3, True)
+    assert (ended.code, "contains no event" in ended.err) == (3, True)
 
 
 def test_a_journal_of_nodes_of_several_kinds_comes_to_the_same_books(command: CommandLine, tmp_path: Path) -> None:

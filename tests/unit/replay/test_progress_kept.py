@@ -95,7 +95,7 @@ def test_an_interval_is_another_way_to_say_disk(tmp_path: Path) -> None:
     path.write_text("checkpoint_interval_s = 300.0\n")  # as results before had it
     assert config.load(path, ReplaySettings) == same
     assert config.merged(path, {"progress": "task"}, ReplaySettings).progress == "task"
-    with pytest.raises(BadValue, match=r"contradicts progress disk:600 \(leave one of them out; progress disk:300"):
+    with pytest.raises(BadValue, match=r"contradicts progress disk:600 \(omit one of them; progress disk:300"):
         ReplaySettings(progress="disk:600", checkpoint_interval_s=300)
     with pytest.raises(BadValue, match="contradicts progress memory"):
         bftrain.replay(BOTH, [task()], progress="memory", checkpoint_interval_s=300)

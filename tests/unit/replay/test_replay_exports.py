@@ -93,7 +93,7 @@ def test_a_replay_in_which_nothing_ran_has_exports_too(command: CommandLine, tmp
 
 
 def test_a_folder_without_a_replay_is_refused(command: CommandLine, tmp_path: Path) -> None:
-    assert "holds no summary.json (name the folder of a replay)" in complaint(command, tmp_path)
+    assert "contains no summary.json (name the folder of a replay)" in complaint(command, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_a_missing_or_damaged_parquet_table_is_named(command: CommandLine, done:
     (tmp_path / "tasks.parquet").write_bytes(b"PAR1 no more")
     assert "tasks.parquet: not the table it should be" in complaint(command, tmp_path)
     (tmp_path / "tasks.parquet").unlink()
-    assert "holds no table of tasks" in complaint(command, tmp_path)
+    assert "contains no table of tasks" in complaint(command, tmp_path)

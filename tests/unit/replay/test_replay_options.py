@@ -187,7 +187,7 @@ def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
     [
         ({"window": "10..20"}, "window: '10..20' is not within the log (the log covers 1000000.0 to 1000100.0"),
         ({"window": "yesterday.."}, "is not a window"),
-        ({"skip_events": 3}, "skip_events: 3 events cannot be skipped (there are 3, the begin included)"),
+        ({"skip_events": 3}, "skip_events: 3 events cannot be skipped (there are 3, including the start)"),
         ({"nodes": "2:9"}, "nodes: '2:9' selects no nodes from 0:3"),
         ({"nodes": "n[1-9]"}, "nodes: the log has no 'n4', 'n5', 'n6' and 3 others"),
         ({"nodes": "n[1-"}, "nodes: 'n[1-' is not a node set"),

@@ -1,9 +1,9 @@
-"""Tells bftrain that a job of PBS started or ended: one small file in a spool folder, and nothing else.
+"""Tells bftrain that a job of PBS started or ended: one small file in a spool folder.
 
-PBS runs this in its own Python on the node (events execjob_begin, execjob_epilogue, execjob_end), so it needs nothing
-but the standard library and Python 3.6. It can make no job fail: with any error the event is accepted. It writes
-only while bftrain reads (.reader is there then), and a file appears whole or not at all. A node writes a hundred
-files for each event at most, the next ones over them if no bftrain reads them.
+PBS runs this in its own Python on the node (events execjob_begin, execjob_epilogue, execjob_end), so it uses only the
+standard library and Python 3.6. It cannot fail a job: after any error the event is accepted. It writes only while
+bftrain reads (the file .reader exists), and files appear complete or not at all. A node keeps at most a hundred files
+per event; if no bftrain reads them, new files replace old ones.
 """
 
 import os
@@ -18,7 +18,7 @@ WHAT = {"EXECJOB_BEGIN": "start", "EXECJOB_EPILOGUE": "ending", "EXECJOB_END": "
 
 
 def line_of(event: Any) -> str:  # noqa: ANN401 - a module without types
-    """Return the line for an event; empty for other events. Names end with '+', because they may hold brackets."""
+    """Return the line for an event; empty for other events. Names end with '+', because they may contain brackets."""
     kinds = {getattr(pbs, name, None): what for name, what in WHAT.items()}
     what = kinds.get(event.type)
     if what is None:
@@ -46,7 +46,7 @@ def tell(event: Any) -> None:  # noqa: ANN401 - as above
         os.fchmod(file, 0o644)
         os.write(file, data)
         hidden.rename(SPOOL / name)
-    except OSError:  # the disk is full, perhaps
+    except OSError:  # the disk may be full
         hidden.unlink()
         raise
     finally:

@@ -1,15 +1,14 @@
 #!/bin/sh
-# Tells bftrain that a job of Slurm ended (or started): one small file in a spool folder, and nothing else.
+# Tells bftrain that a job of Slurm ended (or started): one small file in a spool folder.
 #
-# In slurm.conf both:   PrologSlurmctld=THIS FILE
-#                       EpilogSlurmctld=THIS FILE
-# and slurmctld is restarted: after scontrol reconfigure they are listed, but do not run. With pilots the epilog is
-# enough, or JobCompType=jobcomp/script and JobCompLoc=THIS FILE.
+# Set both in slurm.conf:   PrologSlurmctld=THIS FILE
+#                           EpilogSlurmctld=THIS FILE
+# Then restart slurmctld: scontrol reconfigure is not enough. With pilots the epilog is sufficient, or
+# JobCompType=jobcomp/script and JobCompLoc=THIS FILE.
 #
-# It can make no job fail and no job wait: it starts no other program, waits for nothing, writes only while bftrain
-# reads (.reader is there then), and ends with 0 whatever happens. The last word of a line, '.', says that it is whole.
-# The last three digits of the job are in the name, and no file is written over: of what is not read there are so
-# many files at most.
+# It cannot fail or delay a job: it starts no other program, never waits, writes only while bftrain reads (the file
+# .reader exists), and always exits with 0. The last word of a line, '.', marks a complete line. The last three digits
+# of the job are in the file name, and existing files are not overwritten, so the number of unread files is limited.
 set +e
 set -C
 umask 022

@@ -125,7 +125,7 @@ def test_what_is_refused() -> None:
         rounds({"v": 2, "k": 2}, tasks, per_host="v=2")
     with pytest.raises(BadValue, match="'two' is not a number of nodes"):
         rounds({"v": 2}, tasks, per_host="two")
-    with pytest.raises(BadInput, match="placement: means nothing where the hosts of nodes are not known"):
+    with pytest.raises(BadInput, match="placement: has no effect, because the hosts of nodes are unknown"):
         rounds({"": 2}, tasks, placement="scattered")
     with pytest.raises(BadInput, match="racks: means nothing on a cluster"):
         rounds({"": 2}, tasks, racks={"*": "1"})
