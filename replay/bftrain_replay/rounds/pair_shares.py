@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.values.sharing import PairSpeeds
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskProgressColumns
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, PairTimes, Places, TaskProgressColumns
 
 
 class PairWish(NamedTuple):
@@ -70,47 +71,69 @@ class PairShares:
         self._one = self._other = self._kind = self._key = np.zeros(0, dtype=np.intp)
         self._shares = self._received_s = self._deficit_s = np.zeros(0)
         self._speeds = np.zeros((0, 2))
-        self._total_s: dict[tuple[int, int], Floats] = {}  # total joint time at the last reading
-        self._before_s: dict[tuple[int, int], Floats] = {}  # total joint time before the last reset
+        self._time_row = self._one  # row of the pair in the joint times; -1: the pair never ran
 
-    def replace(self, places: Places, shares: Floats, speeds: Floats, here: Places) -> None:
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns for compiled code, which changes the received times and the rows of joint times."""
+        whole = {"row_one": self._one, "row_other": self._other, "row_kind": self._kind, "row_pair": self._time_row}
+        numbers = {"row_shares": self._shares, "row_received_s": self._received_s, "row_deficit_s": self._deficit_s}
+        return {**whole, **numbers, "row_speeds": self._speeds}
+
+    def replace(self, places: Places, shares: Floats, speeds: Floats, here: Places, times: PairTimes) -> None:
         """Replace all shares, by pair and kind. Pairs keep their deficits if both tasks were ``here``."""
-        row, kind = np.nonzero((shares > 0.0) & (speeds > 0.0).all(axis=2))
-        one, other = places[row].T
+        row, kind = map(np.ascontiguousarray, np.nonzero((shares > 0.0) & (speeds > 0.0).all(axis=2)))
+        one, other = np.ascontiguousarray(places[row].T)
         key = (one * self._tasks + other) * self._kinds + kind
-        order = np.argsort(key, kind="stable")
-        key, deficit_s = key[order], np.zeros(key.size)
-        old = np.isin(self._key, key) & np.isin(self._one, here) & np.isin(self._other, here)
-        deficit_s[np.searchsorted(key, self._key[old])] = self._deficit_s[old]
-        self._one, self._other, self._kind, self._key = one[order], other[order], kind[order], key
-        self._shares, self._speeds, self._deficit_s = shares[row, kind][order], speeds[row, kind][order], deficit_s
-        self._received_s = np.zeros(key.size)
-        for pair in self._before_s:
-            self._set_received(pair)
+        shares, speeds = shares[row, kind], np.ascontiguousarray(speeds[row, kind])
+        if (key[1:] < key[:-1]).any():
+            order = np.argsort(key, kind="stable")
+            one, other, kind, key = one[order], other[order], kind[order], key[order]
+            shares, speeds = shares[order], speeds[order]
+        present, deficit_s = np.zeros(self._tasks, dtype=bool), np.zeros(key.size)
+        present[here] = True
+        old = np.flatnonzero(present[self._one] & present[self._other]) if key.size else np.zeros(0, dtype=np.intp)
+        place = np.searchsorted(key, self._key[old])
+        same = key[np.minimum(place, key.size - 1)] == self._key[old]
+        deficit_s[place[same]] = self._deficit_s[old[same]]
+        self._one, self._other, self._kind, self._key = one, other, kind, key
+        self._shares, self._speeds, self._deficit_s = shares, speeds, deficit_s
+        self._received_s, self._time_row = np.zeros(key.size), np.full(key.size, -1)
+        ran = times.tasks[: times.count]
+        for time_row in np.flatnonzero(present[ran].all(axis=1)).tolist():
+            rows = self._rows(*ran[time_row].tolist())
+            self._time_row[rows] = time_row
+            if times.counted[time_row]:
+                self._set_received(rows, times, time_row)
 
-    def forget_received(self) -> None:
+    @staticmethod
+    def forget_received(times: PairTimes) -> None:
         """Restart the count of received time."""
-        self._before_s.clear()
+        times.counted[:] = 0
 
     def count_received(self, progress: TaskProgressColumns, here: Places) -> None:
         """Read the time of pairs that ran in the previous round."""
-        if not progress.pair_s:
+        times = progress.pairs
+        if not times.count:
             return
         for one in here[progress.partner[here] > here].tolist():
-            pair = one, int(progress.partner[one])
-            if pair in progress.pair_s:
-                self._before_s.setdefault(pair, self._total_s.get(pair, np.zeros(self._kinds)))
-                self._total_s[pair] = progress.pair_s[pair].copy()
-                self._set_received(pair)
+            other = int(progress.partner[one])
+            if (row := times.row(one, other)) >= 0:
+                if not times.counted[row]:
+                    times.counted[row], times.before_s[row] = 1, times.read_s[row]
+                times.read_s[row] = times.joint_s[row]
+                self._set_received(self._rows(one, other), times, row)
 
     def count_deficits(self, passed_s: float) -> None:
         """Add the time promised by the shares in this period, and subtract the time received."""
         self._deficit_s += self._shares * passed_s - self._received_s
 
-    def _set_received(self, pair: tuple[int, int]) -> None:
-        first = (pair[0] * self._tasks + pair[1]) * self._kinds
-        rows = slice(*np.searchsorted(self._key, (first, first + self._kinds)).tolist())
-        self._received_s[rows] = (self._total_s[pair] - self._before_s[pair])[self._kind[rows]]
+    def _rows(self, one: int, other: int) -> slice:
+        first = (one * self._tasks + other) * self._kinds
+        return slice(*np.searchsorted(self._key, (first, first + self._kinds)).tolist())
+
+    def _set_received(self, rows: slice, times: PairTimes, time_row: int) -> None:
+        self._received_s[rows] = (times.read_s[time_row] - times.before_s[time_row])[self._kind[rows]]
 
     def wishes(self, contenders: CompetingTasks, deficit_weight: float) -> PairWishes:
         """Return a wish for each present pair and kind with a share: share over time received."""

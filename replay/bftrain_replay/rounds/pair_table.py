@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from bftrain.values.sharing import PairSpeeds
@@ -21,6 +22,7 @@ class PairTable:
     def __init__(self, file: str) -> None:
         self._pairs = load_pair_speeds(Path(file)) if file else ()
         self._of = {(*pair.models, pair.nodes): pair for pair in self._pairs}
+        self._among: tuple[frozenset[tuple[str, int]], tuple[PairSpeeds, ...]] = frozenset(), ()  # the last answer
 
     def between(
         self, names: Sequence[str], nodes: Sequence[int], places: Sequence[int]
@@ -30,9 +32,12 @@ class PairTable:
         models = [model_of(name) for name in names]
         return models, self.among(set(zip(models, nodes, strict=True)))
 
-    def among(self, models: Collection[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
+    def among(self, models: AbstractSet[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
         """Return the pairs with both models present, in this gang."""
-        return tuple(pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
+        if models != self._among[0]:
+            found = (pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
+            self._among = frozenset(models), tuple(found)
+        return self._among[1]
 
     def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:
         """Return both speeds on a kind; 0 if they cannot share it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from bftrain.assembly import solve
 from bftrain.errors import BadInput
 from bftrain.values.problem import AllocationProblem, CompetingTask
-from bftrain.values.sharing import PairShare, Shares, SharingProblem, SharingTask
+from bftrain.values.sharing import PairShare, PairSpeeds, Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 
 _HOUR_S: Final = 3600.0
@@ -205,20 +206,25 @@ class Gandiva:
         drawing(seed)  # raises for an invalid seed
         self._random = Random(seed)  # noqa: S311 - Gavel's generator, so that the same pairs are drawn
         self._with: dict[str, str] = {}  # each task's partner; the task itself if alone
+        self._pairs: tuple[PairSpeeds, ...] = ()
+        self._table: dict[tuple[str, str, int], Mapping[str, tuple[float, float]]] = {}  # of these pairs, both ways
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide all time equally over pairs and single tasks."""
-        tasks, table = {task.name: task for task in problem.tasks}, {}
-        for pair in problem.pairs:
-            table[*pair.models, pair.nodes] = pair.speeds
-            table[pair.models[1], pair.models[0], pair.nodes] = {k: two[::-1] for k, two in pair.speeds.items()}
+        tasks = {task.name: task for task in problem.tasks}
+        if problem.pairs is not self._pairs:
+            self._pairs, self._table = problem.pairs, {}
+            for pair in problem.pairs:
+                self._table[*pair.models, pair.nodes] = pair.speeds
+                turned = {kind: two[::-1] for kind, two in pair.speeds.items()}
+                self._table[pair.models[1], pair.models[0], pair.nodes] = turned
 
         def gain(one: SharingTask, other: SharingTask) -> float:
-            two = table.get((one.model, other.model, one.nodes), {})
-            both = [(kind, *two.get(kind, (0.0, 0.0))) for kind in problem.nodes]
-            if not all(a and b for _, a, b in both):
+            two = self._table.get((one.model, other.model, one.nodes), {})
+            both = [(one.speeds.get(k, 0.0), other.speeds.get(k, 0.0), *two.get(k, (0.0, 0.0))) for k in problem.nodes]
+            if not all(map(all, both)):
                 return 0.0  # pairs that cannot run on every kind are dissolved
-            return sum(a / one.speeds[kind] + b / other.speeds[kind] for kind, a, b in both)
+            return sum(a / alone_a + b / alone_b for alone_a, alone_b, a, b in both)
 
         for name, other in list(self._with.items()):
             gone = name not in tasks or other not in tasks

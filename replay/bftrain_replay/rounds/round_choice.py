@@ -95,6 +95,23 @@ class RoundChoice:
         self.partner = np.full(tasks, -1, dtype=np.intp)  # each running task's partner on the same nodes
         self.speed = np.zeros(tasks)  # speed of each task with its partner
         self._random = np.random.default_rng(settings.seed)
+        self._orders = np.zeros((0, kinds), dtype=np.intp)  # drawn orders of kinds that are not used yet
+
+    def orders(self, count: int = 1) -> Places:
+        """Return at least this many of the next orders of kinds, drawn at random."""
+        if (more := count - len(self._orders)) > 0:
+            drawn = [self._random.permutation(self._kinds) for _ in range(more)]
+            self._orders = np.concatenate((self._orders, drawn))
+        return self._orders
+
+    def use_orders(self, count: int) -> None:
+        """Move on to the next orders."""
+        self._orders = self._orders[count:]
+
+    def _next_order(self) -> Places:
+        order: Places = self.orders()[0]
+        self.use_orders(1)
+        return order
 
     def fills_one_kind(self, kind: Places) -> bool:
         """Return whether tasks on these kinds, if all tasks run, have the same ones in the next round."""
@@ -150,7 +167,7 @@ class RoundChoice:
         count, kinds = len(contenders), len(contenders.kinds)
         rank = np.zeros(kinds, dtype=np.intp)
         if self._kind_order != BY_PRIORITY:
-            rank = self._random.permutation(kinds) if self._kind_order == DRAWN else np.arange(kinds)
+            rank = self._next_order() if self._kind_order == DRAWN else np.arange(kinds)
         given = np.broadcast_to(given.reshape(count, -1), (count, kinds))
         task, kind = np.nonzero((given > -np.inf) & (contenders.speeds > 0.0))
         priority = np.concatenate((given[task, kind], wishes.priority))
@@ -249,7 +266,7 @@ class RoundChoice:
         """
         if self._kind_order != BY_PRIORITY:
             count = given.shape[1]
-            kinds = self._random.permutation(count) if self._kind_order == DRAWN else np.arange(count)
+            kinds = self._next_order() if self._kind_order == DRAWN else np.arange(count)
             task = np.argsort(-given[:, kinds], axis=0, kind="stable").T.ravel()
             kind = np.repeat(kinds, given.shape[0])
             if not self._leftovers_by_kind:

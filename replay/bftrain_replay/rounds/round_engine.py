@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.wire import NOTHING
+from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
@@ -20,7 +21,7 @@ from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, T
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostResources, Share
-from bftrain_replay.rounds.round_settings import BOUNDARY, GAVEL_IDEAL, RoundSettings
+from bftrain_replay.rounds.round_settings import BOUNDARY, DRAWN, GAVEL, GAVEL_IDEAL, RoundSettings
 from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 from bftrain_replay.rounds.training_phases import TrainingPhases
 
@@ -38,6 +39,10 @@ INTERRUPTED: Final = "interrupted"
 _ROUNDING: Final = 1.0 - 1e-12  # a task that lacks less is done
 _PATIENCE: Final = 1000  # idle rounds without arrivals before the run counts as stalled
 _WATCH_EVERY: Final = 64  # steps
+# Columns that compiled rounds change
+_COUNTED: Final = (
+    *("start_s", "end_s", "seen_s", "starts", "moves", "preemptions", "done_samples", "held_node_s", "pool_node_s"),
+)
 _ALONE: Final = -1  # the partner of a task that has none
 
 
@@ -104,6 +109,61 @@ class RoundEngine:
         self._unmeasured = len(self.end_s[self.measured])  # measured tasks that have not finished
         self._starts_cost = bool(gangs.start_cost_s.any())
         self._counts_batches = isinstance(policy, SizingPolicy) or bool(gangs.batches.any())
+        self._compiled = self._compiled_rounds()
+
+    def _compiled_rounds(self) -> CompiledRounds | None:
+        """Return the state for compiled rounds, where they can carry out this run."""
+        gangs, settings, supply, progress = self.gangs, self._settings, self._supply, self.progress
+        drawn = settings.order_of_kinds == DRAWN
+        extras = settings.admission or settings.phases or settings.speed_error or (drawn and settings.pairs)
+        plain = not (extras or self.resources or self._starts_cost or self._counts_batches or self.knows_hosts)
+        if not (settings.like == GAVEL and isinstance(self._policy, ByShares) and plain and supply.stays):
+            return None
+        if (found := CompiledRounds.of(len(gangs), len(gangs.kinds), len(self.users))) is None:
+            return None
+        found.bind(submit_s=gangs.submit_s, speeds=gangs.speeds, best=gangs.speeds.max(axis=1), nodes=gangs.nodes)
+        found.bind(fastest=gangs.fastest, owner=self._owner, left=progress.left, service_s=progress.service_s)
+        found.bind(node_s=progress.node_s, paired_s=progress.paired_s, kind=progress.kind, partner=progress.partner)
+        found.bind(**{name: getattr(self, name) for name in _COUNTED}, count=np.array([*supply.most.values()]))
+        state = found.state
+        state.drawn, state.at_boundary, state.never_alike = drawn, settings.finish == BOUNDARY, bool(settings.pairs)
+        state.first_measured, state.after_measured = self.measured.start, self.measured.stop
+        state.round_s, state.limit_s, state.most_backlog_s = settings.round_s, self._limit_s, settings.max_backlog_s
+        state.interval_s = self._policy.resets.interval_s
+        return found
+
+    def _compiled_steps(self, compiled: CompiledRounds) -> None:
+        """Simulate rounds by compiled code until shares are due, or the run may end."""
+        policy, state, times = self._policy, compiled.state, self.progress.pairs
+        assert isinstance(policy, ByShares)  # noqa: S101 - as in _compiled_rounds
+        if self._here.size:
+            tasks, pairs = policy.recompute(self._contenders(self._here))
+            compiled.bind(**tasks)
+            if tasks:
+                compiled.bind_pairs(pairs)
+        if times.make_room(len(self.gangs)) or not state.most_pairs:
+            compiled.bind(pair_tasks=times.tasks, pair_counted=times.counted, pair_s=times.joint_s)
+            compiled.bind(pair_read_s=times.read_s, pair_before_s=times.before_s)
+            state.most_pairs = len(times.tasks)
+        orders = self._chooser.orders(ORDERS if state.drawn else 0)
+        state.orders_left = len(orders)
+        compiled.bind(orders=np.ascontiguousarray(orders))
+        compiled.set_here(self._here)
+        state.come, state.round, state.now_s, state.idle_rounds = self._come, self._round, self.now_s, self._idle_rounds
+        state.unmeasured, state.pairs, state.due_s = self._unmeasured, times.count, policy.resets.due_s
+        state.dirty, state.reset_s = policy.resets.changed_since(self._version), policy.resets.reset_s
+        compiled.simulate(self.steps)
+        self._chooser.use_orders(len(orders) - state.orders_left)
+        self._come, self._round, self.now_s, self._idle_rounds = state.come, state.round, state.now_s, state.idle_rounds
+        self._unmeasured, policy.resets.due_s = state.unmeasured, state.due_s
+        self._version += state.changes
+        times.take_new(state.pairs)
+        if state.changes:
+            self._here = compiled.here
+        more = self._come < len(self.gangs)
+        self._next_arrival_s = float(self.gangs.submit_s[self._come]) if more else math.inf
+        if state.overload:
+            self.ended = OVERLOAD
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -128,6 +188,8 @@ class RoundEngine:
                     return
             if self._settings.like == GAVEL_IDEAL:
                 self._ideal_step()
+            elif self._compiled is not None:
+                self._compiled_steps(self._compiled)
             else:
                 self._step()
 
@@ -446,7 +508,8 @@ class RoundEngine:
             before_s = longest.get((one, other), (0, 0.0))[1]
             longest[one, other] = int(kind[each]), max(before_s, float(held_s[each]))
         for pair, (where, ran_s) in longest.items():
-            progress.pair_s.setdefault(pair, np.zeros(self.held_node_s.size))[where] += ran_s
+            row = progress.pairs.add(*pair)
+            progress.pairs.joint_s[row, where] += ran_s
 
     def _finish(self, done: Places, end_s: Floats) -> None:
         if self._entry is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -172,23 +172,71 @@ def round_at(time_s: float, round_s: float) -> str:
     return f"round {round(time_s / round_s):,} at {time_s:g} s"
 
 
+class PairTimes:
+    """Joint times of pairs of tasks by kind, in columns; the first ``count`` rows are used.
+
+    ``joint_s`` is the total of a pair, ``read_s`` its latest reading by the policy, and ``before_s`` the reading at the
+    last reset, for pairs ``counted`` since then.
+    """
+
+    def __init__(self, kinds: int) -> None:
+        self.count = 0
+        self._row: dict[tuple[int, int], int] = {}
+        self._allocate(1, kinds)
+
+    def _allocate(self, rows: int, kinds: int) -> None:
+        self.tasks, self.counted = np.zeros((rows, 2), dtype=np.intp), np.zeros(rows, dtype=np.intp)
+        self.joint_s, self.read_s, self.before_s = np.zeros((3, rows, kinds))
+
+    def make_room(self, more: int) -> bool:
+        """Make room for this many more pairs; return whether the columns are new arrays."""
+        if self.count + more <= len(self.tasks):
+            return False
+        before = self.tasks, self.counted, self.joint_s, self.read_s, self.before_s
+        self._allocate(2 * (self.count + more), self.joint_s.shape[1])
+        for old, new in zip(before, (self.tasks, self.counted, self.joint_s, self.read_s, self.before_s), strict=True):
+            new[: len(old)] = old
+        return True
+
+    def row(self, one: int, other: int) -> int:
+        """Return the row of a pair, the smaller task first; -1 if the pair never ran."""
+        return self._row.get((one, other), -1)
+
+    def add(self, one: int, other: int) -> int:
+        """Return the row of a pair; a new one where it never ran."""
+        if (one, other) not in self._row:
+            self.make_room(1)
+            self.tasks[self.count] = one, other
+            self.take_new(self.count + 1)
+        return self._row[one, other]
+
+    def take_new(self, count: int) -> None:
+        """Take in pairs that compiled code has added to ``tasks``."""
+        for row, (one, other) in enumerate(self.tasks[self.count : count].tolist(), self.count):
+            self._row[one, other] = row
+        self.count = count
+
+    def items(self) -> Iterator[tuple[tuple[int, int], Floats]]:
+        """Yield each pair that ran, and its joint time by kind."""
+        return ((pair, self.joint_s[row]) for pair, row in self._row.items())
+
+
 class TaskProgressColumns:
     """Progress of all tasks, in columns; 0 before a task arrives. ``service_s`` is by task and kind.
 
     ``kind`` is the kind number of the previous round (-1: did not run) and ``nodes`` the latest size. ``overhead_s`` is
     the remaining start-up time, ``node_s`` the node-seconds received. ``partner`` is the task that shared its nodes
-    last (-1: no partner), ``paired_s`` the shared part of ``service_s``, ``pair_s`` the joint time of two tasks by
-    kind.
+    last (-1: no partner), ``paired_s`` the shared part of ``service_s``, ``pairs`` the joint times of two tasks.
     """
 
-    __slots__ = ("kind", "left", "node_s", "nodes", "overhead_s", "pair_s", "paired_s", "partner", "service_s")
+    __slots__ = ("kind", "left", "node_s", "nodes", "overhead_s", "paired_s", "pairs", "partner", "service_s")
 
     def __init__(self, gangs: TaskGangs) -> None:
         self.left = gangs.work.copy()
         self.service_s = np.zeros(gangs.speeds.shape)
         self.partner = np.full(len(gangs), -1, dtype=np.intp)
         self.paired_s = np.zeros(gangs.speeds.shape)
-        self.pair_s: dict[tuple[int, int], Floats] = {}
+        self.pairs = PairTimes(gangs.speeds.shape[1])
         self.overhead_s = np.zeros(len(gangs))
         self.node_s = np.zeros(len(gangs))
         self.nodes = gangs.nodes.copy()

@@ -105,18 +105,22 @@ class ResetTimes:
 
     def __init__(self, interval_s: float) -> None:
         self.due_s = math.inf
-        self._interval_s = interval_s
+        self.interval_s = interval_s
+        self.reset_s = -math.inf
         self._version = -1
-        self._reset_s = -math.inf
+
+    def changed_since(self, version: int) -> bool:
+        """Return whether tasks or nodes have changed since the last reset."""
+        return version != self._version
 
     def due(self, contenders: CompetingTasks) -> bool:
         """Return whether to recompute now; the caller then does so."""
         if contenders.version == self._version:
             return False
-        self.due_s = self._reset_s + self._interval_s
+        self.due_s = self.reset_s + self.interval_s
         if contenders.time_s < self.due_s:
             return False
-        self._version, self._reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
+        self._version, self.reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
         return True
 
 
@@ -315,7 +319,7 @@ class ByShares:
         self.wall_s = 0.0
         self._policy = policy
         self._settings = settings
-        self._resets = ResetTimes(settings.least_interval_s)
+        self.resets = ResetTimes(settings.least_interval_s)
         self._shares: Floats = np.zeros((0, 0))
         self._shared: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # tasks that may have shares
         self._service_s: Floats = np.zeros((0, 0))  # service of all tasks at the last arrival or departure
@@ -336,7 +340,7 @@ class ByShares:
     @property
     def due_s(self) -> float:
         """The time of the next computation, if one is postponed."""
-        return self._resets.due_s
+        return self.resets.due_s
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number by task and kind: share over time received.
@@ -344,7 +348,7 @@ class ByShares:
         Half a round counts as received at the start, so the shares alone decide the first rounds. Pairs without a share
         rank last and use nodes that would be idle: tasks with a weight go first, then the task with the least service.
         """
-        if self._resets.due(contenders):
+        if self.resets.due(contenders):
             self._reset(contenders)
         place, progress = contenders.place, contenders.progress
         if self._rows is None or self._rows.place is not place:
@@ -352,7 +356,7 @@ class ByShares:
             self._rows = _ShareRows(place, share, share > 0.0, deficit_s, self._service_s[place], self._is_new[place])
         rows = self._rows
         received = progress.service_s[place]
-        if progress.pair_s:
+        if progress.pairs.count:
             received -= progress.paired_s[place]
         received -= rows.service_s
         received += contenders.round_s / 2.0
@@ -367,9 +371,18 @@ class ByShares:
             behind = received.sum(axis=1, keepdims=True) + weightless[:, None]
         return np.where(rows.has_share, ahead, -behind)
 
+    def recompute(self, contenders: CompetingTasks) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        """Compute shares if they are due; return the new columns of tasks and of pairs, for compiled rounds."""
+        if not self.resets.due(contenders):
+            return {}, {}
+        self._reset(contenders)
+        self._pairs.count_received(contenders.progress, contenders.place)
+        tasks = {"shares": self._shares, "deficit_s": self._deficit_s, "service_then_s": self._service_s}
+        return {**tasks, "is_new": self._is_new}, self._pairs.columns
+
     def shares(self, contenders: CompetingTasks) -> Floats:
         """Return the shares by task and kind; 0 for a task that arrived after the last computation."""
-        if self._resets.due(contenders):
+        if self.resets.due(contenders):
             self._reset(contenders)
         return self._shares[contenders.place]
 
@@ -400,7 +413,7 @@ class ByShares:
         if self._models is not None:
             one, other = self._models.model[places].T
             speeds = self._models.speeds[one, other]
-        self._pairs.replace(places, shares, speeds, contenders.place)
+        self._pairs.replace(places, shares, speeds, contenders.place, contenders.progress.pairs)
 
     def _reset(self, contenders: CompetingTasks) -> None:
         if not self._left.size:
@@ -418,7 +431,7 @@ class ByShares:
         if not np.array_equal(contenders.place, self._there):
             # After a change of nodes alone, received time still counts: with a log, nodes may change every round
             self._service_s[rows] = self._alone_time_s(contenders, rows)
-            self._pairs.forget_received()
+            self._pairs.forget_received(contenders.progress.pairs)
             self._there = contenders.place
             self._is_new[self._there] = False
         kinds_kept = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -73,6 +73,12 @@ def _load() -> ctypes.PyDLL | None:
 
 
 compiled_library = cache(_load)
+
+
+def compiled_function(name: str) -> Callable[..., int] | None:
+    """Return a function of the library; ``None`` without it."""
+    library = _library()
+    return None if library is None else library[name]
 
 
 def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> bool:

@@ -126,7 +126,7 @@ def test_a_pair_that_ran_is_known_and_its_tasks_alone_are_not(table: str) -> Non
     first, after = watched(table, until_s=90.0, **how)[0]
     ran = {
         (done.engine.gangs.specs[one].name, done.engine.gangs.specs[other].name, KINDS[where])
-        for (one, other), received in done.engine.progress.pair_s.items()
+        for (one, other), received in done.engine.progress.pairs.items()
         for where in np.flatnonzero(received)
     }
     assert ran

@@ -79,7 +79,7 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
     alone_s = (engine.progress.service_s - engine.progress.paired_s).sum(axis=1)
     for place, spec in enumerate(engine.gangs.specs):
         least = most = alone_s[place]
-        for (one, other), received in engine.progress.pair_s.items():
+        for (one, other), received in engine.progress.pairs.items():
             if place in (one, other):
                 beside = engine.gangs.specs[other if place == one else one]
                 speed = part - 0.1 * (spec.name[0] > beside.name[0])
