@@ -86,6 +86,17 @@ def test_a_figure_without_values_is_not_drawn(
     assert "saturated" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+def test_loads_above_a_saturated_one_are_not_simulated(
+    reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = (0.4, 50.0, 60.0, 70.0, 80.0)
+    for name, value in {"_SINGLE_LOADS": loads, "_MEASURED": "50..99", "_BACKLOG_S": 3600.0}.items():
+        monkeypatch.setattr(f"bftrain_replay.reproducing.gavel.{name}", value)
+    output = reproduce("gavel", "rounds", "--seeds", "0")
+    assert (output["runs"], output["done"], len(outcomes(tmp_path / "out"))) == (20, 20, 12)
+    assert {row["x"]: row["saturated"] for row in output["values"]} == {load: load > 1.0 for load in loads}
+
+
 def test_an_interrupted_run_continues(reproduce: Reproduce, tmp_path: Path) -> None:
     words = (*MAKESPAN[:-1], ",".join(map(str, range(5))))
     running = start(*words, "-o", "out", "--jobs", "1", cwd=tmp_path)

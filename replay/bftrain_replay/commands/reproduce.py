@@ -14,13 +14,14 @@ from bftrain.errors import UnknownName, UsageError
 from bftrain_replay.commands.sweep import executor_of, finish, progress, worker_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import RenderableType
 
     from bftrain_replay.reproducing.experiment import Experiment, Request
     from bftrain_replay.reproducing.results import Reproduction
     from bftrain_replay.sweeping.run_point import PassExecutor
+    from bftrain_replay.sweeping.sweep import PreparedSweep
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile
     from bftrain_replay.sweeping.sweep_table import PointRow
 
@@ -168,7 +169,7 @@ def _run(
 
     from bftrain.cli.interruption import interruption, on_sigterm, unterminated
     from bftrain_replay.commands.replay_run import ReplayProgress
-    from bftrain_replay.reproducing.results import Reproduction, sweeps_of
+    from bftrain_replay.reproducing.results import Reproduction, run_all
 
     shown = ReplayProgress(out, 100.0, unit=1.0, counted="jobs", done="% scheduled")
     try:
@@ -176,13 +177,14 @@ def _run(
             figures = experiment.prepare(replace(request, tell=shown.tell))
     finally:
         shown.stop()
-    runs: dict[bytes, PointRow] = {}
     with unterminated(), interruption() as interrupted:
-        for sweep, keys, timed in sweeps_of(experiment.title, figures):
+
+        def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
             with progress(out) as bars:
                 sweep.run(outcomes, executor(timed), retry_failed=True, watch=bars.tell, stopping=interrupted)
-            runs.update(zip(keys, sweep.swept(outcomes.known).rows, strict=True))
-    return Reproduction(experiment, request, figures, runs)
+            return sweep.swept(outcomes.known).rows
+
+        return Reproduction(experiment, request, figures, run_all(experiment.title, figures, run))
 
 
 def _printed(done: Reproduction) -> RenderableType:

@@ -27,6 +27,7 @@ Cells = Mapping[str, object]  # one row of the sweep's table, by column
 XValue = float | str
 
 HOUR_S: Final = 3600.0
+RATE: Final = "tasks.rate"  # the option of a point's load
 
 
 class Mark(NamedTuple):

@@ -28,7 +28,7 @@ from bftrain_datasets.workloads.job import WorkloadOptions
 from bftrain_datasets.workloads.speed_table import load_speed_table
 from bftrain_datasets.workloads.workload import import_workload
 from bftrain_replay.reproducing import experiment, metrics
-from bftrain_replay.reproducing.experiment import HOUR_S, Figure, FigureMaker, Mark, Point, Request, columns
+from bftrain_replay.reproducing.experiment import HOUR_S, RATE, Figure, FigureMaker, Mark, Point, Request, columns
 
 KINDS: Final = ("v100", "p100", "k80")
 SPEEDS: Final = Path(str(files(__package__).joinpath("published", "gavel_throughputs.json.gz")))
@@ -247,9 +247,10 @@ def _over_load(request: Request, name: str) -> Figure:
         lines = [line._replace(name=line.name + part) for line in lines[:2]]
     points = []
     for line in lines:
-        usual = _published_x(name, line.name) or (_MULTI_LOADS if line.stream.gangs else _SINGLE_LOADS)
+        published = _published_x(name, line.name) or _published_x(name, f"{line.name}, high priority")
+        usual = published or (_MULTI_LOADS if line.stream.gangs else _SINGLE_LOADS)
         for load in (quick_load,) if request.quick else usual:
-            limits = {"measure": measured, "max_backlog_s": _BACKLOG_S, "tasks.rate": load}
+            limits = {"measure": measured, "max_backlog_s": _BACKLOG_S, RATE: load}
             limited = line._replace(options={**limits, **line.options})
             points += [_point(request, limited, load, seed) for seed in _seeds(request)]
     means = {"": "completion_s_mean"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
@@ -14,28 +14,63 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from bftrain.values import wire
-from bftrain_replay.reproducing.experiment import Experiment, Figure, Mark, Point, Published, Request, XValue, published
+from bftrain_replay.reproducing.experiment import (
+    RATE,
+    Experiment,
+    Figure,
+    Mark,
+    Point,
+    Published,
+    Request,
+    XValue,
+    published,
+)
+from bftrain_replay.rounds.round_engine import OVERLOAD
 from bftrain_replay.sweeping.sweep import PreparedSweep
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
 
 CLOSE: Final = 3.0  # percent: a smaller difference counts as agreement
+_LOADS_AT_ONCE: Final = 3  # each wave starts workers, which load their inputs again
 
 
-def sweeps_of(title: str, figures: Sequence[Figure]) -> Iterator[tuple[PreparedSweep, tuple[bytes, ...], bool]]:
-    """Yield the sweep of the points of ordinary figures, then of machine-dependent ones; each point runs once.
+def run_all(
+    title: str, figures: Sequence[Figure], run: Callable[[PreparedSweep, bool], Sequence[PointRow]]
+) -> dict[bytes, PointRow]:
+    """Run all points, each once, lower loads first; return their rows by key.
 
-    The bytes are the keys of the points. Machine-dependent points must run one by one, without the cache.
+    ``run`` gets a sweep, and whether it must run point by point, without the cache, to measure times. Loads above a
+    saturated one are not simulated: they have its row.
     """
+    rows: dict[bytes, PointRow] = {}
+    saturated: dict[bytes, PointRow] = {}  # the first saturated run of all loads of a line and seed
     for timed in (False, True):
         group = [figure for figure in figures if figure.machine_dependent is timed]
         points = {_key(point): point for figure in group for point in figure.points}
-        if points:
-            spec = {"title": title, "cases": [dict(point.options) for point in points.values()]}
-            yield PreparedSweep.of(spec, Path("/")), tuple(points), timed
+        for wave in _waves(points):
+            rows |= {key: saturated[load] for key, load in wave.items() if load in saturated}
+            keys = [key for key in wave if key not in rows]
+            if keys:
+                spec = {"title": title, "cases": [dict(points[key].options) for key in keys]}
+                rows |= zip(keys, run(PreparedSweep.of(spec, Path("/")), timed), strict=True)
+            for key in keys:
+                if rows[key].cells.get("ended") == OVERLOAD:
+                    saturated.setdefault(wave[key], rows[key])
+    return rows
 
 
-def _key(point: Point) -> bytes:
-    return wire.encode(dict(sorted(point.options.items())))
+def _waves(points: Mapping[bytes, Point]) -> Iterator[dict[bytes, bytes]]:
+    """Yield a few loads at a time, the lowest first: keys of points, and their keys without the load."""
+    loads: dict[bytes, list[tuple[float, bytes]]] = defaultdict(list)
+    for key, point in points.items():
+        loads[_key(point, without=RATE)].append((point.options.get(RATE, 0.0), key))
+    for first in range(0, max(map(len, loads.values()), default=0), _LOADS_AT_ONCE):
+        parts = {load: sorted(runs)[first : first + _LOADS_AT_ONCE] for load, runs in loads.items()}
+        chosen = {key: load for load, runs in parts.items() for _, key in runs}
+        yield {key: chosen[key] for key in points if key in chosen}
+
+
+def _key(point: Point, without: str = "") -> bytes:
+    return wire.encode({name: value for name, value in sorted(point.options.items()) if name != without})
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
