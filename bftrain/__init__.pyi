@@ -73,14 +73,15 @@ from bftrain_datasets.log.log_files import load_log as load_log
 from bftrain_datasets.log.log_files import save_log as save_log
 from bftrain_datasets.log.log_generator import generate_log as generate_log
 from bftrain_datasets.log.log_generator import sample_log as sample_log
-from bftrain_datasets.scheduling.scheduling import schedule as schedule
 from bftrain_datasets.workloads.job import WorkloadOptions as WorkloadOptions
 from bftrain_datasets.workloads.task_generators import generate_mix as generate_mix
 from bftrain_datasets.workloads.workload import import_workload as import_workload
 from bftrain_replay.api import replay as replay
+from bftrain_replay.api import rounds as rounds
+from bftrain_replay.api import schedule as schedule
 from bftrain_replay.assessing.assess_api import assess as assess
 from bftrain_replay.comparing.comparison import compare as compare
 from bftrain_replay.rounds.round_settings import RoundSettings as RoundSettings
-from bftrain_replay.rounds.simulation import rounds as rounds
+from bftrain_replay.saved_run import load_run as load_run
 from bftrain_replay.simulation.replay_settings import ReplaySettings as ReplaySettings
 from bftrain_replay.sweeping.sweep import sweep as sweep

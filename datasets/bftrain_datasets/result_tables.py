@@ -19,7 +19,7 @@ from bftrain_datasets.log.parquet_log import FORMAT_KEY
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
 FORMS: Final = (CSV, PARQUET)
-RUN_AGAIN: Final = "run it again, and leave its files as they are"
+RUN_AGAIN: Final = "run it again, and do not edit its files"
 _ROWS_AT_ONCE: Final = 8192
 _MOST_PIECES: Final = 200_000
 
@@ -51,16 +51,11 @@ def rows(table: Table) -> Iterable[tuple[Any, ...]]:
     return zip(*table.values(), strict=True)
 
 
-def write_all(tables: Mapping[str, Table], folder: Path, form: str, file_format: str) -> None:
-    """Write tables; the cells determine the column types."""
-    for name, table in tables.items():
-        write(folder, name, [TableColumn(*each) for each in _kinds(table)], rows(table), form, file_format)
-
-
-def _kinds(table: Table) -> Iterator[tuple[str, ColumnType]]:
+def columns_of(table: Table) -> list[TableColumn]:
+    """Return the columns of a table in memory; the first cell of a column determines its type."""
     known = {bool: ColumnType.TRUTH, int: ColumnType.WHOLE, float: ColumnType.NUMBER}
-    for name, cells in table.items():
-        yield name, known.get(type(next((cell for cell in cells if cell is not None), 0.0)), ColumnType.TEXT)
+    types = (type(next((cell for cell in cells if cell is not None), 0.0)) for cells in table.values())
+    return [TableColumn(name, known.get(kind, ColumnType.TEXT)) for name, kind in zip(table, types, strict=True)]
 
 
 def write(
@@ -177,14 +172,14 @@ def read(folder: Path, name: str, columns: Sequence[TableColumn], later: Collect
     from pyarrow import csv as arrow_csv  # noqa: PLC0415 - takes a moment
     from pyarrow import parquet  # noqa: PLC0415 - as above
 
-    pa, names = _arrow(), [column.name for column in columns]
-    path = next((path for form in FORMS if (path := folder / f"{name}.{form}").is_file()), None)
-    if path is None:
-        raise BadInput(f"contains no table of {name.replace('_', ' ')}", where=str(folder), fix=RUN_AGAIN)
+    pa, names, path = _arrow(), [column.name for column in columns], _path(folder, name)
     try:
         if path.suffix == f".{CSV}":
+            cells = {column.name: column.kind for column in columns}
             options = arrow_csv.ConvertOptions(
-                column_types={column.name: _type_of(column.kind) for column in columns},
+                column_types={
+                    each: pa.string() if kind is ColumnType.SIZES else _type_of(kind) for each, kind in cells.items()
+                },
                 include_columns=names,
                 include_missing_columns=True,
                 null_values=[""],
@@ -209,6 +204,39 @@ def read(folder: Path, name: str, columns: Sequence[TableColumn], later: Collect
         raise BadInput(f"not the table it should be: {error}", where=str(path), fix=RUN_AGAIN) from error
 
 
+def _path(folder: Path, name: str) -> Path:
+    for form in FORMS:
+        if (path := folder / f"{name}.{form}").is_file():
+            return path
+    raise BadInput(f"contains no table of {name.replace('_', ' ')}", where=str(folder), fix=RUN_AGAIN)
+
+
+def saved_columns(folder: Path, name: str, known: Sequence[TableColumn]) -> list[TableColumn]:
+    """Return all columns of a saved table; the file determines the types of those that are not ``known``."""
+    from pyarrow import csv as arrow_csv  # noqa: PLC0415 - takes a moment
+    from pyarrow import parquet  # noqa: PLC0415 - as above
+
+    pa, path, kinds = _arrow(), _path(folder, name), dict(known)
+    try:
+        if path.suffix == f".{CSV}":
+            parsing = arrow_csv.ParseOptions(newlines_in_values=True)
+            with arrow_csv.open_csv(path, parse_options=parsing) as content:
+                schema = content.schema
+        else:
+            schema = parquet.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"not the table it should be: {error}", where=str(path), fix=RUN_AGAIN) from error
+
+    def kind_of(field: Any) -> ColumnType:  # noqa: ANN401 - as above
+        if pa.types.is_string(field.type):
+            return ColumnType.TEXT
+        if pa.types.is_boolean(field.type):
+            return ColumnType.TRUTH
+        return ColumnType.WHOLE if pa.types.is_integer(field.type) else ColumnType.NUMBER
+
+    return [TableColumn(field.name, kinds.get(field.name) or kind_of(field)) for field in schema]
+
+
 def _check_columns(path: Path, names: Sequence[str], known: Collection[str], later: Collection[str]) -> None:
     missing = [name for name in names if name not in known and name not in later]
     if missing:
@@ -219,5 +247,15 @@ def read_rows(
     folder: Path, name: str, columns: Sequence[TableColumn], later: Collection[str] = ()
 ) -> Iterator[tuple[Any, ...]]:
     """Yield these columns of a table row by row; an empty cell is ``None``."""
+    kinds = [column.kind for column in columns]
     for batch in read(folder, name, columns, later):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        cells = (column.to_pylist() for column in batch.columns)
+        yield from zip(
+            *(map(_sizes, each) if kind is ColumnType.SIZES else each for kind, each in zip(kinds, cells, strict=True)),
+            strict=True,
+        )
+
+
+def _sizes(cell: str | list[tuple[str, int]]) -> dict[str, int]:
+    """Return the sizes in a cell: JSON in CSV, pairs in Parquet."""
+    return wire.decode(cell.encode(), dict[str, int]) if isinstance(cell, str) else dict(cell)

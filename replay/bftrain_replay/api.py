@@ -1,118 +1,38 @@
-"""``bftrain.replay``: the command's function for use in Python."""
+"""``bftrain.replay``, ``bftrain.rounds`` and ``bftrain.schedule``: each returns a run."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from bftrain.config import Settings
-from bftrain.errors import UsageError, suggestion
-from bftrain.files import prepare_folder
+from bftrain.errors import UsageError
 from bftrain.parts import as_objective
 from bftrain.ports import Objective
-from bftrain.result_folder import IN_PYTHON, ResultFolder, write_page
-from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks
 from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
-from bftrain_datasets.result_tables import CSV
-from bftrain_replay import replay_folder
-from bftrain_replay.drawing import vega
-from bftrain_replay.output import summary_json
+from bftrain_datasets.scheduling import scheduling
+from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.provenance import InputSource
-from bftrain_replay.reporting import report
-from bftrain_replay.reporting.report_data import ReportData, of_study
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.rounds import round_folder, simulation
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.run.run import Run
+from bftrain_replay.schedule_run import run_of_schedule
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study import ReplayStudy, Watch, study, with_auto_cap
+from bftrain_replay.study_run import run_of
 from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
-from bftrain_replay.variations import AdviceRow, SensitivityRow, check_rules, gaining
+from bftrain_replay.variations import check_rules
 
-_IN_HEADLINE: Final = frozenset({"objective", "idle node-hours", "used", "harvested samples"})
 _TABLE: Final = "sensitivity"  # its name for watchers
-
-
-@dataclass(frozen=True, repr=False)
-class ReplayOutcome(ShortRepr):
-    """A replay and its comparison runs; its results have ``decisions_frame()`` and the like."""
-
-    study: ReplayStudy
-    source: InputSource
-
-    def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures of its short form."""
-        title, figures = self.study.shown()
-        headline = self.study.headline
-        if headline is None:
-            return title, figures
-        found = {
-            "headline": ". ".join(
-                filter(None, (headline.sentence.rstrip("."), headline.decided, *headline.caveats, headline.assumed))
-            ),
-            "objective": figures["objective"],
-        }
-        return title, {**found, **{name: figures[name] for name in figures if name not in _IN_HEADLINE}}
-
-    @property
-    def result(self) -> ReplayResult:
-        """The main replay."""
-        return self.study.result
-
-    @property
-    def baseline(self) -> ReplayResult | None:
-        """The same replay with the baseline solver, if one was named."""
-        return self.study.baseline
-
-    @property
-    def ceiling(self) -> ReplayResult | None:
-        """The same replay without costs."""
-        return self.study.ceiling
-
-    @property
-    def sensitivity(self) -> tuple[SensitivityRow, ...] | None:
-        """The figures of the usual alternatives to the assumptions, if requested."""
-        return self.study.sensitivity
-
-    @property
-    def advice(self) -> tuple[AdviceRow, ...] | None:
-        """Tried changes of settings that gain, the largest gain first, if ``sensitivity`` was requested."""
-        return None if self.study.advice is None else gaining(self.study.advice)
-
-    @cached_property
-    def summary(self) -> dict[str, Any]:
-        """All figures, as in ``summary.json``."""
-        return summary_json.summary(self.study, self.source)
-
-    def write(self, folder: str | Path, *, tables: str = CSV, overwrite: bool = False) -> None:
-        """Write the files that the command writes; a finished result is replaced only with ``overwrite``."""
-        with ResultFolder(Path(folder), replay_folder.KIND, overwrite=overwrite, advice=IN_PYTHON) as result:
-            result.replace(lambda draft: replay_folder.write(self.study, draft, self.source, tables=tables))
-
-    def report(self, path: str | Path, *, title: str = "") -> None:
-        """Write the page of the replay, a single self-contained file; other files are not replaced."""
-        write_page(Path(path), report.render(self._material, title))
-
-    def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
-        """Write the figures of the page as svg or png files; return their paths."""
-        if form not in vega.FORMS:
-            raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, vega.FORMS))
-        prepare_folder(Path(folder))
-        return report.write_figures(self._material, Path(folder), form)
-
-    def chart(self, name: str) -> vega.SvgChart:
-        """Return one figure of the page, such as ``waterfall`` or ``nodes``, for notebooks."""
-        return vega.chart(report.figures(self._material), name)
-
-    @cached_property
-    def _material(self) -> ReportData:
-        return of_study(self.study, self.source)
 
 
 def replay(
@@ -125,7 +45,7 @@ def replay(
     watch: Watch | None = None,
     sensitivity: bool = False,
     **options: Any,  # noqa: ANN401 - the fields of ReplaySettings
-) -> ReplayOutcome:
+) -> Run:
     """Replay ``log`` against ``tasks``, each a value or a file name; the numbers equal the command's.
 
     Without ``tasks`` identical trials are replayed, more than the log's idle nodes can finish.
@@ -142,7 +62,7 @@ def replay(
 
     >>> from bftrain import replay
     >>> done = replay("log.npz", "tasks.toml", progress="disk:300")
-    >>> round(done.result.efficiency, 2)
+    >>> round(done.metrics["efficiency"], 2)
     0.96
     """
     metric = None
@@ -176,7 +96,7 @@ def replay(
     done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
     if sensitivity and done.complete:
         done = _with_table(done, how, source, watch)
-    return ReplayOutcome(done, source)
+    return run_of(done, source)
 
 
 def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, watch: Watch | None) -> ReplayStudy:
@@ -190,3 +110,43 @@ def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, wat
         log_file, task_file = Path(source.log or f"{folder}/log.npz"), Path(source.tasks) if source.tasks else None
         files = ReplayFiles.of(done.log, log_file, done.tasks, task_file, Path(folder))
         return with_table(done, how, files, runner(_TABLE, going))
+
+
+def rounds(
+    source: Mapping[str, int] | EventLog,
+    tasks: Sequence[TaskSpec],
+    settings: RoundSettings | None = None,
+    /,
+    **options: Any,  # noqa: ANN401 - the fields of RoundSettings
+) -> Run:
+    """Share the time of a cluster, or of a log's idle nodes, in rounds, as ``bftrain rounds`` does.
+
+    ``source`` is a number of nodes by kind, or a log. ``options`` are settings by name, such as ``round_s=360.0``, and
+    override ``settings``. Raises :class:`bftrain.errors.BadInput` for an invalid value or name, or for ``tasks`` that
+    can never run, and ``TypeError`` for an unknown option.
+
+    >>> from bftrain import load_tasks, rounds
+    >>> rounds({"v100": 4}, load_tasks("tasks.toml"), gang="min", until_s=3600.0).metrics["rounds"]
+    12
+    """
+    settings = msgspec.structs.replace(settings or RoundSettings(), **options)
+    return round_folder.run_of(simulation.simulate(source, tasks, settings))
+
+
+def schedule(
+    log: Path | str,
+    settings: ScheduleSettings | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of ScheduleSettings
+) -> Run:
+    """Reschedule the jobs of an SWF log or a table of jobs, as ``bftrain schedule`` does.
+
+    ``log`` is the file. ``options`` are settings by name, such as ``policy="easy"``, and override ``settings``.
+    Raises :class:`bftrain.errors.BadInput` for unusable jobs or an unknown policy, ``TypeError`` for an unknown
+    option, and ``OSError`` for an unreadable file.
+
+    >>> from bftrain import schedule
+    >>> schedule("jobs.swf", policy="fcfs").metrics["jobs"]
+    3
+    """
+    settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
+    return run_of_schedule(scheduling.simulate(scheduling.read(log, settings), settings), str(log))

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict, replace
 
-from bftrain import text_formats
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.goodput import by_progress
@@ -22,7 +21,6 @@ from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
 from bftrain.node_units import words_of
 from bftrain.parts import measured_if_possible, metrics_of, resolve_objective
 from bftrain.ports import Objective
-from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import IdleDoubts, doubts_of
@@ -43,7 +41,7 @@ from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, nev
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
-from bftrain_replay.variations import AdviceRow, SensitivityRow
+from bftrain_replay.variations import AdviceRow, SensitivityRow, gaining
 
 
 class ReplayParts(msgspec.Struct, frozen=True):
@@ -289,7 +287,7 @@ def _ignore(_: object) -> None:
     pass
 
 
-class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
+class ReplayStudy(msgspec.Struct, frozen=True, kw_only=True):
     """The main replay and its comparison runs: ``None`` if not requested or not reached.
 
     ``log`` is the given one, ``part`` its replayed window and nodes.
@@ -304,7 +302,12 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     fixed: FixedClusterFigures | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # figures of the usual alternatives, if requested
-    advice: tuple[AdviceRow, ...] | None = None  # the setting changes that were tried; ``None`` if skipped
+    tried: tuple[AdviceRow, ...] | None = None  # the setting changes that were tried; ``None`` if skipped
+
+    @property
+    def advice(self) -> tuple[AdviceRow, ...] | None:
+        """Tried changes of settings that gain, the largest gain first; ``None`` if skipped."""
+        return None if self.tried is None else gaining(self.tried)
 
     @property
     def doubts(self) -> IdleDoubts:
@@ -329,17 +332,6 @@ class ReplayStudy(ShortRepr, msgspec.Struct, frozen=True, kw_only=True):
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
         """The errors of requested metrics that gave no numbers."""
         return tuple(error for each in (self.result, self.baseline) if each for error in each.broken_metrics)
-
-    def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures of its short form."""
-        title, figures = self.result.shown()
-        figures = dict(figures)
-        for name, each in {"baseline": self.baseline, "without costs": self.ceiling}.items():
-            if each:
-                figures[f"{name} harvested"] = text_formats.large(each.harvested_samples)
-        if self.result.warnings:
-            figures["warnings"] = f"{len(self.result.warnings):,}"
-        return title, figures
 
 
 class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):

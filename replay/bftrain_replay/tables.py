@@ -147,7 +147,10 @@ def frame(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> D
     import pandas as pd  # noqa: PLC0415 - heavy, and only those who ask for a frame need it
 
     table = pd.DataFrame(list(rows), columns=[column.name for column in columns])
-    return table.astype({column.name: _DTYPES[column.kind] for column in columns if column.kind in _DTYPES})
+    kinds = {name: kind for name, kind in columns if kind in _DTYPES}
+    return table.astype(
+        {name: _DTYPES[kind] if table[name].notna().all() else "float64" for name, kind in kinds.items()}
+    )
 
 
 def allocations_frame(held: AllocationTable) -> DataFrame:

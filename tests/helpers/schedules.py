@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from bftrain import EventLog, schedule
-from bftrain_datasets.scheduling import schedule_folder
 
 NEVER = float("inf")
 LONGEST_S = 1e15
@@ -97,8 +96,7 @@ def placed(
     return result.places, result.log
 
 
-def written(result: Any, folder: Path, **options: str) -> Path:  # noqa: ANN401 - a result of schedule()
+def written(result: Any, folder: Path, **options: Any) -> Path:  # noqa: ANN401 - a result of schedule()
     """Write the files of a schedule into a folder."""
-    folder.mkdir(exist_ok=True)
-    schedule_folder.write(result, folder, **options)
+    result.write(folder, **options)
     return folder

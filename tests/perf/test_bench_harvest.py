@@ -39,7 +39,7 @@ def loaded(path: Path) -> EventLog:
 def harvests(every: Sequence[ReplaySettings], path: Path) -> list[float]:
     """Replay a log by these settings against trials that never run out, and return the samples of each."""
     with TemporaryDirectory() as folder:
-        trials = bftrain.replay(path, settings=replace(every[0], solver="greedy")).study.tasks
+        trials = bftrain.replay(path, settings=replace(every[0], solver="greedy")).content.made.tasks
         save_tasks(trials, Path(folder) / "tasks.toml")
         plain = asdict(ReplaySettings())
         cases = [

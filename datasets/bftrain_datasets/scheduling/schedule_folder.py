@@ -1,4 +1,4 @@
-"""Outputs: a schedule as tables and files in one folder. docs/how-to/schedule.md describes each column.
+"""Outputs: a schedule as tables, figures and an SWF log. docs/how-to/schedule.md describes each column.
 
 The same inputs lead to the same bytes, except for measured times (:data:`MEASURED`) in ``summary.json``, which its
 ``figures_sha256`` excludes.
@@ -7,43 +7,28 @@ The same inputs lead to the same bytes, except for measured times (:data:`MEASUR
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain import config, summaries
-from bftrain.files import whole_file, write_text
-from bftrain.result_folder import ResultKind
+from bftrain import summaries
+from bftrain.files import whole_file
 from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain.version import __version__
-from bftrain_datasets import result_tables
-from bftrain_datasets.log.log_files import save_log
 from bftrain_datasets.readers import swf
 from bftrain_datasets.result_tables import Table
 from bftrain_datasets.scheduling.schedule_figures import DONE
 from bftrain_datasets.scheduling.scheduling import ScheduleResult
 from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
-NAMES: Final = ("jobs", "campaigns", "users", "utilisation")
 _CAMPAIGN_COLUMNS: Final = (
     "jobs", "created_s", "end_s", "flow_s", "work", "longest_s", "least_s", "stretch", "virtual_end_s", "rivals",
     "previous_work", "bound_s", "stretch_bound",
 )  # fmt: skip
-
-
-def tables(result: ScheduleResult) -> Mapping[str, Table]:
-    """Return all tables by name."""
-    return {
-        "jobs": jobs_table(result),
-        "campaigns": campaigns_table(result),
-        "users": users_table(result),
-        "utilisation": utilisation_table(result),
-    }
 
 
 def jobs_table(result: ScheduleResult) -> Table:
@@ -200,30 +185,18 @@ FORMAT: Final = "bftrain schedule 1"
 LOG_FILE: Final = "idle.npz"
 SCHEDULE_FILE: Final = "schedule.swf"
 MEASURED: Final = frozenset({"wall_s", "jobs_per_s"})
-KIND: Final = ResultKind(
-    title="schedule",
-    form="bftrain schedule",
-    names=frozenset({"summary.json", "config.toml", LOG_FILE, SCHEDULE_FILE})
-    | {f"{name}.{form}" for name in NAMES for form in result_tables.FORMS},
-)
+TABLES: Final[Mapping[str, Callable[[ScheduleResult], Table]]] = {
+    "jobs": jobs_table,
+    "campaigns": campaigns_table,
+    "users": users_table,
+    "utilisation": utilisation_table,
+}
 
 
-def write(result: ScheduleResult, folder: Path, *, name: str = "", form: str = result_tables.CSV) -> None:
-    """Write all files into ``folder``; ``name`` is the caller's name of the log. Each file is written atomically."""
-    result_tables.write_all(tables(result), folder, form, FORMAT)
+def write_swf(result: ScheduleResult, folder: Path) -> None:
+    """Write the schedule as an SWF log into ``folder``."""
     with whole_file(folder / SCHEDULE_FILE) as file:
         file.writelines(f"{line}\n".encode() for line in _swf_lines(result))
-    save_log(result.log, folder / LOG_FILE)
-    # Add the command that repeats the run as a comment, if it fits on one line
-    words = ["bftrain", "schedule", name]
-    if form != result_tables.CSV:
-        words += ["--tables", form]
-    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
-    write_text(
-        folder / "config.toml",
-        (f"# {command}\n" if name and command.isprintable() else "") + config.dump(result.settings),
-    )
-    write_text(folder / "summary.json", summaries.to_json(summary(result, name)))
 
 
 def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:

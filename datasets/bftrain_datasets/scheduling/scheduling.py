@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from bftrain import parts, registry, text_formats
+from bftrain import parts, registry
 from bftrain.errors import BadInput, described
-from bftrain.short_repr import ShortRepr
 from bftrain_datasets.importing.findings import HAZARDS, ordered
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
@@ -34,7 +31,7 @@ from bftrain_datasets.scheduling.schedule_settings import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ScheduleResult(ShortRepr):
+class ScheduleResult:
     """Input, outcome and ``wall_s``, the seconds that the simulation took.
 
     ``log`` is the derived log of idle nodes.
@@ -49,19 +46,6 @@ class ScheduleResult(ShortRepr):
     log: EventLog
     summary: schedule_figures.ScheduleSummary
     wall_s: float
-
-    def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures of the short representation."""
-        figures = self.summary
-        return f"simulated schedule by {figures.policy}", {
-            "ended": figures.ended.replace("_", " "),
-            "nodes": f"{figures.nodes:,}",
-            "jobs done": f"{figures.done:,} of {figures.jobs:,}",
-            "simulated": text_formats.duration(figures.simulated_s),
-            "utilisation": text_formats.percent(figures.utilisation),
-            "wait, mean": text_formats.duration(figures.wait_s.mean),
-            "idle": text_formats.percent(self.log.idle_share),
-        }
 
     @property
     def complete(self) -> bool:
@@ -137,25 +121,6 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
         summary=schedule_figures.summarise(schedule, jobs_found, campaigns_found, workload, settings),
         wall_s=wall_s,
     )
-
-
-def schedule(
-    log: Path | str,
-    settings: ScheduleSettings | None = None,
-    **options: Any,  # noqa: ANN401 - the fields of ScheduleSettings
-) -> ScheduleResult:
-    """Reschedule the jobs of an SWF log or a table of jobs, as ``bftrain schedule`` does.
-
-    ``log`` is the file. ``options`` are settings by name, such as ``policy="easy"``, and override ``settings``.
-    Raises :class:`bftrain.errors.BadInput` for unusable jobs or an unknown policy, ``TypeError`` for an unknown
-    option, and ``OSError`` for an unreadable file.
-
-    >>> from bftrain import schedule
-    >>> schedule("jobs.swf", policy="fcfs").summary.jobs
-    3
-    """
-    settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
-    return simulate(read(log, settings), settings)
 
 
 def until_s(settings: ScheduleSettings, jobs: SubmittedJobs) -> float:

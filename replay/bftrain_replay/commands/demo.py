@@ -101,19 +101,19 @@ def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> Re
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_datasets.log.log_files import load_log
-    from bftrain_replay import replay_folder
-    from bftrain_replay.output.read_folder import SavedReplay
     from bftrain_replay.provenance import tasks_sha256
+    from bftrain_replay.run.run import summary_in
+    from bftrain_replay.study_run import REPLAY
 
     log_file, task_file, path = folder / _LOG, folder / _TASKS, folder / _REPLAY
     own = False
     if (path / "summary.json").exists():
         try:
-            inputs = SavedReplay(path).summary["inputs"]
+            inputs = summary_in(path)["inputs"]
             replayed = inputs["log"]["sha256"], inputs["tasks"]["sha256"]
         except (LookupError, TypeError):
             replayed = None
         own = replayed == (log.sha256, tasks_sha256(tasks))  # a demo that was killed may lack its log and its tasks
         if not own and log_file.exists() and task_file.exists():  # input files from another version's demo
             own = replayed == (load_log(log_file).sha256, tasks_sha256(load_tasks(task_file)))
-    return ResultFolder(path, replay_folder.KIND, overwrite=own, advice="name another folder")
+    return ResultFolder(path, REPLAY.folder, overwrite=own, advice="name another folder")

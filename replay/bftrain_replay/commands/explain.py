@@ -55,11 +55,11 @@ def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
 
 def _values(entry: GlossaryEntry, folder: Path) -> dict[str, str]:
     """Return the values of the figure in a replay: label -> value."""
-    from bftrain_replay.output.read_folder import SavedReplay
     from bftrain_replay.results.glossary import entry_of
     from bftrain_replay.results.summary_figures import FIGURES
+    from bftrain_replay.saved_run import load_run
 
-    summary = SavedReplay(folder).summary
+    summary = load_run(folder).summary
     known = (figure for figure in FIGURES if entry_of(figure.name) is entry and figure.value_in(summary) is not None)
     return {figure.label: figure.text_in(summary) for figure in known}
 

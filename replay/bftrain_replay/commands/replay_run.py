@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.provenance import InputSource
-    from bftrain_replay.replay_folder import EarlyFiles
     from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.run.run import EarlyFiles
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study import ReplayParts, ReplayStudy
 
@@ -42,9 +42,9 @@ def run_into(
     partial result does not replace a finished one.
     """
     from bftrain.result_folder import ResultFolder
-    from bftrain_replay import replay_folder
+    from bftrain_replay.study_run import REPLAY
 
-    with unterminated(), ResultFolder(folder, replay_folder.KIND, overwrite=asked.overwrite) as result:
+    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
         early = EarlyWriter(result, source, asked.tables)
         study = run(early.write)
         written = study.complete or not result.holds_finished
@@ -66,10 +66,10 @@ class EarlyWriter:
 
     def write(self, main: ReplayStudy) -> None:
         """Write the files that need only the main replay, and import modules for the rest."""
-        from bftrain_replay import replay_folder
+        from bftrain_replay.study_run import run_of
 
         def write(draft: Path) -> None:
-            self._early = replay_folder.write_early(main, draft, self._source, self._tables)
+            self._early = run_of(main, self._source).write_early(draft, self._tables)
 
         self._result.write_ahead(write)
         for module in _NEEDED_LATER:
@@ -77,10 +77,10 @@ class EarlyWriter:
 
     def complete(self, study: ReplayStudy) -> None:
         """Write all other files, and replace the old result."""
-        from bftrain_replay import replay_folder
+        from bftrain_replay.study_run import run_of
 
-        tables, early = self._tables, self._early
-        self._result.replace(lambda draft: replay_folder.write(study, draft, self._source, tables=tables, early=early))
+        run = run_of(study, self._source)
+        self._result.replace(lambda draft: run.write_into(draft, self._tables, self._early))
 
 
 def replay(
@@ -121,9 +121,9 @@ def print_warnings(result: ReplayResult, out: Output, shown: Collection[str] = (
 def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **more: object) -> None:
     """Print the figures side by side with a plot, or as JSON with ``more`` added."""
     from bftrain_replay.commands.replay_result import in_words
-    from bftrain_replay.output import summary_json
+    from bftrain_replay.study_run import run_of
 
-    data = {**summary_json.summary(study, source), **more} if out.json else None
+    data = {**run_of(study, source).summary, **more} if out.json else None
     out.result(data, lambda: in_words(study, title))
 
 

@@ -33,10 +33,10 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     """Replay a log against the tasks of a file, or against trials; write the result and print it."""
     log, folder = _files(asked)
     from bftrain.node_units import in_words_of
-    from bftrain_replay.output.summary_json import workload_ran_dry
     from bftrain_replay.provenance import InputSource
     from bftrain_replay.simulation.timeline import saturating_workload
     from bftrain_replay.study import check_parts, with_auto_cap
+    from bftrain_replay.study_run import workload_ran_dry
 
     # Before any reading: check for missing named plugins
     settings = asked.settings
@@ -163,21 +163,21 @@ def replay_journal(
     """Replay a journal, print its figures, and write them into ``folder``, if any."""
     from bftrain.journal import Journal
     from bftrain.result_folder import ResultFolder
-    from bftrain_replay import replay_folder
     from bftrain_replay.journal_events import recorded
     from bftrain_replay.journal_replay import rerun
     from bftrain_replay.provenance import InputSource
+    from bftrain_replay.study_run import REPLAY, run_of
 
     written = False
     source = InputSource(log=str(path), baseline=baseline)
-    place = nullcontext() if folder is None else ResultFolder(folder, replay_folder.KIND, overwrite=overwrite)
+    place = nullcontext() if folder is None else ResultFolder(folder, REPLAY.folder, overwrite=overwrite)
     with place as result, Journal.open(path) as journal:
         events = recorded(journal)
         with replay_run.watched(out, events.log.span_s) as watch:
             reported = reported_samples(journal, events)
             done = rerun(journal, events, baseline=baseline, reported=reported, watch=watch)
         if result is not None and (done.study.complete or not result.holds_finished):
-            result.replace(lambda draft: replay_folder.write(done.study, draft, source, tables=tables))
+            result.replace(lambda draft: run_of(done.study, source).write_into(draft, tables))
             written = True
     more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
     replay_run.show(done.study, source, out, title=str(path), **more)

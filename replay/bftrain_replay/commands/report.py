@@ -46,18 +46,18 @@ def command(
     folder: Path, *, page: Path | None, title: str, static: bool, svg: Path | None, png: Path | None, out: Output
 ) -> None:
     """Draw the replay in DIR: idle, used and lost node-time, and better settings."""
-    from bftrain.result_folder import REPORT_FILE, complete_replacement, locked_result
+    from bftrain.result_folder import REPORT_FILE, locked_result
+    from bftrain_replay.saved_run import load_run
 
     if page is not None and page.suffix == _TRACE:
         _write_trace(folder, page, out)
         return
     elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None or elsewhere:
-        complete_replacement(folder)
-        written = _write(_page_of(folder, title), page, elsewhere, static=static)
+        written = _write(load_run(folder).page(title), page, elsewhere, static=static)
     else:
         with locked_result(folder):
-            written = _write(_page_of(folder, title), folder / REPORT_FILE, {}, static=static)
+            written = _write(load_run(folder).page(title), folder / REPORT_FILE, {}, static=static)
     out.result({"written": [str(path) for path in written]}, lambda: "\n".join(map(str, written)))
 
 
@@ -81,22 +81,12 @@ def _write(drawn: HtmlPage, page: Path | None, folders: Mapping[str, Path], *, s
 def _write_trace(folder: Path, path: Path, out: Output) -> None:
     from bftrain.files import check_replaceable, whole_file
     from bftrain.text_formats import counted
-    from bftrain_replay.output import perfetto
-    from bftrain_replay.output.read_folder import SavedReplay
+    from bftrain_replay.run import perfetto
+    from bftrain_replay.run.run import load
+    from bftrain_replay.study_run import REPLAY
 
     check_replaceable(path, perfetto.is_own, "trace")
-    saved = SavedReplay(folder)
+    run = load(folder, [REPLAY])
     with whole_file(path) as file:
-        count = perfetto.export(saved, file)
+        count = perfetto.export(run, file)
     out.result({"file": str(path), "events": count}, lambda: f"{path}: {counted(count, 'event')}")
-
-
-def _page_of(folder: Path, title: str) -> HtmlPage:
-    from bftrain_replay.output.read_folder import SavedReplay
-    from bftrain_replay.reporting import report, report_data
-    from bftrain_replay.rounds import round_page as in_rounds
-    from bftrain_replay.rounds.round_folder import FORMAT
-
-    if SavedReplay.form_of(folder) == FORMAT:
-        return in_rounds.page(in_rounds.of_folder(folder), title)
-    return report.page(report_data.of_folder(folder), title)

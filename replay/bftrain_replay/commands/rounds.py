@@ -76,28 +76,24 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     """Share the time of nodes in rounds among the tasks of a file, on a cluster or on the idle nodes of LOG."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay.rounds import round_folder, round_page
+    from bftrain_replay.rounds.round_folder import ROUNDS, run_of
 
     tasks: Path = given["task_file"]
     own = {name: given.pop(name) for name in ("log", "cluster", "kinds", "task_file", "folder", "tables", "overwrite")}
     asked = ReplayRequest(config=config, given=given, **own)
     settings = settings_of_kind(config, given, RoundSettings)
     folder, written = asked.folder, False
-    place = nullcontext() if folder is None else ResultFolder(folder, round_folder.KIND, overwrite=asked.overwrite)
+    place = nullcontext() if folder is None else ResultFolder(folder, ROUNDS.folder, overwrite=asked.overwrite)
     with place as target, unterminated():
         source, origin = _source(asked)
         result = _simulate(source, load_tasks(tasks), settings, out)
-
-        def write(draft: Path) -> None:
-            round_folder.write(result, draft, origin, form=asked.tables)
-            round_page.write(draft)
-
+        run = run_of(result, origin)
         if target is not None and (result.ended != "interrupted" or not target.holds_finished):
-            target.replace(write)
+            target.replace(lambda draft: run.write_into(draft, asked.tables))
             written = True
     for text in _warnings(result):
         out.warn(text)
-    out.result(round_folder.summary(result, origin) if out.json else None, lambda: _words(result, origin))
+    out.result(run.summary if out.json else None, lambda: _words(result, origin))
     if written:
         out.say(f"result: {folder}")
     if result.ended == "interrupted":

@@ -63,10 +63,11 @@ def command(
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """
     from bftrain.result_folder import ResultFolder
-    from bftrain_datasets.scheduling import schedule_folder, scheduling
+    from bftrain_datasets.scheduling import scheduling
+    from bftrain_replay.schedule_run import SCHEDULE, run_of_schedule
 
     settings = settings_of_kind(config, given, ScheduleSettings)
-    with ResultFolder(folder, schedule_folder.KIND, overwrite=overwrite) as target:
+    with ResultFolder(folder, SCHEDULE.folder, overwrite=overwrite) as target:
         with out.progress() as bars:
             size = log.stat().st_size if log.is_file() else None
             bar = bars.add_task("bytes read", total=size)
@@ -77,12 +78,13 @@ def command(
                 result = scheduling.simulate(
                     workload, settings, watch=lambda at_s, jobs: go_on(settings.policy, min(at_s, span_s), jobs)
                 )
+            run = run_of_schedule(result, str(log))
             written = result.summary.ended != "interrupted" or not target.holds_finished
             if written:
-                target.replace(lambda draft: schedule_folder.write(result, draft, name=str(log), form=tables))
+                target.replace(lambda draft: run.write_into(draft, tables))
     for text in _warnings(result):
         out.warn(text)
-    out.result(schedule_folder.summary(result, str(log)) if out.json else None, lambda: _words(result, str(log)))
+    out.result(run.summary if out.json else None, lambda: _words(result, str(log)))
     if written:
         out.say(f"result: {folder}")
     if result.summary.ended == "interrupted":

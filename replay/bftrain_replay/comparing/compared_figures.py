@@ -223,9 +223,9 @@ def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, Compa
 
 def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dict[str, ComparedFigure | None]:
     """Return the rows that need the tables of tasks, for tasks that finished in all comparable replays."""
-    summaries, times = [side.summary for side in sides], [side.tasks for side in sides]
+    summaries, tasks = [side.summary for side in sides], [side.tasks for side in sides]
     made: dict[str, ComparedFigure | None] = {}
-    finished = [each.columns.chosen(each.columns.finished) for each in times]
+    finished = [each.chosen(each.finished) for each in tasks]
     common: frozenset[str] | None = None
     if comparable:
         # Otherwise a replay would be penalised for finishing a slow task that another one leaves unfinished
@@ -235,7 +235,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
     made |= _spread("completion_s", _OF_TIMES, [each.completion_s for each in finished], name="time_to_finish_s")
     if len({each.tasks_unfinished for each in summaries}) == 1:
         made["completion_at_least_s"] = None
-    waits_s = [each.columns.waiting_s for each in times]  # NaN: it never arrived
+    waits_s = [each.waiting_s for each in tasks]  # NaN: it never arrived
     made |= _shown("waited_s.mean", [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s])
     # Compared with exclusive use of the cluster, and with 1/n of it
     made |= _spread("slowdown", _OF_RATIOS, [each.slowdown for each in finished])
@@ -252,7 +252,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
     missed = [each.deadlines_missed for each in summaries] if any(each.deadlines for each in summaries) else []
     made |= _shown("deadlines_missed", missed)
     made |= _shown("cost", [each.cost if each.settings.get("prices") else None for each in summaries])
-    return made | _shown("waits", [each.waits for each in times])
+    return made | _shown("waits", [side.waits for side in sides])
 
 
 def _spread(

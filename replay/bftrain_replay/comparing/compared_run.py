@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.node_units import NODE, UNITS
 from bftrain.values import wire
-from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay import tables
 from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import PLAIN
-from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.metrics.task_figures import TaskColumns, TaskPercentiles
-from bftrain_replay.output.read_folder import SavedReplay
-from bftrain_replay.reporting.report_data import log_of_folder
-from bftrain_replay.results.result import ReplayResult, ReplaySummary
+from bftrain_replay.provenance import FORMAT as REPLAY
+from bftrain_replay.results.result import ReplaySummary
 from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
-from bftrain_replay.rounds.round_page import READ, TABLES
 from bftrain_replay.rounds.round_result import RoundSummary
+from bftrain_replay.run.run import Run
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
-
-# Reads these columns of a table, row by row
-Rows = Callable[..., Iterable[Sequence[Any]]]
-
-_TABLES: Final[dict[str, Callable[[ReplayResult], Iterable[Sequence[Any]]]]] = {
-    "tasks": ReplayResult.task_rows,
-    "over_time": ReplayResult.over_time_rows,
-}
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,92 +135,55 @@ class RoundSummaryFigures(RoundSummary, frozen=True, kw_only=True):
         return self.ended
 
 
-class TaskTimes(NamedTuple):
-    """Task times, by column."""
-
-    columns: TaskColumns
-    waits: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverTime:
-    """Mean idle and used nodes, and samples done, in intervals. Seconds since the log's start."""
-
-    from_s: NDArray[np.float64]
-    to_s: NDArray[np.float64]
-    idle: NDArray[np.float64]
-    used: NDArray[np.float64]
-    harvested: NDArray[np.float64]
-
-
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One of the replays. Tables are read on demand."""
+    """A run with its label and its checked figures."""
 
     label: str
-    place: str  # its folder; "" for one in memory
+    run: Run
     summary: SummaryFigures | RoundSummaryFigures
-    rows: Rows
-    read_log: Callable[[], EventLog]
+
+    @property
+    def place(self) -> str:
+        """Its folder; "" for a run in memory."""
+        return "" if self.run.content.made is not None else self.run.content.place
 
     @property
     def unit(self) -> str:
         """The unit of capacity: nodes, or the GPUs or cores of a log; rounds share nodes."""
-        return self.summary.unit if isinstance(self.summary, SummaryFigures) else NODE
+        return self.run.unit
 
     @property
     def in_rounds(self) -> bool:
         """Whether time was shared in rounds."""
         return isinstance(self.summary, RoundSummaryFigures)
 
-    @cached_property
-    def log(self) -> EventLog:
-        """Return the replayed part of the log; a run in rounds has none."""
-        return self.read_log()
+    @property
+    def tasks(self) -> TaskColumns:
+        """The tasks; in rounds only the measured ones."""
+        return self.run.task_columns
 
-    @cached_property
-    def tasks(self) -> TaskTimes:
-        """Return the task times; in rounds for measured tasks only."""
-        names = READ if self.in_rounds else tuple(column.name for column in tables.TASKS)
-        rows = [dict(zip(names, row, strict=True)) for row in self.rows("tasks", *names)]
-        if self.in_rounds:
-            rows = [row for row in rows if row["measured"]]
-        return TaskTimes(columns=TaskColumns.from_rows(rows), waits=sum(row["waits"] for row in rows))
+    @property
+    def waits(self) -> int:
+        """How often these tasks waited."""
+        return sum(row["waits"] for row in self.run.measured_tasks)
 
     @cached_property
     def work_of_tasks(self) -> dict[str, tuple[float, float]]:
-        """Return the samples and the node-hours of each task of a replay."""
-        return {
-            task: (samples, node_h) for task, samples, node_h in self.rows("tasks", "name", "done_samples", "node_h")
-        }
-
-    @cached_property
-    def over_time(self) -> OverTime:
-        """Return its course over time."""
-        columns = [column.name for column in tables.OVER_TIME]
-        read = np.array(list(self.rows("over_time", *columns)), dtype=np.float64).reshape(-1, len(columns))
-        return OverTime(**dict(zip(columns, read.T, strict=True)))
+        """Return the samples and the node-hours of each task."""
+        return {row["name"]: (row["done_samples"], row["node_h"]) for row in self.run.task_rows}
 
 
-def side_of_folder(label: str, folder: Path) -> ComparedRun:
-    """Read the folder of a replay, or of time shared in rounds."""
-    in_rounds = SavedReplay.form_of(folder) == ROUNDS
-    saved = SavedReplay(folder, ROUNDS, TABLES) if in_rounds else SavedReplay(folder)
-    where = str(folder / "summary.json")
+def compared_run(label: str, run: Run) -> ComparedRun:
+    """Return a run with its figures; raise ``BadInput`` if they are not those of a replay or of rounds."""
+    kinds: dict[str, type[SummaryFigures | RoundSummaryFigures]] = {REPLAY: SummaryFigures, ROUNDS: RoundSummaryFigures}
+    where = run.content.place
+    if run.kind.form not in kinds:
+        fix = "name replays, or runs in rounds"
+        raise BadInput(f"a {run.kind.title} cannot be compared", where=where, fix=fix)
+    where = where if run.content.made is not None else f"{where}/summary.json"
     try:
-        kind: type[SummaryFigures | RoundSummaryFigures] = RoundSummaryFigures if in_rounds else SummaryFigures
-        figures = wire.convert(saved.summary, kind, where=where)
+        return ComparedRun(label, run, wire.convert(run.summary, kinds[run.kind.form], where=where))
     except BadInput as error:
         what = f"not the summary of a replay: {error.what}"
         raise BadInput(what, where=where, fix="run the replay again, and do not edit its files") from error
-    return ComparedRun(label, str(folder), figures, saved.rows, partial(log_of_folder, folder))
-
-
-def side_of_replayed(label: str, done: ReplayOutcome) -> ComparedRun:
-    """Return the compared form of a replay made in this process."""
-
-    def rows(name: str, *columns: str) -> Iterable[Sequence[Any]]:
-        places = [[column.name for column in tables.TABLES[name]].index(column) for column in columns]
-        return ([row[place] for place in places] for row in _TABLES[name](done.result))
-
-    return ComparedRun(label, "", wire.convert(done.summary, SummaryFigures), rows, lambda: done.study.part)

@@ -13,18 +13,13 @@ from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
 from bftrain.short_repr import ShortRepr
 from bftrain.values import checks
-from bftrain_replay.api import ReplayOutcome
 from bftrain_replay.comparing import settings_differences
 from bftrain_replay.comparing.compared_figures import COMMON_TASKS, ComparedReplays, FigureGroup, groups_of
-from bftrain_replay.comparing.compared_run import (
-    ComparedRun,
-    RoundSummaryFigures,
-    SummaryFigures,
-    side_of_folder,
-    side_of_replayed,
-)
+from bftrain_replay.comparing.compared_run import ComparedRun, RoundSummaryFigures, SummaryFigures, compared_run
 from bftrain_replay.results.decider_counts import sentence
 from bftrain_replay.results.headline import NO_BOUND, NOT_RANKED, ran_out, u_above_100
+from bftrain_replay.run.run import Run
+from bftrain_replay.saved_run import load_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -90,11 +85,9 @@ class Comparison(ShortRepr, ComparedReplays):
 
 
 def compare(
-    *replays: str | Path | ReplayOutcome | Sequence[str | Path | ReplayOutcome],
-    labels: Sequence[str] = (),
-    force: bool = False,
+    *replays: str | Path | Run | Sequence[str | Path | Run], labels: Sequence[str] = (), force: bool = False
 ) -> Comparison:
-    """Compare the figures of several replays: folders written by ``bftrain replay``, or returned studies.
+    """Compare the figures of several replays or runs in rounds: their folders, or the runs themselves.
 
     Pass ``replays`` one by one, or as one list; ``labels`` rename them. Raises :class:`bftrain.errors.UsageError` for
     fewer than two, and :class:`bftrain.errors.BadInput` for a folder without a result, or for replays of different logs
@@ -127,11 +120,11 @@ def compare(
     )
 
 
-def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | ReplayOutcome, ...]:
+def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | Run, ...]:
     """Flatten lists of replays; reject values that are neither a replay nor a folder name."""
-    found: list[str | Path | ReplayOutcome] = []
+    found: list[str | Path | Run] = []
     for each in replays:
-        if isinstance(each, str | Path | ReplayOutcome):
+        if isinstance(each, str | Path | Run):
             found.append(each)
         elif isinstance(each, Sequence):
             found += _one_by_one(each)
@@ -141,19 +134,20 @@ def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | ReplayOutcome, 
     return tuple(found)
 
 
-def _sides(replays: Sequence[str | Path | ReplayOutcome], labels: Sequence[str]) -> tuple[ComparedRun, ...]:
-    folders = [Path(each) for each in replays if not isinstance(each, ReplayOutcome)]
+def _sides(replays: Sequence[str | Path | Run], labels: Sequence[str]) -> tuple[ComparedRun, ...]:
+    folders = [Path(each) for each in replays if not isinstance(each, Run)]
     if labels or len(folders) == len(replays):
         named = labels_of([Path(str(place)) for place in range(len(replays))] if labels else folders, labels)
     else:
         found = iter(labels_of(folders) if folders else ())
-        named = numbered(
-            [each.result.settings.solver if isinstance(each, ReplayOutcome) else next(found) for each in replays]
-        )
-    return tuple(
-        side_of_replayed(label, each) if isinstance(each, ReplayOutcome) else side_of_folder(label, Path(each))
-        for label, each in zip(named, replays, strict=True)
-    )
+        named = numbered([_decider(each) if isinstance(each, Run) else next(found) for each in replays])
+    runs = (each if isinstance(each, Run) else load_run(each) for each in replays)
+    return tuple(map(compared_run, named, runs))
+
+
+def _decider(run: Run) -> str:
+    """Return the solver of a replay, or the policy of rounds."""
+    return str(run.summary.get("solver") or run.summary.get("policy"))
 
 
 def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
@@ -199,7 +193,7 @@ def _notes_on_u(sides: Sequence[ComparedRun]) -> Iterator[str]:
 def _few_common_tasks(sides: Sequence[ComparedRun], groups: Sequence[FigureGroup]) -> Iterator[str]:
     """Warn if task times cover less than half of the tasks."""
     common = next((row.amounts[0] for group in groups for row in group.figures if row.name == COMMON_TASKS), None)
-    tasks = len(sides[0].tasks.columns)
+    tasks = len(sides[0].tasks)
     if common is not None and 2 * common < tasks and any(side.summary.tasks_finished for side in sides):
         text = f"only {text_formats.count(common)} of {text_formats.counted(tasks, 'task')} finished in all runs"
         yield f"{text}: completion times, slowdown and rho are of these alone"

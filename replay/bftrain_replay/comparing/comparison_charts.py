@@ -62,7 +62,7 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[Char
     """Yield one chart for each replay, all on one scale: crossing lines would be hard to tell apart."""
     # No labels below closely stacked pictures
     bare = {**moments.axis(), "axis": {**moments.axis()["axis"], "title": None}}
-    highest = max(float(side.over_time.idle.max(initial=0.0)) for side in sides) or 1.0
+    highest = max(float(side.run.course.idle.max(initial=0.0)) for side in sides) or 1.0
     scale = {"domain": [0, highest], "nice": True}
     y_axis = {"type": "quantitative", "title": "nodes", "scale": scale, "axis": {"tickCount": 3}}
     for place, side in enumerate(sides):
@@ -176,7 +176,7 @@ def key(names: Iterable[str]) -> HtmlText:
 
 def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     """Return the share of tasks done within a time from submission; ``None`` where no replay finished any."""
-    lines = [CumulativeLine(side.label, side.tasks.columns.completion_s, len(side.tasks.columns)) for side in sides]
+    lines = [CumulativeLine(side.label, side.tasks.completion_s, len(side.tasks)) for side in sides]
     if not any(line.known.any() for line in lines):
         return None
     summary = "; ".join(
@@ -197,7 +197,7 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
 
 def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     """Return the share of tasks below each rho; ``None`` if no replay knows it."""
-    lines = [CumulativeLine(side.label, side.tasks.columns.rho, len(side.tasks.columns)) for side in sides]
+    lines = [CumulativeLine(side.label, side.tasks.rho, len(side.tasks)) for side in sides]
     if not any(line.known.size for line in lines):
         return None
     summary = "; ".join(
@@ -221,18 +221,18 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
 
 
 def _nodes(side: ComparedRun) -> StepSeries:
-    course = side.over_time
+    course = side.run.course
     return StepSeries(
         times_s=course.from_s, end_s=float(course.to_s[-1]), columns={"idle": course.idle, "used": course.used}
     )
 
 
 def _harvest(side: ComparedRun) -> np.ndarray:
-    return np.concatenate(([0.0], side.over_time.harvested))
+    return np.concatenate(([0.0], side.run.course.harvested))
 
 
 def _times(side: ComparedRun) -> np.ndarray:
-    return np.concatenate(([0.0], side.over_time.to_s))
+    return np.concatenate(([0.0], side.run.course.to_s))
 
 
 def _lines(

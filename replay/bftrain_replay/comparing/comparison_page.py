@@ -96,7 +96,7 @@ def _moments(comparison: ComparedReplays) -> TimeAxis:
     """Return the time axis: calendar time, unless the logs are of different times; rounds count from 0."""
     if _in_rounds(comparison.sides):
         return TimeAxis(0.0, max(side.summary.simulated_s for side in comparison.sides))
-    logs = [side.log for side in comparison.sides]
+    logs = [side.run.log for side in comparison.sides]
     starts = {log.start_s for log in logs}
     return TimeAxis(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
 
@@ -110,7 +110,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
         nodes = first.summary.nodes
         where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else "of idle nodes"
         return f"{len(comparison.sides)} replays {where}, over {text_formats.duration(most)} at most."
-    log = first.log
+    log = first.run.log
     nodes_over = f"{text_formats.counted(len(log.node_names), 'node')} over {text_formats.duration(log.span_s)}"
     text = f"{len(comparison.sides)} replays of {nodes_over}"
     if TimeAxis(log.start_s, log.span_s).on_calendar:
@@ -186,7 +186,7 @@ def _soonest(comparison: ComparedReplays) -> HtmlText:
 def _card(side: ComparedRun, *, of_times: bool) -> FigureCard:
     summary = side.summary
     if of_times or not isinstance(summary, SummaryFigures):
-        found = TaskPercentiles.of(side.tasks.columns.completion_s)
+        found = TaskPercentiles.of(side.tasks.completion_s)
         held = f"{text_formats.percent(summary.coverage)} of the node-time held"
         return FigureCard(
             name=side.label,

@@ -10,8 +10,8 @@ from typing import Any, Final
 from bftrain import text_formats
 from bftrain_replay.drawing.html_page import HtmlTable, HtmlText, PageSection
 from bftrain_replay.reporting.losses import CAUSES, hints
-from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results.summary_figures import FIGURE_OF
+from bftrain_replay.run.run import Run
 from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
 from bftrain_replay.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, AdviceRow, SensitivityRow
 
@@ -27,13 +27,13 @@ _WITHOUT_GAIN: Final = f"with a gain below {text_formats.percent(LEAST_GAIN)} of
 _DEPENDS: Final = "What the largest of the other steps depend on; what a change of it brings is not tried here:"
 
 
-def advice(material: ReportData) -> HtmlText:
+def advice(run: Run) -> HtmlText:
     """Return the tried changes that gain, the largest gain first, then explanations of the other large losses."""
-    parts = [_of_settings(material.summary)]
-    explained = "".join(_explanations(material))
+    parts = [_of_settings(run.summary)]
+    explained = "".join(_explanations(run))
     if explained:
         parts.append(f'<p class="soft">{_DEPENDS}</p><ul class="advice">{explained}</ul>')
-    if not hints(material) and not material.summary.get("advice"):
+    if not hints(run) and not run.summary.get("advice"):
         parts = ["<p>Hardly anything: nearly all idle node-time became work that counts.</p>"]
     return HtmlText("".join(parts))
 
@@ -72,16 +72,16 @@ def _sentence(row: AdviceRow) -> str:
     return f"<code>{escape(row.option)}</code>: <strong>{_joined(gain)}</strong>{takes}. {answers}"
 
 
-def _explanations(material: ReportData) -> Iterator[str]:
+def _explanations(run: Run) -> Iterator[str]:
     """Yield the causes of each large loss without advice, if factors outside the tried settings influence it."""
-    answered = {row["cause"] for row in material.summary.get("advice") or ()}
-    idle_h = float(material.summary["idle_node_h"])
-    for cause, hours in hints(material):
+    answered = {row["cause"] for row in run.summary.get("advice") or ()}
+    idle_h = float(run.summary["idle_node_h"])
+    for cause, hours in hints(run):
         if cause.explanation and cause.key not in answered:
             summary = (
                 f"{text_formats.count(hours)} node-hours, {text_formats.percent(hours / idle_h)} of the idle node-time"
             )
-            text = _with_options(cause.explanation, material.summary["settings"])
+            text = _with_options(cause.explanation, run.summary["settings"])
             yield f"<li>{escape(cause.name)}, {_joined(summary)}. {text}</li>"
 
 
@@ -107,9 +107,9 @@ _INTRO: Final = (
 )
 
 
-def sensitivity(material: ReportData) -> PageSection | None:
+def sensitivity(run: Run) -> PageSection | None:
     """Return the table; ``None`` if skipped."""
-    summary = material.summary.get("sensitivity")
+    summary = run.summary.get("sensitivity")
     if not summary:
         return None
     headings, rows = sensitivity_table("assumed", [SensitivityRow(**each) for each in summary], " (assumed here)")

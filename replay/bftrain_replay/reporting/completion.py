@@ -14,20 +14,20 @@ from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, Page
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
-from bftrain_replay.reporting.report_data import RunPageData
 from bftrain_replay.reporting.user_shares import by_user, user_table
 from bftrain_replay.results.summary_figures import FIGURE_OF, PARTS
+from bftrain_replay.run.run import Run
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 _SPREADS: Final = ("completion_s", "response_s", "waited_s", "slowdown", "rho", "late_s")
 
 
-def completion(material: RunPageData) -> PageSection | None:
+def completion(run: Run) -> PageSection | None:
     """Return the section; ``None`` where no task could finish, or none was submitted."""
-    summary = material.summary
+    summary = run.summary
     if not summary["tasks_finished"] and not summary["tasks_unfinished"]:
         return None
-    tasks = material.task_columns
+    tasks = run.task_columns
     parts = [_spreads(summary), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(summary["users"])]
     intro = (
         "Completion time is from submission to the end of the work. Slowdown is that over the shortest possible, as if "

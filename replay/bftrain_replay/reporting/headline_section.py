@@ -12,7 +12,6 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts
 from bftrain_replay.drawing.html_page import FigureCard, HtmlTable, HtmlText
 from bftrain_replay.reporting.losses import hints
-from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results import decider_counts
 from bftrain_replay.results.glossary import meaning_of
 from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval, too_narrow
@@ -28,6 +27,7 @@ from bftrain_replay.results.headline import (
     u_above_100,
 )
 from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.run.run import Run
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
@@ -55,13 +55,13 @@ def ceiling_label(summary: Mapping[str, Any]) -> str:
     return decider_counts.ceiling_label(summary["solver"], summary["decisions"], decided_by(summary))
 
 
-def lead(material: ReportData) -> HtmlText:
+def lead(run: Run) -> HtmlText:
     """Return the result in a few sentences."""
-    summary = material.summary
+    summary = run.summary
     who = _LEFT_BY[(summary.get("doubtful") or {}).get("source", RECORDS)]
     if not summary["idle_node_h"]:
         return HtmlText(f"{who} left no node idle: there was nothing to harvest.")
-    share = f"{text_formats.percent(_idle_share(material))} of all"
+    share = f"{text_formats.percent(_idle_share(run))} of all"
     doubts = _doubts(summary)
     parts = f", {escape(doubts.parts)}" if doubts is not None and doubts.parts else ""
     said = [
@@ -77,7 +77,7 @@ def lead(material: ReportData) -> HtmlText:
     )
     if decided:
         said.append(f"<strong>{escape(decided[:1].upper() + decided[1:])}</strong>.")
-    best = hints(material)
+    best = hints(run)
     if best:
         cause, hours = best[0]
         said.append(f"What took most: <strong>{text_formats.count(hours)} node-hours</strong> {cause.happened}.")
@@ -129,13 +129,13 @@ def _of_enough_work(summary: Mapping[str, Any]) -> list[str]:
     return [f"{text}."]
 
 
-def notices(material: ReportData) -> list[str]:
+def notices(run: Run) -> list[str]:
     """Return caveats that readers must know."""
-    summary = material.summary
+    summary = run.summary
     found = []
     if not summary["complete"]:
-        whole = text_formats.duration(material.log.span_s)
-        done = text_formats.duration(material.end_s)
+        whole = text_formats.duration(run.log.span_s)
+        done = text_formats.duration(run.end_s)
         found.append(f"This replay was stopped before its end: the figures cover {done} of {whole}.")
     found += summary["warnings"]
     if u_above_100(summary):
@@ -148,10 +148,10 @@ def notices(material: ReportData) -> list[str]:
     return found
 
 
-def cards(material: ReportData) -> list[FigureCard]:
+def cards(run: Run) -> list[FigureCard]:
     """Return the figures at the top: from idle node-time to work that counts, then its quality."""
-    summary = material.summary
-    hours, idle_h = material.end_s / SECONDS_AN_HOUR, float(summary["idle_node_h"])
+    summary = run.summary
+    hours, idle_h = run.end_s / SECONDS_AN_HOUR, float(summary["idle_node_h"])
     lost_h = sum(float(one["node_h"]) for one in summary["lost"].values())
     useful_h = harvest_node_h(summary)
     mean = text_formats.count(idle_h / hours) if hours else text_formats.UNKNOWN
@@ -167,7 +167,7 @@ def cards(material: ReportData) -> list[FigureCard]:
     return [
         FigureCard(
             "Idle",
-            text_formats.percent(_idle_share(material)),
+            text_formats.percent(_idle_share(run)),
             f"of all node-time: {text_formats.count(idle_h)} node-hours, {mean} nodes on average{doubts}",
             meaning_of("idle_node_h"),
         ),
@@ -220,14 +220,14 @@ def _rounded(summary: Mapping[str, Any]) -> str:
     return f" (on average {text_formats.count(mean)} were idle)" if abs(mean - pool) >= _ROUNDED * mean else ""
 
 
-def _idle_share(material: ReportData) -> float | None:
-    node_h = material.end_s / SECONDS_AN_HOUR * len(material.log.node_names)
-    return float(material.summary["idle_node_h"]) / node_h if node_h else None
+def _idle_share(run: Run) -> float | None:
+    node_h = run.end_s / SECONDS_AN_HOUR * len(run.log.node_names)
+    return float(run.summary["idle_node_h"]) / node_h if node_h else None
 
 
-def gains(material: ReportData) -> str:
+def gains(run: Run) -> str:
     """Return in words how the replay compares with the reference replays."""
-    summary = material.summary
+    summary = run.summary
     baseline = summary["baseline"]
     others = (column_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
     said: dict[str, list[str]] = {}  # statement -> gain and the run compared with
@@ -249,9 +249,9 @@ def _change(one: float, other: float, comparatives: tuple[str, str], equal: str)
     return f"{text_formats.percent(abs(change))} {comparatives[change > 0.0]} than"
 
 
-def compared(material: ReportData) -> HtmlTable:
+def compared(run: Run) -> HtmlTable:
     """Return the figures of the replay, the baseline and the replay without costs side by side."""
-    summary = material.summary
+    summary = run.summary
     columns = {column_label(summary): summary}
     if summary["baseline"]:
         columns[column_label(summary["baseline"])] = summary["baseline"]

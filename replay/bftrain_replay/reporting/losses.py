@@ -11,10 +11,10 @@ from bftrain import text_formats
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
-from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results.glossary import GLOSSARY_OF
 from bftrain_replay.results.headline import harvest_node_h, summary_ran_out
 from bftrain_replay.results.summary_figures import LOST, UNUSED
+from bftrain_replay.run.run import Run
 from bftrain_replay.simulation.task_progress import SampleLoss
 
 _ALL: Final = "All idle node-time"
@@ -136,19 +136,19 @@ def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
     return float(summary["unused_node_h"].get(cause.key, 0.0))  # one reason exists only where kinds differ
 
 
-def steps(material: ReportData) -> list[tuple[IdleCause, float]]:
+def steps(run: Run) -> list[tuple[IdleCause, float]]:
     """Return the causes with any node-hours, in waterfall order."""
-    found = [(cause, node_hours(material.summary, cause)) for cause in CAUSES]
+    found = [(cause, node_hours(run.summary, cause)) for cause in CAUSES]
     return [(cause, hours) for cause, hours in found if hours > 0.0]
 
 
-def waterfall(material: ReportData) -> ChartFigure | None:
+def waterfall(run: Run) -> ChartFigure | None:
     """Return the chart; ``None`` without idle node-time."""
-    if not material.summary["idle_node_h"]:
+    if not run.summary["idle_node_h"]:
         return None
-    rows, begin = _rows(material), _closer_from(material)
+    rows, begin = _rows(run), _closer_from(run)
     alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
-    closer = _rows(material, begin)
+    closer = _rows(run, begin)
     axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
     above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
     return ChartFigure(
@@ -167,10 +167,10 @@ def waterfall(material: ReportData) -> ChartFigure | None:
     )
 
 
-def _closer_from(material: ReportData) -> float:
+def _closer_from(run: Run) -> float:
     """Return the node-hours from which on a zoom shows the steps; 0 if all are visible without."""
-    idle_h = float(material.summary["idle_node_h"])
-    left = idle_h - sum(hours for _, hours in steps(material))
+    idle_h = float(run.summary["idle_node_h"])
+    left = idle_h - sum(hours for _, hours in steps(run))
     return left - _MARGIN * (idle_h - left) if idle_h - left < _SLIVERS * idle_h else 0.0
 
 
@@ -196,13 +196,13 @@ def _layers(rows: Sequence[Mapping[str, Any]], begin: float) -> list[dict[str, A
     return [bars, *map(_words_at, sorted({row["side"] for row in rows}))]  # an empty layer would be warned of
 
 
-def _rows(material: ReportData, begin: float = 0.0) -> list[dict[str, Any]]:
+def _rows(run: Run, begin: float = 0.0) -> list[dict[str, Any]]:
     """Return the bars, labelled where there is room if the chart shows node-hours from ``begin`` on."""
-    summary = material.summary
+    summary = run.summary
     idle_h = float(summary["idle_node_h"])
     rows = [_row(_ALL, (0.0, idle_h), (begin, idle_h), "@idle")]
     left = idle_h
-    for cause, hours in steps(material):
+    for cause, hours in steps(run):
         rows.append(_row(cause.name, (left - hours, left), (begin, idle_h), cause.colour))
         left -= hours
     rows.append(_row(_USEFUL, (0.0, harvest_node_h(summary)), (begin, idle_h), "@used"))
@@ -249,9 +249,9 @@ def _words_at(side: str) -> dict[str, Any]:
     }
 
 
-def meanings(material: ReportData) -> HtmlTable | None:
+def meanings(run: Run) -> HtmlTable | None:
     """Return the table that explains each step; ``None`` without steps."""
-    idle_h = float(material.summary["idle_node_h"])
+    idle_h = float(run.summary["idle_node_h"])
     rows = [
         (
             cause.name,
@@ -259,10 +259,10 @@ def meanings(material: ReportData) -> HtmlTable | None:
             text_formats.percent(hours / idle_h),
             cause.meaning,
         )
-        for cause, hours in steps(material)
+        for cause, hours in steps(run)
     ]
-    if _has_bar(material.summary) and idle_h:
-        hours = float(material.summary["ceiling"]["used_node_h"])
+    if _has_bar(run.summary) and idle_h:
+        hours = float(run.summary["ceiling"]["used_node_h"])
         share = text_formats.percent(hours / idle_h)
         meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
         rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
@@ -272,8 +272,8 @@ def meanings(material: ReportData) -> HtmlTable | None:
     return HtmlTable(label="What each step means", headings=headings, rows=rows, css="plain meanings")
 
 
-def hints(material: ReportData) -> list[tuple[IdleCause, float]]:
+def hints(run: Run) -> list[tuple[IdleCause, float]]:
     """Return the largest steps that are worth a change, largest first."""
-    idle_h = float(material.summary["idle_node_h"])
-    large = [(cause, hours) for cause, hours in steps(material) if hours >= _LEAST_SHARE * idle_h]
+    idle_h = float(run.summary["idle_node_h"])
+    large = [(cause, hours) for cause, hours in steps(run) if hours >= _LEAST_SHARE * idle_h]
     return sorted(large, key=lambda item: -item[1])[:_HINTS]

@@ -15,7 +15,7 @@ from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
 from bftrain_replay.drawing.series import TimeAxis, median
-from bftrain_replay.reporting.report_data import ReportData, RunPageData
+from bftrain_replay.run.run import Run
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
@@ -27,16 +27,16 @@ _COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by ta
 _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
-def strip(material: RunPageData) -> ChartFigure:
+def strip(run: Run) -> ChartFigure:
     """Return the overview strip: a small chart of the whole time, with a brush."""
-    axis = material.moments.axis()
+    axis = run.moments.axis()
     return ChartFigure(
         name="time",
         title="",
         alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
         height=46,
-        moments=material.moments,
-        series=[material.nodes_over_time],
+        moments=run.moments,
+        series=[run.nodes_over_time],
         chooses_time=True,
         spec={
             "encoding": {
@@ -56,31 +56,31 @@ def strip(material: RunPageData) -> ChartFigure:
     )
 
 
-def nodes(material: RunPageData) -> ChartFigure:
+def nodes(run: Run) -> ChartFigure:
     """Return the chart of idle and used nodes over time."""
-    summary = material.summary
-    hours = material.end_s / SECONDS_AN_HOUR or 1.0
-    largest = int(material.nodes_over_time.columns["idle"].max())
+    summary = run.summary
+    hours = run.end_s / SECONDS_AN_HOUR or 1.0
+    largest = int(run.nodes_over_time.columns["idle"].max())
     idle, used = (text_formats.count(summary[name] / hours) for name in ("idle_node_h", "used_node_h"))
     says = (
         f"On average {idle} nodes were idle and {used} of them worked; at most {text_formats.count(largest)} were idle."
     )
     areas = {"idle": "idle, unused", "used": "used by tasks"}
-    if "doubtful" in material.nodes_over_time.columns:
+    if "doubtful" in run.nodes_over_time.columns:
         areas["doubtful"] = _DOUBTFUL  # drawn on top: part of either area
         says += f" Of the idle node-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
     return ChartFigure(
         name="nodes",
         title="Idle nodes, and how many of them worked",
         says=says,
-        alt=f"{says} Drawn over {text_formats.duration(material.end_s)}.",
+        alt=f"{says} Drawn over {text_formats.duration(run.end_s)}.",
         caption="Where the picture is too narrow for every change, it shows averages; look closer to see each of them.",
         height=300,
-        moments=material.moments,
-        series=[material.nodes_over_time],
+        moments=run.moments,
+        series=[run.nodes_over_time],
         spec={
             "encoding": {
-                "x": material.moments.axis(),
+                "x": run.moments.axis(),
                 "y": {"type": "quantitative", "title": "nodes", "axis": {"tickCount": 5, "tickMinStep": 1}},
             },
             "layer": [_area(field, label, list(areas.values())) for field, label in areas.items()],
@@ -133,13 +133,13 @@ _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
-def holders(material: ReportData, letters: int | None = None) -> ChartFigure:
+def holders(run: Run, letters: int | None = None) -> ChartFigure:
     """Return the chart of each node's holder."""
-    letters = letters or (2 * LETTERS // 3 if material.others else LETTERS)  # long task lists take part of the room
-    names, held = material.log.node_names, material.holdings
-    grouped = groups_of_nodes(material.log, material.summary["settings"].get("racks"))
-    drawn, step_s = _fitting(material, _node_rows(names, grouped), letters)
-    others = f" {other_tasks(material)} have one colour together." if material.others else ""
+    letters = letters or (2 * LETTERS // 3 if run.others else LETTERS)  # long task lists take part of the room
+    names, held = run.log.node_names, run.holdings
+    grouped = groups_of_nodes(run.log, run.summary["settings"].get("racks"))
+    drawn, step_s = _fitting(run, _node_rows(names, grouped), letters)
+    others = f" {other_tasks(run)} have one colour together." if run.others else ""
     says = "No node was ever given to a task"
     if len(held):
         half_s = median(block.to_s - block.from_s for block in held.blocks())
@@ -153,19 +153,19 @@ def holders(material: ReportData, letters: int | None = None) -> ChartFigure:
         says=f"{says}.",
         alt=(
             f"{says}. A picture with {text_formats.count(len(names))} nodes from top to bottom and the time from left "
-            f"to right, in the colours of their holders: {_owner(material)}, none, or a training task."
+            f"to right, in the colours of their holders: {_owner(run)}, none, or a training task."
         ),
         caption="Of the tasks in what is shown, those that held most node-time have colours of their own, with their "
         "names. Where these would mix to noise, all tasks have one: the stronger, the more of the node-time they held; "
         "what is rare is drawn stronger than it is. Point at it to see which task, which node, and when; drag over it "
         f"to see some nodes only.{others}{rounding(step_s)}",
         height=int(np.clip(len(names), 160, 480)),
-        moments=material.moments,
+        moments=run.moments,
         raster=drawn,
         spec=rows(
-            material.moments,
+            run.moments,
             f"nodes, by {grouped[2]}" if grouped else "nodes, in the log's order",
-            {_owner(material): "@busy", "idle, unused": "@idle", "tasks": "@used"},
+            {_owner(run): "@busy", "idle, unused": "@idle", "tasks": "@used"},
         ),
         narrow=NARROW,
     )
@@ -176,25 +176,25 @@ def rounding(step_s: float) -> str:
     return f" Times are rounded to {text_formats.duration(step_s)}, to keep the page small." if step_s else ""
 
 
-def other_tasks(material: ReportData) -> str:
+def other_tasks(run: Run) -> str:
     """Return the beginning of the sentence on tasks that are not named."""
-    named, others = (text_formats.count(number) for number in (len(material.named), material.others))
+    named, others = (text_formats.count(number) for number in (len(run.named), run.others))
     return f"The {named} tasks with the most node-time are named here; the other {others}, which the tables have,"
 
 
-def _owner(material: ReportData) -> str:
-    source = (material.summary.get("doubtful") or {}).get("source")
+def _owner(run: Run) -> str:
+    source = (run.summary.get("doubtful") or {}).get("source")
     return "the simulated scheduler" if source == SIMULATED else "the batch queue"
 
 
-def _fitting(material: ReportData, ordered: _OrderedNodes, letters: int) -> tuple[StateRaster, float]:
+def _fitting(run: Run, ordered: _OrderedNodes, letters: int) -> tuple[StateRaster, float]:
     """Return the finest raster that fits into this many characters, and the length of its time steps.
 
     0 if it has none.
     """
     for steps in ROUNDINGS:
-        step_s = material.end_s / steps if steps else 0.0
-        drawn = _holders_raster(material, ordered, step_s, _CHANGES if steps != ROUNDINGS[-1] else None)
+        step_s = run.end_s / steps if steps else 0.0
+        drawn = _holders_raster(run, ordered, step_s, _CHANGES if steps != ROUNDINGS[-1] else None)
         if drawn is not None and (drawn.size <= letters or steps == ROUNDINGS[-1]):
             return drawn, step_s
     raise AssertionError("the coarsest is always taken")
@@ -220,11 +220,9 @@ def _node_rows(nodes: Sequence[str], grouped: tuple[tuple[str, ...], NDArray[np.
     return np.array(order), [(names[group], int(start)) for group, start in zip(groups, starts, strict=True)]
 
 
-def _holders_raster(
-    material: ReportData, ordered: _OrderedNodes, step_s: float, most: int | None
-) -> StateRaster | None:
+def _holders_raster(run: Run, ordered: _OrderedNodes, step_s: float, most: int | None) -> StateRaster | None:
     """Return the raster with times rounded to ``step_s``; ``None`` if there were more than ``most`` changes."""
-    log, held = material.log, material.holdings
+    log, held = run.log, run.holdings
     bounds = np.append(log.times, log.end_s) - log.start_s
     taken = _rounded(((block.node, block.from_s, block.to_s, block.task) for block in held.blocks()), step_s, most)
     if taken is None:
@@ -239,9 +237,9 @@ def _holders_raster(
     if idle is None:
         return None
     # Tasks that are not named share a state, and a colour, before all that are
-    unnamed = [f"one of {text_formats.counted(material.others, 'other task')}"] if material.others else []
+    unnamed = [f"one of {text_formats.counted(run.others, 'other task')}"] if run.others else []
     state_of = np.full(len(held.tasks), _FIRST_TASK, dtype=np.int32)
-    state_of[material.named] = _FIRST_TASK + len(unnamed) + np.arange(len(material.named))
+    state_of[run.named] = _FIRST_TASK + len(unnamed) + np.arange(len(run.named))
     order, groups = ordered
     row_of = np.argsort(order).astype(np.int32)
     held_row, free_row = row_of[node], row_of[idle[0]]
@@ -261,7 +259,7 @@ def _holders_raster(
             times * step_s if step_s else times,
             np.concatenate((ended, left, joined, state_of[task[mine]])),
             rows=high - low,
-            end_s=material.end_s,
+            end_s=run.end_s,
         )
 
     parts = parts_of_rows(len(log.node_names), 2 * (node.size + idle[0].size))
@@ -269,7 +267,7 @@ def _holders_raster(
     return StateRaster(
         changes=changes,
         rows=[log.node_names[node] for node in order.tolist()],
-        labels=(f"{_owner(material)}'s", "idle, unused", *unnamed, *(held.tasks[task] for task in material.named)),
+        labels=(f"{_owner(run)}'s", "idle, unused", *unnamed, *(held.tasks[task] for task in run.named)),
         colours=("@busy", "@idle", *("@used" for _ in unnamed), "@used"),
         thing="node",
         tasks_are="labels",

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
-from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection, html
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection
 from bftrain_replay.reporting.alternatives_section import advice, sensitivity
 from bftrain_replay.reporting.completion import completion, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration
 from bftrain_replay.reporting.headline_section import cards, compared, gains, lead, notices
 from bftrain_replay.reporting.losses import meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes, strip
-from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.reporting.task_sizes import decision_times, idle_pieces, model_table, sizes
 from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
 from bftrain_replay.results import headline
+from bftrain_replay.run.run import Run
 
 _SEEN: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
 _YARDSTICKS: Final = (
@@ -43,12 +40,12 @@ class OwnParts(msgspec.Struct, frozen=True, kw_only=True):
     more: tuple[ChartFigure, ...]
 
 
-def own_parts(material: ReportData) -> OwnParts:
+def own_parts(run: Run) -> OwnParts:
     """Make the parts of a page that show the replay alone, which takes most of the time."""
-    of_users = [users_over_time(material), shares_so_far(material)]
-    over_time = [strip(material), nodes(material), sizes(material), *of_users, holders(material)]
-    ends = [completion(material), campaigns(material.campaigns)]
-    more = [idle_pieces(material), decision_times(material)]
+    of_users = [users_over_time(run), shares_so_far(run)]
+    over_time = [strip(run), nodes(run), sizes(run), *of_users, holders(run)]
+    ends = [completion(run), campaigns(run)]
+    more = [idle_pieces(run), decision_times(run)]
     return OwnParts(
         over_time=tuple(chart for chart in over_time if chart is not None),
         completion=tuple(section for section in ends if section is not None),
@@ -56,69 +53,62 @@ def own_parts(material: ReportData) -> OwnParts:
     )
 
 
-def page(material: ReportData, title: str = "", own: OwnParts | None = None) -> HtmlPage:
+def page(run: Run, title: str = "", own: OwnParts | None = None) -> HtmlPage:
     """Build the page; ``own`` are parts made earlier (default: make them here)."""
-    own = own or own_parts(material)
+    own = own or own_parts(run)
     # A note on partial figures stands before all figures
-    part = headline.note(material.end_s, material.log.span_s, complete=material.summary["complete"]).rstrip()
+    part = headline.note(run.end_s, run.log.span_s, complete=run.summary["complete"]).rstrip()
     # A summary of the replayed inputs
-    summary, log = material.summary, material.log
+    summary, log = run.summary, run.log
     seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
-    text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(material.end_s)}"
-    if material.moments.on_calendar:
+    text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(run.end_s)}"
+    if run.moments.on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
     tasks = text_formats.counted(summary["tasks"], "training task")
     made = HtmlPage(
         title=title or "What the idle nodes could have done",
         subtitle=f"{text}; {tasks}; solver {summary['solver']}, objective {summary['objective']}.",
-        lead=HtmlText(f"<strong>{part}</strong> {lead(material)}" if part else lead(material)),
-        warnings=notices(material),
-        cards=cards(material),
+        lead=HtmlText(f"<strong>{part}</strong> {lead(run)}" if part else lead(run)),
+        warnings=notices(run),
+        cards=cards(run),
         sections=(
-            *(part for part in (sensitivity(material),) if part is not None),
-            *_losses(material),
+            *(part for part in (sensitivity(run),) if part is not None),
+            *_losses(run),
             PageSection(
                 heading="Over time",
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all. "
                 "Press / to follow a task or a user, or click on one; the address of the page keeps what is shown."
-                + _named_only(material),
+                + _named_only(run),
                 parts=own.over_time,
             ),
             PageSection(
                 heading="Compared",
-                parts=(
-                    HtmlText(f'<p class="says">{escape(gains(material))}</p>'),
-                    compared(material),
-                    HtmlText(_YARDSTICKS),
-                ),
+                parts=(HtmlText(f'<p class="says">{escape(gains(run))}</p>'), compared(run), HtmlText(_YARDSTICKS)),
             ),
             *own.completion,
             PageSection(heading="Idle times and decisions", parts=own.more),
-            _tasks(material),
-            PageSection(heading="Configuration", parts=tuple(configuration(material.summary))),
+            _tasks(run),
+            PageSection(heading="Configuration", parts=tuple(configuration(run.summary))),
         ),
-        users_of=_users_of(material),
-        unnamed=material.others,
+        users_of=_users_of(run),
+        unnamed=run.others,
     )
     return in_unit(made, log.unit)
 
 
-def _users_of(material: ReportData) -> dict[str, str]:
+def _users_of(run: Run) -> dict[str, str]:
     """Return the users of followable tasks: in a long replay, the tasks that the page names."""
-    users = {task["name"]: task["user"] or "" for task in material.tasks}
-    if not material.others:
+    users = {task["name"]: task["user"] or "" for task in run.task_rows}
+    if not run.others:
         return users
-    held = material.holdings.tasks
-    shown = [
-        *(held[place] for place in material.named.tolist()),
-        *(task["name"] for task in tasks_shown(material.tasks)),
-    ]
+    held = run.holdings.tasks
+    shown = [*(held[place] for place in run.named.tolist()), *(task["name"] for task in tasks_shown(run.task_rows))]
     return {name: users[name] for name in dict.fromkeys(shown)}
 
 
-def _losses(material: ReportData) -> tuple[PageSection, ...]:
+def _losses(run: Run) -> tuple[PageSection, ...]:
     """Return the section on losses; empty without idle node-time."""
-    fall, table = waterfall(material), meanings(material)
+    fall, table = waterfall(run), meanings(run)
     if fall is None:
         return ()
     intro = (
@@ -130,36 +120,21 @@ def _losses(material: ReportData) -> tuple[PageSection, ...]:
             intro=f"{intro}and what remains is work that counts.",
             parts=(fall,) if table is None else (fall, table),
         ),
-        PageSection(heading="What would be better", parts=(advice(material),)),
+        PageSection(heading="What would be better", parts=(advice(run),)),
     )
 
 
-def render(material: ReportData, title: str = "", own: OwnParts | None = None) -> str:
-    """Return the page as HTML text; ``own`` are parts made earlier."""
-    return html(page(material, title, own))
-
-
-def figures(material: ReportData) -> Iterator[ChartFigure]:
-    """Yield the stand-alone charts."""
-    return (figure for figure in page(material).figures if not figure.chooses_time)
-
-
-def write_figures(material: ReportData, folder: Path, form: str) -> list[Path]:
-    """Write every chart as ``NAME.svg`` or ``NAME.png``."""
-    return vega.write(figures(material), folder, form)
-
-
-def _named_only(material: ReportData) -> str:
-    if not material.others:
+def _named_only(run: Run) -> str:
+    if not run.others:
         return ""
     return (
-        f" The {len(material.named):,} tasks with the most node-time can be followed, and a user by these; the figures "
-        f"and the other pictures are of all {len(material.tasks):,} tasks."
+        f" The {len(run.named):,} tasks with the most node-time can be followed, and a user by these; the figures "
+        f"and the other pictures are of all {len(run.task_rows):,} tasks."
     )
 
 
-def _tasks(material: ReportData) -> PageSection:
-    tasks, shown = material.tasks, tasks_shown(material.tasks)
+def _tasks(run: Run) -> PageSection:
+    tasks, shown = run.task_rows, tasks_shown(run.task_rows)
     left_out = ""
     if len(shown) < len(tasks):
         left_out = f"The {len(shown):,} of {len(tasks):,} with the most node-time; all are in the table of tasks. "

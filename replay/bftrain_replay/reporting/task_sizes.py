@@ -26,7 +26,7 @@ from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.drawing.series import counted, median_of, sum_by_key
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.over_time import NARROW, ROUNDINGS, other_tasks, rounding, rows
-from bftrain_replay.reporting.report_data import ReportData
+from bftrain_replay.run.run import Run
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 from bftrain_replay.tables import SECONDS_AN_HOUR
 
@@ -35,19 +35,19 @@ _SIZE_CHANGES: Final = 300_000  # size changes per page (about 0.7 MB); above it
 _KEYS: Final = 4  # maximum number of sizes in the key
 
 
-def sizes(material: ReportData) -> ChartFigure | None:
+def sizes(run: Run) -> ChartFigure | None:
     """Return the chart; ``None`` if no task ever got a node."""
-    held = material.holdings
+    held = run.holdings
     if not held.tasks:
         return None
-    drawn, mean, step_s = _sizes_raster(material)
+    drawn, mean, step_s = _sizes_raster(run)
     largest, count = len(drawn.labels) - 1, text_formats.count(len(held.tasks))
     some = (
-        f"{count} of {text_formats.count(len(material.tasks))} tasks"
-        if len(held.tasks) < len(material.tasks)
+        f"{count} of {text_formats.count(len(run.task_rows))} tasks"
+        if len(held.tasks) < len(run.task_rows)
         else "Every task"
     )
-    others = f" {other_tasks(material)} are not drawn." if material.others else ""
+    others = f" {other_tasks(run)} are not drawn." if run.others else ""
     shown = text_formats.count(len(drawn.rows))
     says = (
         f"{some} held nodes: {text_formats.count(mean)} on average while running, "
@@ -62,26 +62,26 @@ def sizes(material: ReportData) -> ChartFigure | None:
         caption="Tasks stand in the order in which they began. Point at it to see which task, how many nodes, and "
         f"when; drag over it to see some tasks only.{others}{rounding(step_s)}",
         height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
-        moments=material.moments,
+        moments=run.moments,
         raster=drawn,
-        spec=rows(material.moments, "tasks", key(largest)),
+        spec=rows(run.moments, "tasks", key(largest)),
         narrow=NARROW,
     )
 
 
-def _sizes_raster(material: ReportData) -> tuple[StateRaster, float, float]:
+def _sizes_raster(run: Run) -> tuple[StateRaster, float, float]:
     """Return the raster, the mean size of all tasks while they ran, and the length of its time steps.
 
     0 if it has none.
     """
-    held, end_s = material.holdings, material.end_s
+    held, end_s = run.holdings, run.end_s
     first_s, held_s = np.full(len(held.tasks), math.inf), 0.0
     for block in held.blocks():
         np.minimum.at(first_s, block.task, block.from_s)
         held_s += float((block.to_s - block.from_s).sum())
     order = np.argsort(first_s, kind="stable")
     drawn = np.zeros(len(order), dtype=bool)
-    drawn[np.argsort(order)[material.named]] = True
+    drawn[np.argsort(order)[run.named]] = True
     place = np.cumsum(drawn)  # row of each drawn task in the picture
     moved = [_moved(np.argsort(order)[block.task], block) for block in held.blocks()]
     largest, ran_s, parts = 1, 0.0, []
@@ -201,9 +201,9 @@ _BOUNDS_S: Final = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400
 _PIECES, _TIME = "share of the times", "share of the idle node-time"
 
 
-def idle_pieces(material: ReportData) -> ChartFigure | None:
+def idle_pieces(run: Run) -> ChartFigure | None:
     """Return the chart; ``None`` without idle node-time."""
-    length_s, count = counted(part.length_s for part in fragments_in_parts(material.log))
+    length_s, count = counted(part.length_s for part in fragments_in_parts(run.log))
     total_s = length_s * count
     if not total_s.sum() > 0.0:
         return None
@@ -274,9 +274,9 @@ def _short(seconds: int) -> str:
 _HEADROOM: Final = 1.25  # axis limit relative to the highest bar: leaves room for two text lines
 
 
-def decision_times(material: ReportData) -> ChartFigure | None:
+def decision_times(run: Run) -> ChartFigure | None:
     """Return the chart; ``None`` without decisions."""
-    summary = material.summary
+    summary = run.summary
     bins, spread = summary["decide_ms_bins"], summary["decide_ms"]
     if not bins:
         return None

@@ -17,8 +17,8 @@ from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios
 from bftrain_replay.reporting.over_time import NARROW
-from bftrain_replay.reporting.report_data import ReportData
 from bftrain_replay.results.summary_figures import FIGURE_OF
+from bftrain_replay.run.run import Run
 from bftrain_replay.tables import CampaignRow
 
 OTHERS: Final = "others"
@@ -52,18 +52,18 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
     return [*((named(user), belongs[user]) for user in kept), (OTHERS, others)]
 
 
-def users_over_time(material: ReportData) -> ChartFigure | None:
+def users_over_time(run: Run) -> ChartFigure | None:
     """Return stacked nodes by user over time; ``None`` if tasks have no users."""
-    edges, until = _held(material)
+    edges, until = _held(run)
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
     whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
     said = [f"{user} {text_formats.percent(float(node_s[-1]) / whole)}" for user, node_s in until.items()]
-    return stacked(series, said, material.moments) if series else None
+    return stacked(series, said, run.moments) if series else None
 
 
-def shares_so_far(material: ReportData) -> ChartFigure | None:
+def shares_so_far(run: Run) -> ChartFigure | None:
     """Return each user's cumulative share of allocated node-time; ``None`` for fewer than two users."""
-    edges, until = _held(material)
+    edges, until = _held(run)
     if len(until) < _FEW:
         return None
     whole = np.sum(list(until.values()), axis=0)[1:]
@@ -81,12 +81,12 @@ def shares_so_far(material: ReportData) -> ChartFigure | None:
         caption="At each moment of all that tasks had held until then. Users who always want more than there is come "
         "to the shares that their weights give them, if the run shares by users.",
         height=200,
-        moments=material.moments,
+        moments=run.moments,
         series=series,
         spec={
             "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
             "encoding": {
-                "x": material.moments.axis(),
+                "x": run.moments.axis(),
                 "y": quantity("share", title="of the node-time", axis={"format": ".0%", "tickCount": 5}),
                 "color": _colours(shown, symbolType="stroke", symbolStrokeWidth=3),
             },
@@ -95,11 +95,11 @@ def shares_so_far(material: ReportData) -> ChartFigure | None:
     )
 
 
-def _held(material: ReportData) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+def _held(run: Run) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Return times and each user's cumulative node-seconds; empty if tasks have no users."""
-    tasks, held = material.task_columns, material.holdings
-    edges = np.linspace(0.0, material.end_s, _STRETCHES + 1)
-    if not any(tasks.user) or not len(held) or not material.end_s:
+    tasks, held = run.task_columns, run.holdings
+    edges = np.linspace(0.0, run.end_s, _STRETCHES + 1)
+    if not any(tasks.user) or not len(held) or not run.end_s:
         return edges, {}
     found = {}
     for user, which in by_user(tasks, len(HUES)):
@@ -186,8 +186,10 @@ def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
     return before * edges - total[before]
 
 
-def campaigns(rows: Sequence[CampaignRow]) -> PageSection | None:
+def campaigns(run: Run) -> PageSection | None:
     """Return the section; ``None`` where tasks have no users, or no campaign finished."""
+    names = CampaignRow.__struct_fields__
+    rows = [CampaignRow(**dict(zip(names, row, strict=True))) for row in run.rows("campaigns", *names)]
     finished = [row for row in rows if row.stretch is not None]
     if not finished:
         return None

@@ -218,14 +218,16 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         """Column name: the solver, and its fallbacks if any."""
         return decider_counts.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
 
-    def table_rows(self) -> dict[str, Iterator[tuple[object, ...]]]:
-        """Return the rows of every table except allocations, in the columns of ``TABLES``."""
-        return {
-            "decisions": self.decisions.rows(),
-            "tasks": self.task_rows(),
-            "over_time": self.over_time_rows(),
-            "campaigns": iter(map(msgspec.structs.astuple, campaigns_of(self))),
-        }
+    def table_rows(self, name: str) -> Iterator[tuple[object, ...]]:
+        """Return the rows of a table except allocations, in its columns of ``TABLES``."""
+        match name:
+            case "decisions":
+                return self.decisions.rows()
+            case "tasks":
+                return self.task_rows()
+            case "over_time":
+                return self.over_time_rows()
+        return iter(map(msgspec.structs.astuple, campaigns_of(self)))
 
     def task_rows(self) -> Iterator[tuple[object, ...]]:
         """Return one row per task, in the columns of ``TASKS``."""
@@ -270,7 +272,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return self.allocations.table()
 
     def _frame(self, name: str) -> DataFrame:
-        return tables.frame(tables.TABLES[name], self.table_rows()[name])
+        return tables.frame(tables.TABLES[name], self.table_rows(name))
 
     def summary(self) -> ReplaySummary:
         """Return the figures that depend on the inputs alone."""

@@ -1,4 +1,4 @@
-"""A run in rounds as files in one folder.
+"""The run of a result in rounds: what ``bftrain.rounds`` returns.
 
 The same inputs give the same bytes, except for measured times (:data:`MEASURED`) in ``summary.json``; its
 ``figures_sha256`` omits these.
@@ -6,30 +6,25 @@ The same inputs give the same bytes, except for measured times (:data:`MEASURED`
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from bftrain import config, summaries
-from bftrain.files import write_text
-from bftrain.result_folder import REPORT_FILE, ResultKind
+from bftrain import summaries, text_formats
 from bftrain.values import wire
 from bftrain_datasets import result_tables
+from bftrain_datasets.result_tables import ColumnType, TableColumn
+from bftrain_replay import tables
+from bftrain_replay.drawing.html_page import HtmlPage
 from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.rounds.round_result import RoundResult
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
 
 FORMAT: Final = "bftrain rounds 1"
-CSV: Final = result_tables.CSV
 MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
-_TABLES: Final = ("tasks", "rounds", "over_time", "users")
-KIND: Final = ResultKind(
-    title="run in rounds",
-    form="bftrain rounds",
-    names=frozenset({"summary.json", "config.toml", REPORT_FILE})
-    | {f"{name}.{form}" for name in _TABLES for form in result_tables.FORMS},
-)
 
 
 class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,21 +37,24 @@ class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
     tasks: str = ""
 
 
-def write(result: RoundResult, folder: Path, origin: RoundSource | None = None, *, form: str = CSV) -> None:
-    """Write all files into ``folder``, tables as csv or parquet. Each appears complete or not at all."""
+def run_of(result: RoundResult, origin: RoundSource | None = None) -> Run:
+    """Return the run of a result."""
     origin = origin or RoundSource()
-    # first: a metric may raise, in which case no file may be written
-    figures = summaries.to_json(summary(result, origin))
-    tables = {name: getattr(result, f"{name}_table") for name in _TABLES}
-    result_tables.write_all(tables, folder, form, FORMAT)
+
+    def table(name: str) -> RunTable:
+        cells = getattr(result, f"{name}_table")
+        return RunTable(result_tables.columns_of(cells), result_tables.rows(cells))
+
     words = ["bftrain", "rounds", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
     words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
-    if form != CSV:
-        words += ["--tables", form]
-    command = shlex.join([*words, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
-    again = f"# {command}\n" if origin.tasks and command.isprintable() else ""  # only commands that fit on one line
-    write_text(folder / "config.toml", again + config.dump(result.settings))
-    write_text(folder / "summary.json", figures)
+    content = MadeContent(
+        made=result,
+        summarise=partial(summary, result, origin),
+        given=result.settings,
+        tables={name: partial(table, name) for name in COLUMNS},
+        command=words if origin.tasks else (),
+    )
+    return Run(kind=ROUNDS, content=content)
 
 
 def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str, Any]:
@@ -77,3 +75,43 @@ def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str,
         "versions": summaries.versions(),
     }
     return summaries.with_sum(figures, MEASURED)
+
+
+def _page(run: Run, title: str, _early: object) -> HtmlPage:
+    from bftrain_replay.rounds import round_page  # noqa: PLC0415 - what draws takes a while to import
+
+    return round_page.page(run, title)
+
+
+def _shown(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:
+    took, kinds = summary["completion_s"], summary["kinds"].values()
+    return f"run in rounds by {summary['policy']}", {
+        "ended": summary["ended"].replace("_", " "),
+        "round": text_formats.duration(summary["settings"]["round_s"]),
+        "nodes": f"{sum(each['nodes'] for each in kinds):,}",
+        "simulated": text_formats.duration(summary["simulated_s"]),
+        "tasks finished": f"{summary['tasks_finished']:,} of {summary['tasks']:,}",
+        "completion, mean": text_formats.duration(took["mean"] if took else None),
+    }
+
+
+_OF_ROUNDS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TRUTH))
+_ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples", "wasted_starts"})
+_TASKS: Final = tuple(
+    column for column in tables.TASKS if not column.name.startswith("lost_") and column.name not in _ONLY_OF_REPLAYS
+)
+_USERS: Final = (
+    TableColumn("from_s", ColumnType.NUMBER),
+    TableColumn("to_s", ColumnType.NUMBER),
+    TableColumn("user", ColumnType.TEXT),
+    TableColumn("nodes", ColumnType.NUMBER),
+)
+COLUMNS: Final[Mapping[str, Sequence[TableColumn]]] = {
+    "tasks": (*_TASKS, *_OF_ROUNDS),
+    "rounds": (),
+    "over_time": tables.OVER_TIME,
+    "users": _USERS,
+}
+ROUNDS: Final = RunKind(
+    title="run in rounds", form=FORMAT, columns=COLUMNS, settings=RoundSettings, shown=_shown, page=_page
+)

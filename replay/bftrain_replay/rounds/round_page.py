@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from bftrain import text_formats
-from bftrain.files import write_text
-from bftrain.result_folder import REPORT_FILE
 from bftrain.values import wire
-from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.drawing.series import StepSeries, TimeAxis
+from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection
+from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.metrics.task_figures import TaskColumns
-from bftrain_replay.output.read_folder import SavedReplay
 from bftrain_replay.reporting import configuration
 from bftrain_replay.reporting.completion import completion
 from bftrain_replay.reporting.over_time import nodes, strip
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
-from bftrain_replay.rounds.round_folder import FORMAT
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.tables import OVER_TIME, TASKS
+from bftrain_replay.run.run import Run
 
 SHOWN: Final = 2000  # tasks in the table
+_USERS: Final = ("from_s", "to_s", "user", "nodes")
 
-_OF_ROUNDS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TRUTH))
-_TASKS: Final = tuple(column for column in TASKS if not column.name.startswith("lost_")) + _OF_ROUNDS
-_ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples"})
-READ: Final = tuple(column.name for column in _TASKS if column.name not in _ONLY_OF_REPLAYS)
-_USERS: Final = (
-    TableColumn("from_s", ColumnType.NUMBER),
-    TableColumn("to_s", ColumnType.NUMBER),
-    TableColumn("user", ColumnType.TEXT),
-    TableColumn("nodes", ColumnType.NUMBER),
-)
-TABLES: Final = {"tasks": _TASKS, "over_time": OVER_TIME, "users": _USERS}
 _ENDS: Final = {
     "all_done": "All tasks were done",
     "measured_done": "It ended when the measured tasks were done",
@@ -56,57 +37,10 @@ _HEADINGS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RoundsMaterial:
-    """The data of the page: ``summary`` is the content of ``summary.json``, other fields are rows of its tables."""
-
-    summary: Mapping[str, Any]
-    tasks: Sequence[Mapping[str, Any]]
-    over_time: Sequence[Sequence[float]]
-    users: Sequence[Sequence[Any]]
-
-    @cached_property
-    def end_s(self) -> float:
-        """Return the time at which the run stopped."""
-        return float(self.summary["simulated_s"])
-
-    @cached_property
-    def moments(self) -> TimeAxis:
-        """Return its time axis, which counts from 0."""
-        return TimeAxis(0.0, self.end_s)
-
-    @cached_property
-    def task_columns(self) -> TaskColumns:
-        """The measured tasks by column."""
-        return TaskColumns.from_rows(task for task in self.tasks if task["measured"])
-
-    @cached_property
-    def nodes_over_time(self) -> StepSeries:
-        """Return nodes and used nodes, over equal intervals."""
-        rows = np.array(self.over_time, dtype=np.float64).reshape(len(self.over_time), 4)
-        return StepSeries(times_s=rows[:, 0], end_s=self.end_s, columns={"idle": rows[:, 2], "used": rows[:, 3]})
-
-
-def of_folder(folder: Path) -> RoundsMaterial:
-    """Read the folder of a run in rounds."""
-    saved = SavedReplay(folder, FORMAT, TABLES)
-    return RoundsMaterial(
-        summary=saved.summary,
-        tasks=[dict(zip(READ, row, strict=True)) for row in saved.rows("tasks", *READ)],
-        over_time=list(saved.rows("over_time", "from_s", "to_s", "idle", "used")),
-        users=list(saved.rows("users", "from_s", "to_s", "user", "nodes")),
-    )
-
-
-def write(folder: Path) -> None:
-    """Write the page of a saved run into its folder."""
-    write_text(folder / REPORT_FILE, html(page(of_folder(folder))))
-
-
-def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
+def page(run: Run, title: str = "") -> HtmlPage:
     """Build the page."""
-    figures, settings = material.summary, material.summary["settings"]
-    over_time = [strip(material), nodes(material), _users(material)] if material.over_time and material.end_s else []
+    figures, settings = run.summary, run.summary["settings"]
+    over_time = [strip(run), nodes(run), _users(run)] if run.course.from_s.size and run.end_s else []
     kinds = [f"{each['nodes']:,} {kind}" for kind, each in figures["kinds"].items() if kind]
     by_kind = f" ({', '.join(kinds)})" if kinds else ""
     most = text_formats.counted(sum(each["nodes"] for each in figures["kinds"].values()), "node")
@@ -114,9 +48,9 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
         f"{most}{by_kind}; {text_formats.counted(figures['tasks'], 'task')}; "
         f"policy {figures['policy']}, rounds of {text_formats.duration(settings['round_s'])}."
     )
-    count = len(material.tasks)
+    count = len(run.task_rows)
     left_out = f"The first {SHOWN:,} of {count:,}; all are in the table of tasks. " if count > SHOWN else ""
-    rows = map(_row, material.tasks[:SHOWN])
+    rows = map(_row, run.task_rows[:SHOWN])
     table = HtmlTable(label="Tasks", headings=_HEADINGS, rows=rows, sortable=True, css="many")
     return HtmlPage(
         title=title or "Time shared in rounds",
@@ -125,7 +59,7 @@ def page(material: RoundsMaterial, title: str = "") -> HtmlPage:
         warnings=list(_notices(figures)),
         cards=list(_cards(figures)),
         sections=(
-            *(part for part in (completion(material),) if part is not None),
+            *(part for part in (completion(run),) if part is not None),
             PageSection(
                 heading="Over time",
                 intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all.",
@@ -180,14 +114,12 @@ def _cards(figures: Mapping[str, Any]) -> Iterator[FigureCard]:
     yield FigureCard(name="Preemptions", figure=count(figures["preemptions"]), note=taken)
 
 
-def _users(material: RoundsMaterial) -> ChartFigure | None:
+def _users(run: Run) -> ChartFigure | None:
     """Return stacked nodes by user over time; users beyond the number of colours are merged."""
-    if not material.users:
+    held = [(from_s, to_s, named(user), count) for from_s, to_s, user, count in run.rows("users", *_USERS)]
+    if not held:
         return None
-    starts = np.array([row[0] for row in material.over_time])
-    begins = np.unique([row[0] for row in material.users])
-    held = [(from_s, to_s, named(user), count) for from_s, to_s, user, count in material.users]
-    starts = np.unique(np.concatenate((begins, [0.0]))) if begins.size else starts
+    starts = np.unique([0.0, *(from_s for from_s, *_ in held)])
     node_s: dict[str, float] = {}
     for from_s, to_s, user, count in held:
         node_s[user] = node_s.get(user, 0.0) + (to_s - from_s) * count
@@ -201,10 +133,10 @@ def _users(material: RoundsMaterial) -> ChartFigure | None:
     whole = sum(node_s.values()) or 1.0
     had = {**{user: node_s[user] for user in kept}, OTHERS: whole - sum(node_s[user] for user in kept)}
     series = [
-        StepSeries(times_s=starts, end_s=material.end_s, columns={"nodes": column}, of=user)
+        StepSeries(times_s=starts, end_s=run.end_s, columns={"nodes": column}, of=user)
         for user, column in columns.items()
     ]
-    return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], material.moments)
+    return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], run.moments)
 
 
 def _row(task: Mapping[str, Any]) -> tuple[HtmlCell, ...]:

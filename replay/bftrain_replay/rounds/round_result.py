@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain import text_formats
 from bftrain.errors import BrokenPlugin
 from bftrain.parts import MeasuredFigures, measured_if_possible, metrics_of
-from bftrain.short_repr import ShortRepr
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.result_tables import rows
 from bftrain_replay.metrics.fair_time import IdlePools, alone_s
@@ -78,7 +76,7 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class RoundResult(ShortRepr):
+class RoundResult:
     """A finished run. ``wall_s`` is its wall time; ``shares_wall_s`` is the part spent on computing shares.
 
     ``specs`` are the tasks as they were given, before they were made gangs.
@@ -91,18 +89,6 @@ class RoundResult(ShortRepr):
     wall_s: float
     shares_computed: int = 0
     shares_wall_s: float = 0.0
-
-    def shown(self) -> tuple[str, Mapping[str, object]]:
-        """Return the title and the figures of its short form."""
-        data, figures = self.summary, self.task_figures
-        return f"run in rounds by {self.settings.policy}", {
-            "ended": self.ended.replace("_", " "),
-            "round": text_formats.duration(self.settings.round_s),
-            "nodes": f"{sum(self.nodes.values()):,}",
-            "simulated": text_formats.duration(data.simulated_s),
-            "tasks finished": f"{data.tasks_finished:,} of {len(self.specs):,}",
-            "completion, mean": text_formats.duration(figures.completion_s.mean if figures.completion_s else None),
-        }
 
     @property
     def ended(self) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from bftrain.errors import BadInput
 from bftrain.parts import metrics_of
@@ -64,26 +62,6 @@ def simulate(
         shares_computed=computed,
         shares_wall_s=shares_s,
     )
-
-
-def rounds(
-    source: Mapping[str, int] | EventLog,
-    tasks: Sequence[TaskSpec],
-    settings: RoundSettings | None = None,
-    /,
-    **options: Any,  # noqa: ANN401 - the fields of RoundSettings
-) -> RoundResult:
-    """Share the time of a cluster, or of a log's idle nodes, in rounds, as ``bftrain rounds`` does.
-
-    ``source`` is a number of nodes by kind, or a log. ``options`` are settings by name, such as ``round_s=360.0``, and
-    override ``settings``. Raises :class:`bftrain.errors.BadInput` for an invalid value or name, or for ``tasks`` that
-    can never run, and ``TypeError`` for an unknown option.
-
-    >>> from bftrain import load_tasks, rounds
-    >>> rounds({"v100": 4}, load_tasks("tasks.toml"), gang="min", until_s=3600.0).summary.rounds
-    12
-    """
-    return simulate(source, tasks, msgspec.structs.replace(settings or RoundSettings(), **options))
 
 
 def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> NodeSupply:

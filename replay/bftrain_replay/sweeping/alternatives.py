@@ -140,7 +140,7 @@ def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles,
     return msgspec.structs.replace(
         study,
         sensitivity=tuple(SensitivityRow.of(each, figures[job], dedicated) for each, job in table),
-        advice=tuple(sorted(advice, key=lambda row: -row.gain)),
+        tried=tuple(sorted(advice, key=lambda row: -row.gain)),
     )
 
 

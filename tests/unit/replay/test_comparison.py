@@ -224,7 +224,7 @@ def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:
     for figure in found.figures:
         if not figure.name.startswith(("decide_ms", "wall_s")):
             assert figure.amounts[0] == figure.amounts[1], figure.name
-    np.testing.assert_array_equal(found.sides[0].over_time.harvested, found.sides[1].over_time.harvested)
+    np.testing.assert_array_equal(found.sides[0].run.course.harvested, found.sides[1].run.course.harvested)
 
 
 @pytest.mark.parametrize(

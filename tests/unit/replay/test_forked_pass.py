@@ -67,7 +67,7 @@ def test_side_by_side_comes_to_the_same_files(tmp_path: Path, alone: dict[str, o
     done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share", watch=watch)
     assert replay_files(done, tmp_path / "beside") == alone
     assert done.ceiling is not None
-    assert done.study.complete
+    assert done.complete
     assert "exact" in shown
 
 

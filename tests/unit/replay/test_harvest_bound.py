@@ -167,7 +167,7 @@ def test_tasks_that_are_faster_on_two_hosts_stay_below_the_bound(
 def test_a_cap_that_costs_more_than_all_overheads_is_named() -> None:
     log = log_of((0.0, [f"n{number}" for number in range(20)], []), end_s=100.0)
     tasks = [task(f"t{number}", rate=(10.0, 15.0, 18.0)) for number in range(30)]
-    capped, free = (bftrain.replay(log, tasks, max_tasks=most).study.headline for most in (5, 30))
+    capped, free = (bftrain.replay(log, tasks, max_tasks=most).headline for most in (5, 30))
     assert any("cap on competing tasks costs 55.0 %" in each for each in capped.caveats), capped.caveats
     assert not any("cap on competing" in each for each in free.caveats)
 
@@ -177,7 +177,7 @@ def test_no_cap_is_named_that_the_admission_ignores() -> None:
     tasks = [task(f"t{number}", rate=(10.0, 15.0, 18.0)) for number in range(10)]
     done = bftrain.replay(log, tasks, max_tasks=5, admission="all")
     assert done.result.harvested_samples == 15_000.0  # all ten run
-    assert not any("cap on competing" in each for each in done.study.headline.caveats)
+    assert not any("cap on competing" in each for each in done.headline.caveats)
 
 
 def test_max_tasks_auto_doubles_the_cap_until_that_adds_less_than_a_percent() -> None:

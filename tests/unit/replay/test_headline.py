@@ -17,7 +17,7 @@ LOG = log_of((0.0, "ab", ""), end_s=7200.0)  # four idle node-hours
 def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
     # One task on one node takes 720 s, so 0.2 of 4 idle node-hours are all that it needs
     done = bftrain.replay(LOG, [task(rate=(10.0,), work_samples=7200.0)], ReplaySettings())
-    found = done.study.headline
+    found = done.headline
     assert (found.tasks_ran_out, found.efficiency) == (True, 1.0)
     assert found.used_share == pytest.approx(0.05)
     assert found.no_task_share == pytest.approx(0.9)  # the second node was left while the task was full
@@ -30,7 +30,7 @@ def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
 
 def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
     done = bftrain.replay(LOG, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
-    found = done.study.headline
+    found = done.headline
     assert (found.tasks_ran_out, found.no_task_share, found.used_share) == (False, 0.0, 1.0)
     assert found.harvest_node_h == pytest.approx(3.6)
     assert found.harvest_share == pytest.approx(0.9)
@@ -47,7 +47,7 @@ def test_a_run_with_enough_work_says_harvest_shares_and_u() -> None:
 def test_the_headline_says_what_u_compares_with_where_rounding_the_pool_moves_it(end_s: float, ending: str) -> None:
     log = log_of((0.0, "ab", ""), (4800.0 if end_s == 6000.0 else 5280.0, "", "b"), end_s=end_s)
     done = bftrain.replay(log, [task(rate=(10.0, 20.0), start_cost_s=720.0)], ReplaySettings(horizon_s=7200.0))
-    assert done.study.headline.sentence.endswith(ending)
+    assert done.headline.sentence.endswith(ending)
 
 
 def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> None:
@@ -65,18 +65,18 @@ def test_the_headline_of_an_interrupted_replay_says_first_how_far_it_came() -> N
         assert done.summary["headline"]["sentence"].startswith(f"{begin}Harvest: ")
         assert f"{begin}The batch queue left " in text_of(page_of(done))
     whole = bftrain.replay(LOG, [task()], ReplaySettings())
-    assert whole.study.headline is not None
-    assert whole.study.headline.sentence.startswith("Harvest: ")
+    assert whole.headline is not None
+    assert whole.headline.sentence.startswith("Harvest: ")
 
 
 def test_tasks_that_come_late_leave_time_without_any() -> None:
     late = bftrain.replay(LOG, [task(rate=(10.0, 20.0), submit_s=3600.0)], ReplaySettings())
-    found = late.study.headline
+    found = late.headline
     assert (found.tasks_ran_out, found.no_task_share) == (True, 0.5)
 
 
 def test_nothing_idle_is_no_lack_of_tasks() -> None:
-    found = bftrain.replay(log_of(end_s=100.0), [task()], ReplaySettings()).study.headline
+    found = bftrain.replay(log_of(end_s=100.0), [task()], ReplaySettings()).headline
     assert (found.tasks_ran_out, found.harvest_share) == (False, None)
     assert found.sentence == "No node was idle: there was nothing to harvest"
 
@@ -107,7 +107,7 @@ def test_doubts_of_an_interrupted_replay_are_those_of_the_time_that_it_covers() 
     done = bftrain.replay(
         changed, [task()], ReplaySettings(), watch=lambda name, at_s, _: name != "exact" or at_s < 3600.0
     )
-    assert not done.study.complete
+    assert not done.complete
     found = done.summary
     assert (found["doubtful"]["idle_node_h"], found["doubtful"]["causes"]) == (found["idle_node_h"], {})
 

@@ -103,7 +103,7 @@ def test_settings_objectives_and_a_watch_can_be_given() -> None:
     )
     settings = done.result.settings
     assert (settings.solver, settings.max_tasks, settings.objective) == ("greedy", 2, "even")
-    assert (done.study.complete, done.summary["complete"], set(heard)) == (False, False, {"greedy", "without costs"})
+    assert (done.complete, done.summary["complete"], set(heard)) == (False, False, {"greedy", "without costs"})
     assert bftrain.replay(LOG, TASKS, objective="speedup").result.settings.objective == "speedup"
 
 

@@ -169,7 +169,7 @@ def test_a_deadline_is_weighed_against_the_work_that_is_really_left() -> None:
 def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -> None:
     given = {"window": f"{START_S + 10}..", "skip_events": 1, "nodes": "n[1-2]"}
     part = bftrain.replay(THREE, [task()], **given)  # type: ignore[arg-type]  # the fields' own types
-    assert part.study.part.span_s == 60.0
+    assert part.part.span_s == 60.0
     rows = list(zip(part.result.times_s.tolist(), part.result.pool.tolist(), strict=True))
     assert rows[-2:] == [(0.0, 2), (30.0, 1)]
     assert set(bftrain.replay(THREE, [task()], nodes="1:").result.allocations_frame()["node"]) == {"n2", "n3"}

@@ -108,7 +108,7 @@ def test_the_waterfall_comes_down_from_all_idle_node_time_to_the_work_that_count
     done = bftrain.replay(log, [task("x", grow_cost_s=5.0, start_cost_s=9.0), task("y", max_nodes=2)], Settings())
     summary = done.summary
     rows = data_of(page_of(done))["figures"]["waterfall"]["spec"]["data"]["values"]
-    assert rows[0]["to"] == summary["idle_node_h"] == pytest.approx(done.study.part.idle_node_s / 3600.0)
+    assert rows[0]["to"] == summary["idle_node_h"] == pytest.approx(done.part.idle_node_s / 3600.0)
     useful, steps = rows[-2], rows[1:-2]
     assert [step["to"] for step in steps] == [rows[0]["to"], *(step["from"] for step in steps[:-1])]
     assert useful["to"] == pytest.approx(steps[-1]["from"])

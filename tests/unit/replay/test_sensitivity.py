@@ -48,4 +48,4 @@ def test_stopped_it_gives_the_replay_without_the_table() -> None:
     done = bftrain.replay(LOG, TASKS, sensitivity=True, watch=lambda name, *_: name != "sensitivity")
     assert done.sensitivity is None
     assert done.result.complete
-    assert done.study.complete
+    assert done.complete

@@ -24,7 +24,7 @@ def test_efficiency_is_held_against_a_constant_pool_without_costs() -> None:
     assert done.result.efficiency == 3620.0 / 3000.0
     summary = done.result.summary()
     assert (summary.efficiency, summary.ceiling_efficiency) == (3620.0 / 3000.0, 3800.0 / 3000.0)
-    assert done.study.complete
+    assert done.complete
     assert done.baseline is None
 
 
@@ -57,7 +57,7 @@ def test_an_objective_that_ties_tasks_together_keeps_its_solver() -> None:
 def test_too_little_idle_time_for_a_dedicated_node_leaves_efficiency_unknown() -> None:
     done = bftrain.replay(log_of((0.0, "a", ""), (10.0, "", "a"), end_s=1000.0), [task()], Settings())
     assert (done.result.harvested_samples, done.result.efficiency) == (100.0, None)
-    assert done.study.complete
+    assert done.complete
 
 
 def test_a_baseline_is_replayed_with_the_same_yardsticks() -> None:
@@ -82,14 +82,14 @@ def watched(stop_in: str) -> tuple[ReplayOutcome, list[str]]:
 def test_the_watch_hears_of_every_replay_in_order() -> None:
     done, heard = watched("none")
     assert tuple(heard) == ("exact", "equal-share", "without costs", "dedicated pool")
-    assert done.study.complete
+    assert done.complete
 
 
 @pytest.mark.parametrize("stop_in", ["exact", "equal-share", "without costs"])
 def test_when_stopped_what_is_whole_is_kept_and_the_rest_left_out(stop_in: str) -> None:
     done, heard = watched(stop_in)
     assert heard[-1] == stop_in
-    assert not done.study.complete
+    assert not done.complete
     assert done.result.complete == (stop_in != "exact")
     assert (done.baseline is not None) == (stop_in == "without costs")
     assert (done.ceiling, done.result.yardsticks, done.result.efficiency) == (None, None, None)

@@ -73,7 +73,7 @@ def test_it_equals_the_schedule_of_the_same_jobs_as_a_file(policy: str, tmp_path
         ]
         path = tmp_path / "jobs.swf"
         path.write_text(f"; MaxNodes: {NODES}\n; MaxProcs: {NODES}\n" + "\n".join(rows) + "\n", encoding="utf-8")
-        means.append(schedule(path, policy=policy).summary.wait_s.mean)
+        means.append(schedule(path, policy=policy).summary["wait_s"]["mean"])
     assert found.wait_mean_s == pytest.approx(means[0])
     assert found.delayed_wait_mean_s == pytest.approx(means[1] + DELAY_S)
 

@@ -39,7 +39,7 @@ def test_two_tasks_share_a_node_each_at_its_speed_there(policy: str, tmp_path: P
     # together 875 s and 900 s at .8 and .7; the first is done within a round, and then the other is too
     assert result.tasks_table["finish_s"] == pytest.approx([875.0, 900.0])
     assert sum(result.tasks_table["node_h"]) * 3600.0 == pytest.approx((875.0 + 900.0) / 2.0)
-    assert result.summary.coverage == pytest.approx(1.0, abs=0.02)
+    assert result.summary["coverage"] == pytest.approx(1.0, abs=0.02)
     plain = rounds({"": 1}, tasks, policy=policy, round_s=100.0)
     assert max(plain.tasks_table["finish_s"]) >= 1330.0
 
@@ -52,7 +52,7 @@ def test_a_node_that_leaves_takes_both(tmp_path: Path) -> None:
     result = rounds(log, tasks, policy="throughput-packed", round_s=100.0, pairs=table(tmp_path, kinds=("node",)))
     assert result.tasks_table["taken"] == [1, 1]
     assert result.tasks_table["finish_s"] == pytest.approx([1025.0, 1135.0])  # the second is alone from 1,100 s on
-    assert result.summary.used_node_h <= result.summary.idle_node_h
+    assert result.summary["used_node_h"] <= result.summary["idle_node_h"]
 
 
 @pytest.mark.parametrize("policy", ["max-min-packed", "finish-time-packed", "cost-packed", "gandiva"])
@@ -86,7 +86,7 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
                 most += received.sum() * speed
                 least += (received.sum() - 60.0) * speed  # of the last round perhaps a part
         assert least - 1e-6 <= spec.work_samples <= most + 1e-6
-    assert result.summary.used_node_h <= result.summary.idle_node_h + 1e-9
+    assert result.summary["used_node_h"] <= result.summary["idle_node_h"] + 1e-9
     assert (engine.steps.column("used_node_s") <= engine.steps.column("pool") * 60.0 + 1e-6).all()
 
 

@@ -34,7 +34,7 @@ def test_a_gang_on_two_hosts_has_its_speed_there() -> None:
     one_each = rounds({"": 4}, tasks, round_s=100.0, per_host="2", placement="scattered")
     assert ends(one_each) == [1000.0, 1000.0, 700.0]
     assert lost(one_each) == [0.0, 0.0, 300.0]
-    assert one_each.summary.lost_spread_samples == 300.0
+    assert one_each.summary["lost_spread_samples"] == 300.0
     both_on_one = rounds({"": 4}, tasks, round_s=100.0, per_host="2")
     assert (ends(both_on_one), lost(both_on_one)) == ([1000.0, 1000.0, 400.0], [0.0, 0.0, 0.0])
     assert ends(rounds({"": 4}, tasks, round_s=100.0)) == ends(both_on_one)  # without hosts all nodes lie together
@@ -105,7 +105,7 @@ def test_a_pair_on_two_hosts_is_as_much_slower_as_each_alone(tmp_path: Path) -> 
 def test_a_gang_that_does_nothing_where_it_lies_is_a_standstill() -> None:
     never = SpreadSpeeds(per_place=2, speeds=(SpreadSpeed(share=0.0),))
     result = rounds({"": 2}, [replace(gang("a", 100.0, 2), spread=never)], round_s=100.0, per_host="1")
-    assert (result.ended, result.summary.tasks_finished) == ("stalled", 0)
+    assert (result.ended, result.summary["tasks_finished"]) == ("stalled", 0)
 
 
 def test_gpus_of_a_log_lie_on_their_hosts_and_nodes_in_their_racks() -> None:

@@ -53,7 +53,7 @@ def test_rounds_come_to_the_figures_of_the_command(command: CommandLine, tmp_pat
         one = rounds(FOUR, tasks, round_s=360.0, policy=options["policy"])
         assert one.task_figures.completion_s is not None
         assert row.cells["completion_s_mean"] == one.task_figures.completion_s.mean
-        assert row.cells["preemptions"] == one.summary.preemptions
+        assert row.cells["preemptions"] == one.summary["preemptions"]
         cells = (row.cells["policy"], row.cells["ended"], row.cells["task_count"])
         assert cells == (options["policy"], "all_done", 8)
     names = [column.name for column in done.columns]

@@ -1,23 +1,29 @@
-"""The content of ``summary.json``: the figures of a study, then its inputs and versions.
+"""The run of a study: what ``bftrain.replay`` returns, and the content of ``summary.json``.
 
-The same inputs give the same figures, except for the few that a real clock measured (:data:`MEASURED`);
-``figures_sha256`` leaves these out.
+The same inputs give the same figures and files, except for times that a real clock measured (:data:`MEASURED`): they
+appear in ``summary.json`` and in the page only, and ``figures_sha256`` leaves them out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from bftrain import summaries
+from bftrain import summaries, text_formats
 from bftrain.node_units import NODE, in_words_of
 from bftrain.values import wire
-from bftrain_replay import variations
+from bftrain_replay import tables, variations
+from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.provenance import FORMAT, InputSource, tasks_sha256, versions_with
+from bftrain_replay.drawing.html_page import HtmlPage
+from bftrain_replay.provenance import FORMAT, LOG_FILE, InputSource, tasks_sha256, versions_with
 from bftrain_replay.reference.ideal_cluster import IdealCluster
+from bftrain_replay.results import decider_counts
 from bftrain_replay.results.harvest_by_block import WeeklyHarvest
 from bftrain_replay.results.result import BOUND_FIGURES, MeasuredTimings, ReplayResult
+from bftrain_replay.run.run import ALLOCATIONS, MadeContent, Run, RunKind, RunTable
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import ReplayStudy
@@ -28,6 +34,83 @@ MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
 _NOT_SUMMED: Final = MEASURED | {
     "sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful", *BOUND_FIGURES,
 }  # fmt: skip
+
+
+def run_of(study: ReplayStudy, source: InputSource | None = None) -> Run:
+    """Return the run of a study."""
+    source, result = source or InputSource(), study.result
+
+    def table(name: str) -> RunTable:
+        return RunTable(tables.TABLES[name], result.table_rows(name))
+
+    content = MadeContent(
+        made=study,
+        summarise=partial(summary, study, source),
+        given=result.settings,
+        tables={name: partial(table, name) for name in tables.TABLES if name != ALLOCATIONS},
+        held=result.allocations or AllocationRecorder(study.part.node_names),
+        part=study.part,
+        command=_command(source),
+    )
+    return Run(kind=REPLAY, content=content)
+
+
+def _command(source: InputSource) -> Sequence[str]:
+    """Return the command that repeats it; empty if its inputs are values."""
+    if not (source.log or source.options) or not (source.tasks or source.workload):
+        return ()
+    words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options]
+    words += ["--tasks", source.tasks] if source.tasks else []
+    return [*words, *(["--baseline", source.baseline] if source.baseline else [])]
+
+
+def _page(run: Run, title: str, early: Any) -> HtmlPage:  # noqa: ANN401 - of _early_parts
+    from bftrain_replay.reporting import report  # noqa: PLC0415 - what draws takes a while to import
+
+    return report.page(run, title, early)
+
+
+def _early_parts(run: Run) -> object:
+    from bftrain_replay.reporting import report  # noqa: PLC0415 - as above
+
+    return report.own_parts(run)
+
+
+def _shown(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:
+    label = decider_counts.column_label(summary["solver"], summary["decisions"], summary.get("decided_by", {}))
+    headline = summary.get("headline")
+    if headline:
+        said = (headline["sentence"].rstrip("."), headline["decided"], *headline["caveats"], headline["assumed"])
+        first: dict[str, object] = {"headline": ". ".join(filter(None, said))}
+    else:
+        first = {
+            "idle node-hours": text_formats.count(summary["idle_node_h"]),
+            "used": text_formats.percent(summary["coverage"]),
+            "harvested samples": text_formats.large(summary["harvested"]),
+        }
+    others = {"baseline": summary["baseline"], "without costs": summary["ceiling"]}
+    warnings = summary["warnings"]
+    return f"replay by {label}{'' if summary['complete'] else ', a part'}", {
+        **first,
+        "objective": summary["objective"],
+        "simulated": text_formats.duration(summary["simulated_s"]),
+        "decisions": f"{summary['decisions']:,}",
+        "tasks finished": f"{summary['tasks_finished']:,} of {summary['tasks']:,}",
+        **{f"{name} harvested": text_formats.large(each["harvested"]) for name, each in others.items() if each},
+        **({"warnings": f"{len(warnings):,}"} if warnings else {}),
+    }
+
+
+REPLAY: Final = RunKind(
+    title="replay",
+    form=FORMAT,
+    columns=tables.TABLES,
+    settings=ReplaySettings,
+    shown=_shown,
+    log_file=LOG_FILE,
+    page=_page,
+    early_parts=_early_parts,
+)
 
 
 def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
@@ -47,7 +130,7 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
         "workload": _workload(study, source),
         "doubtful": study.doubts.to_dict() if on_log else None,
         "progress": assumed_progress(study),
-        **variations.in_summary(study.sensitivity, study.advice),
+        **variations.in_summary(study.sensitivity, study.tried),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {

@@ -18,20 +18,20 @@ from bftrain.files import head_of
 from bftrain.values import wire
 from bftrain_replay.accounting.allocations import AllocationRows, AllocationTable
 from bftrain_replay.accounting.column_file import BLOCK_ROWS
-from bftrain_replay.output.read_folder import SavedReplay
+from bftrain_replay.run.run import Run
 
 _BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
 _TASKS: Final = 1
 _NODES: Final = 2
 
 
-def export(saved: SavedReplay, file: IO[bytes]) -> int:
+def export(run: Run, file: IO[bytes]) -> int:
     """Write all events; return their number."""
     file.write(_BEGIN)
-    file.write(wire.encode({"made_by": saved.summary["format"], "solver": saved.summary["solver"]}))
+    file.write(wire.encode({"made_by": run.summary["format"], "solver": run.summary["solver"]}))
     file.write(b',"traceEvents":[\n')
     count = 0
-    for event in _events(saved):
+    for event in _events(run):
         file.write((b",\n" if count else b"") + wire.encode(event))
         count += 1
     file.write(b"\n]}\n")
@@ -44,9 +44,9 @@ def is_own(path: Path) -> bool:
     return head.startswith(_BEGIN) and b'"made_by":"bftrain ' in head
 
 
-def _events(saved: SavedReplay) -> Iterator[dict[str, Any]]:
+def _events(run: Run) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _NODES, 0, "nodes")
-    for time_s, pool, used in saved.rows("decisions", "time_s", "pool", "used"):
+    for time_s, pool, used in run.rows("decisions", "time_s", "pool", "used"):
         for name, value in (("idle nodes", pool), ("used nodes", used)):
             yield {
                 "ph": "C",
@@ -56,12 +56,12 @@ def _events(saved: SavedReplay) -> Iterator[dict[str, Any]]:
                 "ts": _microseconds(time_s),
                 "args": {"nodes": value},
             }
-    end = _microseconds(saved.summary["simulated_s"])
+    end = _microseconds(run.summary["simulated_s"])
     for name in ("idle nodes", "used nodes"):
         yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
     yield _named("process_name", _TASKS, 0, "tasks")
-    places = {name: place for place, (name,) in enumerate(saved.rows("tasks", "name"), start=1)}
-    for holdings in groups_of_tasks(saved.holdings()):
+    places = {name: place for place, (name,) in enumerate(run.rows("tasks", "name"), start=1)}
+    for holdings in groups_of_tasks(run.content.allocations()):
         for task, rows in holdings.rows_by_task():
             track = places.get(task)
             if track is None:

@@ -1,1 +1,0 @@
-"""Output: summaries and tables of a replay as files, and reading them back."""
