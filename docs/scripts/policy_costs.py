@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from bftrain import rounds
 from bftrain.cli.output import show, table
 from bftrain.registry import BUILT_IN
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
-from bftrain_replay.rounds.simulation import rounds
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study import StudyPasses, check_parts
 
@@ -97,7 +97,7 @@ def round_row(name: str, most: float) -> tuple[str, ...]:
     """Give the figures of one policy in rounds; ``most`` is the harvest of throughput in samples, of elastic tasks."""
     gang = "" if name == "optimus" else "min"
     result = rounds(sample_log(), sample(), policy=name, round_s=300.0, gang=gang)
-    figures, columns = result.summary, result.tasks_table
+    figures, columns = result.result.summary, result.tasks_table
     ends = zip(columns["submit_s"], columns["finish_s"], strict=True)
     waits = [(figures.simulated_s if finish_s is None else finish_s) - submit_s for submit_s, finish_s in ends]
     return (

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from bftrain import summaries, text_formats
 from bftrain.files import write_text
+from bftrain.node_units import in_words_of, word_of, words_of
 from bftrain.result_folder import ResultKind
 from bftrain.version import CITATION
 from bftrain_replay.assessing.assessment import LogAssessment, PartOfTime
@@ -26,11 +27,10 @@ from bftrain_replay.assessing.figure_text import (
     worth_rows,
 )
 from bftrain_replay.assessing.handback import HandbackEffect
-from bftrain_replay.assessing.what_if import LEAD, TASKS, MixRow, WhatIfRow
+from bftrain_replay.assessing.what_if import LEAD, TASKS, WhatIfRow
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
 from bftrain_replay.variations import COSTS, PROGRESS
 
@@ -40,15 +40,15 @@ _HEIGHT: Final = 124
 def by_hour(found: LogAssessment) -> ChartFigure:
     """Return the mean number of nodes at work by hour of the day."""
     zone = found.log.time_zone if on_calendar(found) else "from the begin of the log"
-    return _bars("hours", f"By hour of the day ({zone})", found.hours)
+    return _bars("hours", f"By hour of the day ({zone})", found.hours, word_of(found.log.unit))
 
 
 def by_weekday(found: LogAssessment) -> ChartFigure:
     """Return the mean number of nodes at work by day of the week."""
-    return _bars("weekdays", "By day of the week", found.days)
+    return _bars("weekdays", "By day of the week", found.days, word_of(found.log.unit))
 
 
-def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
+def _bars(name: str, title: str, parts: Sequence[PartOfTime], node: str) -> ChartFigure:
     known = [part for part in parts if part.nodes is not None]
     rows: list[dict[str, Any]] = [
         {
@@ -56,7 +56,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
             "nodes": part.nodes.median,
             "low": part.nodes.median if part.nodes.low is None else part.nodes.low,
             "high": part.nodes.median if part.nodes.high is None else part.nodes.high,
-            "tooltip": f"{part.part}: {interval(part.nodes)} nodes at work",
+            "tooltip": f"{part.part}: {interval(part.nodes)} {node}s at work",
         }
         for part in known
         if part.nodes is not None
@@ -65,7 +65,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
     says = ""
     if most and least:
         says = (
-            f"Most at {most['part']} ({text_formats.count(most['nodes'])} nodes), "
+            f"Most at {most['part']} ({text_formats.count(most['nodes'])} {node}s), "
             f"least at {least['part']} ({text_formats.count(least['nodes'])})."
         )
     if any(part.nodes and part.nodes.low is not None for part in known):
@@ -89,7 +89,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime]) -> ChartFigure:
                         "tooltip": {"expr": "datum.tooltip"},
                         "color": "@used",
                     },
-                    "encoding": {"y": quantity("nodes", title="nodes at work", axis={"tickCount": 4})},
+                    "encoding": {"y": quantity("nodes", title=f"{node}s at work", axis={"tickCount": 4})},
                 },
                 {
                     "mark": {"type": "rule", "color": "@ink", "strokeWidth": 1.5},
@@ -110,6 +110,7 @@ def saturation(found: LogAssessment) -> ChartFigure | None:
     gain = rows[-1]["harvest"] / own.harvest.median - 1.0 if own.harvest.median else 0.0
     return _curve(
         rows,
+        word_of(found.log.unit),
         name="saturation",
         title="With more or fewer tasks, with 90 % intervals",
         says=(
@@ -130,7 +131,7 @@ def _points(found: LogAssessment, what: str, words: str) -> list[dict[str, Any]]
         {
             "at": row.value,
             **_ends(row),
-            "tooltip": f"{words.format(row.label)}: {interval(row.harvest)} node-hours a week",
+            "tooltip": f"{words.format(row.label)}: {interval(row.harvest)} {word_of(found.log.unit)}-hours a week",
         }
         for row in found.what_ifs
         if row.what == what
@@ -143,14 +144,16 @@ def _ends(row: WhatIfRow) -> dict[str, float]:
     return {"harvest": middle, "low": low, "high": high}
 
 
-def _curve(rows: list[dict[str, Any]], *, name: str, title: str, says: str, x: dict[str, Any]) -> ChartFigure:
+def _curve(
+    rows: list[dict[str, Any]], node: str, *, name: str, title: str, says: str, x: dict[str, Any]
+) -> ChartFigure:
     """Return a line through separate replays, with its 90 % interval."""
-    harvest = quantity("harvest", title="node-hours a week", axis={"tickCount": 4}, scale={"zero": True})
+    harvest = quantity("harvest", title=f"{node}-hours a week", axis={"tickCount": 4}, scale={"zero": True})
     return ChartFigure(
         name=name,
         title=title,
         says=says,
-        alt=f"Node-hours a week. {title}: {'; '.join(row['tooltip'] for row in rows)}.",
+        alt=f"{node[:1].upper()}{node[1:]}-hours a week. {title}: {'; '.join(row['tooltip'] for row in rows)}.",
         height=_HEIGHT + 26,
         spec={
             "data": {"values": rows},
@@ -186,36 +189,36 @@ _BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By par
 
 def page(found: LogAssessment) -> HtmlPage:
     """Build the page."""
-    log = found.log
-    text = f"{text_formats.counted(log.nodes, 'node')} observed for {text_formats.duration(log.span_s)}"
+    log, words = found.log, words_of(found.log.unit)
+    text = f"{text_formats.counted(log.nodes, words('node'))} observed for {text_formats.duration(log.span_s)}"
     if on_calendar(found):
         text += f" from {text_formats.moment(log.start_s)}"
-    made = HtmlPage(
-        title="What the idle nodes can do",
+    return HtmlPage(
+        title=words("What the idle nodes can do"),
         subtitle=f"{Path(log.name).name}: {text}.",
-        lead=HtmlText(f"<strong>{escape(headline(found))}.</strong> {escape(certainty(found))}."),
-        warnings=tuple(f"{text}." for text in found.doubtful["caveats"]),
+        lead=HtmlText(f"<strong>{escape(words(headline(found)))}.</strong> {escape(words(certainty(found)))}."),
+        warnings=tuple(words(f"{text}.") for text in found.doubtful["caveats"]),
         cards=tuple(_cards(found)),
         sections=tuple(_sections(found)),
         static_command="bftrain assess FILES --static",
     )
-    return in_unit(made, log.unit)
 
 
 def _cards(found: LogAssessment) -> Iterator[FigureCard]:
     own, share = text_formats.count(found.harvest.median / HOURS_A_WEEK), found.harvest_share
-    yield _card("Harvest a week", found.harvest, "node-hours", f"as much as {own} nodes of your own")
+    node = word_of(found.log.unit)
+    yield _card("Harvest a week", found.harvest, f"{node}-hours", f"as much as {own} {node}s of your own")
     lost = next(causes(found), None)
-    most = f"most is lost to: {lost[0].lower()}" if lost else "nothing is lost"
+    most = f"most is lost to: {in_words_of(found.log.unit, lost[0].lower())}" if lost else "nothing is lost"
     yield FigureCard(
         "Of the idle time", text_formats.percent(share.median if share else None), f"does work that counts; {most}"
     )
     if found.sure.median < SURE_BELOW * found.harvest.median:
-        yield _card("Surely idle", found.sure, "node-hours", "the rest is doubtful in the records")
+        yield _card("Surely idle", found.sure, f"{node}-hours", "the rest is doubtful in the records")
     waits = found.handback
     if waits is not None and waits.delayed is not None and waits.mean_s is not None:
         by = f"by at most {text_formats.duration(waits.mean_s.median)} on average over all"
-        note = f"{by}, if a node takes {text_formats.duration(waits.delay_s)} to be free"
+        note = f"{by}, if a {node} takes {text_formats.duration(waits.delay_s)} to be free"
         yield FigureCard("Batch jobs that start later, at most", text_formats.percent(waits.delayed.median), note)
     worth = found.worth
     if worth.value is not None:
@@ -246,17 +249,16 @@ def _sections(found: LogAssessment) -> Iterator[PageSection]:
     yield PageSection(heading="When it is there", parts=(by_hour(found), by_weekday(found)), columns=True)
     curve = saturation(found)
     if curve is not None:
-        yield PageSection(
-            heading="On what it depends", parts=(curve, _what_ifs(found.what_ifs, found.start_cost_s)), columns=True
-        )
+        yield PageSection(heading="On what it depends", parts=(curve, _what_ifs(found)), columns=True)
     lost = HtmlTable(
         label="What is lost to what",
-        headings=("what is lost to what", "node-hours a week", "of the idle time"),
+        headings=("what is lost to what", f"{word_of(found.log.unit)}-hours a week", "of the idle time"),
         rows=list(_lost(found)),
         css="compare",
     )
-    groups, mixes = _groups(found), [_mixes(found.mixes)] if found.mixes else []
-    jobs = list(_batch_jobs(found.handback)) if found.handback is not None else []
+    groups, mixes = _groups(found), [_mixes(found)] if found.mixes else []
+    node = word_of(found.log.unit)
+    jobs = list(_batch_jobs(found.handback, node)) if found.handback is not None else []
     heading = "Where it goes, and what it does to batch jobs" if jobs else "Where it goes"
     parts = _balanced((lost, *groups, *mixes, *jobs))
     yield PageSection(heading=heading, parts=parts, columns=len(parts) > 1)
@@ -283,18 +285,19 @@ def _groups(found: LogAssessment) -> list[HtmlTable]:
         harvest = text_formats.count(sum(each.harvest.median for each in others))
         idle = text_formats.count(sum(each.idle.median for each in others))
         rows.append((f"{len(others):,} others", f"{sum(each.nodes for each in others):,}", idle, harvest))
-    headings = (_BY[found.groups_by], "nodes", "idle a week", "harvest a week")
-    return [HtmlTable(label=_BY[found.groups_by], headings=headings, rows=rows, css="compare")]
+    words = words_of(found.log.unit)
+    headings = (words(_BY[found.groups_by]), words("nodes"), "idle a week", "harvest a week")
+    return [HtmlTable(label=words(_BY[found.groups_by]), headings=headings, rows=rows, css="compare")]
 
 
-def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
+def _batch_jobs(found: HandbackEffect, node: str) -> Iterator[HtmlTable]:
     delay = text_formats.duration(found.delay_s)
-    rows = [("node-hours a week that the queue waits, at most", interval(found.node_h_a_week))]
+    rows = [(f"{node}-hours a week that the queue waits, at most", interval(found.node_h_a_week))]
     if found.jobs is None:
-        rows.append(("moments a week at which it takes idle nodes", interval(found.moments_a_week)))
+        rows.append((f"moments a week at which it takes idle {node}s", interval(found.moments_a_week)))
     else:
         jobs = text_formats.counted(found.jobs, "job")
-        rows.append(("jobs that take idle nodes", f"{interval(found.taking, text_formats.percent)} of {jobs}"))
+        rows.append((f"jobs that take idle {node}s", f"{interval(found.taking, text_formats.percent)} of {jobs}"))
         rows.append(("jobs that start later, at most", interval(found.delayed, text_formats.percent)))
         later = [each for each in found.distribution if each.jobs and each.over_s]
         if later:
@@ -317,14 +320,18 @@ def _batch_jobs(found: HandbackEffect) -> Iterator[HtmlTable]:
         worst = found.worst_user
         text = f"{text_formats.counted(worst.jobs, 'job')}, at most {text_formats.duration(worst.mean_s)} on average"
         rows.append((f"most affected: user {worst.name}", text))
-    headings = (f"if a node takes {delay} to be free", "")
+    headings = (f"if a {node} takes {delay} to be free", "")
     yield HtmlTable(label="Extra waits", headings=headings, rows=rows, css="compare")
 
 
 def _lost(found: LogAssessment) -> Iterator[Sequence[str]]:
     yield "idle", interval(found.idle), ""
     for name, node_h, share in causes(found):
-        yield f"less: {name.lower()}", interval(node_h), interval(share, text_formats.percent)
+        yield (
+            f"less: {in_words_of(found.log.unit, name.lower())}",
+            interval(node_h),
+            interval(share, text_formats.percent),
+        )
     yield "harvest: work that counts", interval(found.harvest), interval(found.harvest_share, text_formats.percent)
 
 
@@ -335,14 +342,14 @@ def _start_of(row: WhatIfRow, cost_s: float | None) -> str:
     return f": {text_formats.duration(cost_s * row.value)} a start"
 
 
-def _what_ifs(rows: Sequence[WhatIfRow], start_cost_s: float | None) -> HtmlTable:
-    shown = [row for row in rows if row.what != TASKS and not row.assumed]
+def _what_ifs(found: LogAssessment) -> HtmlTable:
+    shown = [row for row in found.what_ifs if row.what != TASKS and not row.assumed]
     return HtmlTable(
         label="What if",
-        headings=("what if", "node-hours a week", "change"),
+        headings=("what if", f"{word_of(found.log.unit)}-hours a week", "change"),
         rows=[
             (
-                _WORDS.get(row.what, "{}").format(row.label) + _start_of(row, start_cost_s),
+                _WORDS.get(row.what, "{}").format(row.label) + _start_of(row, found.start_cost_s),
                 interval(row.harvest),
                 interval(row.change, text_formats.percent, signed=True),
             )
@@ -352,11 +359,12 @@ def _what_ifs(rows: Sequence[WhatIfRow], start_cost_s: float | None) -> HtmlTabl
     )
 
 
-def _mixes(rows: Sequence[MixRow]) -> HtmlTable:
+def _mixes(found: LogAssessment) -> HtmlTable:
+    rows, node = found.mixes, word_of(found.log.unit)
     left_out = len(rows) - _MIXES
     return HtmlTable(
         label="Mixes of models",
-        headings=("which tasks do the most", "a week, hours of one node", "speed of a node"),
+        headings=("which tasks do the most", f"a week, hours of one {node}", f"speed of a {node}"),
         rows=[(mix_name(row, rows), interval(row.work), text_formats.percent(row.scaling)) for row in rows[:_MIXES]]
         + ([(f"{left_out:,} others, at least", interval(rows[-1].work), "")] if left_out > 0 else []),
         css="compare",
@@ -365,7 +373,8 @@ def _mixes(rows: Sequence[MixRow]) -> HtmlTable:
 
 def _assumed(found: LogAssessment) -> HtmlText:
     unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
-    items = "".join(f"<li>{escape(text)}</li>" for text in (*found.assumptions, *unanswered))
+    said = map(words_of(found.log.unit), (*found.assumptions, *unanswered))
+    items = "".join(f"<li>{escape(text)}</li>" for text in said)
     items = re.sub(r"(--[a-z][a-z0-9-]*)", r"<code>\1</code>", items)  # options, which lines are not to be broken in
     cited = f'<p class="soft">To cite: {CITATION}.</p>'
     command = f'<p class="command"><code>{escape(found.command)}</code></p>'

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain.node_units import NODE
+from bftrain.node_units import NODE, in_words_of
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.comparing.settings_differences import SettingDifference
 from bftrain_replay.metrics.task_figures import TaskPercentiles
@@ -106,6 +106,10 @@ class ComparedReplays:
         """The common unit; nodes if units differ."""
         units = {side.unit for side in self.sides}
         return units.pop() if len(units) == 1 else NODE
+
+    def words(self, text: str) -> str:
+        """Return one of our sentences about nodes as a sentence about the unit."""
+        return in_words_of(self.unit, text)
 
     @property
     def labels(self) -> tuple[str, ...]:

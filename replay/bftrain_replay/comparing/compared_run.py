@@ -165,7 +165,7 @@ class ComparedRun:
 
     @property
     def waits(self) -> int:
-        """How often these tasks waited."""
+        """The number of waits of these tasks."""
         return sum(row["waits"] for row in self.run.measured_tasks)
 
     @cached_property

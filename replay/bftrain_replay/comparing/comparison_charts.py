@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
@@ -35,12 +35,12 @@ BAR_COLOURS: Final = {  # more colours than the waterfall, where bars have names
 }
 
 
-def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
+def strip(sides: Sequence[ComparedRun], moments: TimeAxis, node: str) -> ChartFigure:
     """Return the overview strip: a small chart of all idle nodes over time, with a brush."""
     return ChartFigure(
         name="time",
         title="",
-        alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
+        alt=f"The idle {node}s over all of the time. Drag over it, or use the buttons, to look at a part.",
         caption="Drag over this strip, or over any picture over time, to look closer; all of them follow. "
         "A double click shows everything again.",
         height=46,
@@ -58,24 +58,24 @@ def strip(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     )
 
 
-def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis) -> Iterator[ChartFigure]:
+def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[[str], str]) -> Iterator[ChartFigure]:
     """Yield one chart for each replay, all on one scale: crossing lines would be hard to tell apart."""
     # No labels below closely stacked pictures
     bare = {**moments.axis(), "axis": {**moments.axis()["axis"], "title": None}}
     highest = max(float(side.run.course.idle.max(initial=0.0)) for side in sides) or 1.0
     scale = {"domain": [0, highest], "nice": True}
-    y_axis = {"type": "quantitative", "title": "nodes", "scale": scale, "axis": {"tickCount": 3}}
+    y_axis = {"type": "quantitative", "title": words("nodes"), "scale": scale, "axis": {"tickCount": 3}}
     for place, side in enumerate(sides):
         hours = side.summary.simulated_s / SECONDS_AN_HOUR or 1.0
         label = FIGURE_OF["coverage"].cluster_label if side.in_rounds else FIGURE_OF["coverage"].label
-        used = f"{text_formats.percent(side.summary.coverage)} of the {label}"
+        used = f"{text_formats.percent(side.summary.coverage)} of the {words(label)}"
         yield ChartFigure(
             name=f"used-{place + 1}",
             title=f"{side.label}: {used}",
             alt=(
-                f"{side.label}: idle and used nodes over time; on average "
+                f"{side.label}: idle and used {words('nodes')} over time; on average "
                 f"{text_formats.count(side.summary.used_node_h / hours)} "
-                f"of {text_formats.count(side.summary.idle_node_h / hours)} idle nodes worked."
+                f"of {text_formats.count(side.summary.idle_node_h / hours)} idle {words('nodes')} worked."
             ),
             height=110,
             moments=moments,
@@ -128,7 +128,7 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     )
 
 
-def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, ChartFigure]:
+def node_time(sides: Sequence[ComparedRun], words: Callable[[str], str]) -> tuple[()] | tuple[HtmlText, ChartFigure]:
     """Return one bar for each replay: work that counts, losses, unused nodes; and the legend.
 
     In rounds the reasons of unused nodes are unknown.
@@ -136,20 +136,23 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
     replays = [(side, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
     if len(replays) < len(sides):
         return ()
-    rows = [row for side, summary in replays for row in _bar(side, summary)]
+    rows = [row for side, summary in replays for row in _bar(side, summary, words)]
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
     shown = [name for name in order if any(row["part"] == name for row in rows)]
-    said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
+    said = "; ".join(f"{row['replay']}, {words(row['part'])}: {row['words']}" for row in rows)
     look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
     labels = {"domain": [side.label for side in sides]}
     replay = {"field": "replay", "type": "nominal", "sort": None, "scale": labels, "title": None, "axis": look}
-    hours = {"field": "hours", "type": "quantitative", "title": "node-hours"}
-    values = [{**row, "place": order.index(row["part"]), "colour": BAR_COLOURS[row["part"]]} for row in rows]
+    hours = {"field": "hours", "type": "quantitative", "title": words("node-hours")}
+    values = [
+        {**row, "part": words(row["part"]), "place": order.index(row["part"]), "colour": BAR_COLOURS[row["part"]]}
+        for row in rows
+    ]
     bar = {"type": "bar", "height": {"band": 0.72}, "stroke": "@page", "strokeWidth": 1}
     figure = ChartFigure(
         name="node-time",
         title="",
-        alt=f"Where the idle node-time of each replay went. {said}.",
+        alt=f"{words('Where the idle node-time of each replay went')}. {said}.",
         caption="Point at a part of a bar to see how much it is.",
         height=_ROW * len(sides),
         spec={
@@ -163,13 +166,13 @@ def node_time(sides: Sequence[ComparedRun]) -> tuple[()] | tuple[HtmlText, Chart
             },
         },
     )
-    return key(shown), figure
+    return key(shown, words), figure
 
 
-def key(names: Iterable[str]) -> HtmlText:
+def key(names: Iterable[str], words: Callable[[str], str]) -> HtmlText:
     """Return the legend of parts of the bars; unlike one in a chart it wraps."""
     items = "".join(
-        f'<span><i style="background:var(--{BAR_COLOURS[name][1:]})"></i>{escape(name)}</span>' for name in names
+        f'<span><i style="background:var(--{BAR_COLOURS[name][1:]})"></i>{escape(words(name))}</span>' for name in names
     )
     return HtmlText(f'<p class="key">{items}</p>')
 
@@ -273,7 +276,7 @@ def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     return apart
 
 
-def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]:
+def _bar(side: ComparedRun, summary: SummaryFigures, words: Callable[[str], str]) -> Iterator[dict[str, Any]]:
     useful = summary.used_node_h - sum(each.node_h for each in summary.lost.values())
     parts = {_USEFUL: max(useful, 0.0)}
     for cause in CAUSES:
@@ -283,7 +286,7 @@ def _bar(side: ComparedRun, summary: SummaryFigures) -> Iterator[dict[str, Any]]
     for part, hours in parts.items():
         share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
         short = f"{text_formats.count(hours)} h, {share}"
-        tooltip = f"{side.label}, {part}: {short} of the idle node-time"
+        tooltip = f"{side.label}, {words(part)}: {short} of the idle {words('node-time')}"
         yield {"replay": side.label, "part": part, "hours": hours, "words": short, "tooltip": tooltip}
 
 

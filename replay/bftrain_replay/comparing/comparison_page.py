@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,6 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.metrics.task_figures import TaskPercentiles
-from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
 
 BEST: Final = "*"
@@ -42,49 +41,52 @@ def write(comparison: ComparedReplays, path: Path, *, static: bool = False) -> N
 
 def page(comparison: ComparedReplays) -> HtmlPage:
     """Build the page."""
-    sides = comparison.sides
+    sides, words = comparison.sides, comparison.words
     moments = _moments(comparison)
-    bars = comparison_charts.node_time(sides)
+    bars = comparison_charts.node_time(sides, words)
     done = [part for part in (comparison_charts.completions(sides), comparison_charts.fairness(sides)) if part]
     when_done = [PageSection(heading="When tasks were done", parts=done)] if done else []
     over_time: list[ChartFigure] = [
-        comparison_charts.strip(sides, moments),
+        comparison_charts.strip(sides, moments, words("node")),
         comparison_charts.harvests(sides, moments),
         *([] if comparison.forced else [comparison_charts.leads(sides, moments)]),
-        *comparison_charts.used_nodes(sides, moments),
+        *comparison_charts.used_nodes(sides, moments, words),
     ]
     forced = [f"These replays do not compare: {comparison.forced}."] if comparison.forced else []
     two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
     rows: list[Sequence[str]] = []
     for group in comparison.groups:
-        rows.append((group.title,))
+        rows.append((words(group.title),))
         for row in group.figures:
             said = [
                 HtmlText(f"<strong>{escape(text)} {BEST}</strong>") if place in row.best else text
                 for place, text in enumerate(row.texts)
             ]
-            rows.append((row.label, *said, *((row.change(1),) if two else ())))
-    about = {row.label: row.definition.about for row in comparison.figures}
+            rows.append((words(row.label), *said, *((row.change(1),) if two else ())))
+    about = {words(row.label): words(row.definition.about) for row in comparison.figures}
     headings = ("", *comparison.labels, *(("change",) if two else ()))
     table = HtmlTable(label="Figures", headings=headings, rows=rows, css="compare", about=about)
     in_rounds = _in_rounds(sides)
-    made = HtmlPage(
+    return HtmlPage(
         title="Replays side by side",
         subtitle=_subtitle(comparison),
         lead=_lead(comparison),
-        warnings=[*forced, *(f"{note[:1].upper()}{note[1:]}." for note in comparison.notes)],
-        cards=[_card(side, of_times=in_rounds) for side in sides],
+        warnings=[*forced, *(words(f"{note[:1].upper()}{note[1:]}.") for note in comparison.notes)],
+        cards=[_card(side, words, of_times=in_rounds) for side in sides],
         sections=(
-            *([PageSection(heading="Where the idle node-time went", intro=_OF_NODE_TIME, parts=bars)] if bars else ()),
+            *([_of_node_time(bars, words)] if bars else ()),
             *(when_done if in_rounds else ()),
             PageSection(heading="Over time", parts=over_time),
             *(() if in_rounds else when_done),
-            PageSection(heading="Figures", intro=_MARKS + ("" if in_rounds else _OF_HARVESTS), parts=(table,)),
+            PageSection(heading="Figures", intro=_MARKS + ("" if in_rounds else words(_OF_HARVESTS)), parts=(table,)),
             PageSection(heading="How they were made", parts=tuple(_making(comparison))),
         ),
         static_command="bftrain compare DIR DIR -o FILE.html --static",
     )
-    return in_unit(made, comparison.unit)
+
+
+def _of_node_time(bars: Sequence[HtmlText | ChartFigure], words: Callable[[str], str]) -> PageSection:
+    return PageSection(heading=words("Where the idle node-time went"), intro=words(_OF_NODE_TIME), parts=bars)
 
 
 def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
@@ -108,14 +110,15 @@ def _subtitle(comparison: ComparedReplays) -> str:
     if _in_rounds(comparison.sides):
         most = max(side.summary.simulated_s for side in comparison.sides)
         nodes = first.summary.nodes
-        where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else "of idle nodes"
+        where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else comparison.words("of idle nodes")
         return f"{len(comparison.sides)} replays {where}, over {text_formats.duration(most)} at most."
     log = first.run.log
-    nodes_over = f"{text_formats.counted(len(log.node_names), 'node')} over {text_formats.duration(log.span_s)}"
-    text = f"{len(comparison.sides)} replays of {nodes_over}"
+    count = text_formats.counted(len(log.node_names), comparison.words("node"))
+    text = f"{len(comparison.sides)} replays of {count} over {text_formats.duration(log.span_s)}"
     if TimeAxis(log.start_s, log.span_s).on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
-    return f"{text}, with {text_formats.count(first.summary.idle_node_h)} idle node-hours."
+    idle = comparison.words("idle node-hours")
+    return f"{text}, with {text_formats.count(first.summary.idle_node_h)} {idle}."
 
 
 def _lead(comparison: ComparedReplays) -> HtmlText:
@@ -136,10 +139,10 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
     if isinstance(best.summary, SummaryFigures) and best.summary.ceiling_samples:
         possible = text_formats.percent(best.summary.harvested / best.summary.ceiling_samples)
         text += f", and {possible} of what could be had without any costs"
-    return HtmlText(f"{text}.{_why(best, least)}")
+    return HtmlText(f"{text}.{_why(best, least, comparison.words)}")
 
 
-def _why(best: ComparedRun, least: ComparedRun) -> str:
+def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> str:
     """Return the loss that explains most of the gap between two harvests, otherwise the tasks with more nodes."""
     if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
         return ""
@@ -147,14 +150,14 @@ def _why(best: ComparedRun, least: ComparedRun) -> str:
     if found is not None:
         of_best, of_least = map(text_formats.count, found.hours)
         return (
-            f" Most of the difference is <em>{escape(found.name.lower())}</em>: "
-            f"{of_least} node-hours with {escape(least.label)}, {of_best} with {escape(best.label)}."
+            f" Most of the difference is <em>{escape(words(found.name.lower()))}</em>: "
+            f"{of_least} {words('node-hours')} with {escape(least.label)}, {of_best} with {escape(best.label)}."
         )
-    more = [text for text in (_more_of_tasks(best, least), _more_of_tasks(least, best)) if text]
+    more = [text for text in (_more_of_tasks(best, least, words), _more_of_tasks(least, best, words)) if text]
     return f" No loss explains most of it, the choice of tasks does: {'; '.join(more)}." if more else ""
 
 
-def _more_of_tasks(side: ComparedRun, other: ComparedRun) -> str:
+def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str], str]) -> str:
     """Return the tasks with the largest lead over another replay, with samples and node-hours."""
     here, there = side.work_of_tasks, other.work_of_tasks
     more = {task: here[task][0] - there[task][0] for task in here.keys() & there.keys()}
@@ -163,7 +166,7 @@ def _more_of_tasks(side: ComparedRun, other: ComparedRun) -> str:
         return ""
     said = [
         f"<em>{escape(task)}</em> ({text_formats.large(more[task])} samples, "
-        f"{text_formats.count(here[task][1] - there[task][1])} node-hours)"
+        f"{text_formats.count(here[task][1] - there[task][1])} {words('node-hours')})"
         for task in tasks
     ]
     return f"more by {', '.join(said)} with {escape(side.label)}"
@@ -183,11 +186,11 @@ def _soonest(comparison: ComparedReplays) -> HtmlText:
     )
 
 
-def _card(side: ComparedRun, *, of_times: bool) -> FigureCard:
+def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> FigureCard:
     summary = side.summary
     if of_times or not isinstance(summary, SummaryFigures):
         found = TaskPercentiles.of(side.tasks.completion_s)
-        held = f"{text_formats.percent(summary.coverage)} of the node-time held"
+        held = f"{text_formats.percent(summary.coverage)} of the {words('node-time')} held"
         return FigureCard(
             name=side.label,
             figure=text_formats.UNKNOWN if found is None else text_formats.duration(found.mean),
@@ -196,7 +199,7 @@ def _card(side: ComparedRun, *, of_times: bool) -> FigureCard:
     hours = harvest_node_h(summary)
     share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
     note = (
-        f"samples harvested in {text_formats.count(hours)} node-hours, {share} of what was idle; "
+        f"samples harvested in {text_formats.count(hours)} {words('node-hours')}, {share} of what was idle; "
         f"{summary.tasks_finished:,} of {summary.tasks:,} tasks finished"
     )
     if summary.efficiency is not None:

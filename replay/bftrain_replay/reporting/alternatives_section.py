@@ -29,47 +29,47 @@ _DEPENDS: Final = "What the largest of the other steps depend on; what a change 
 
 def advice(run: Run) -> HtmlText:
     """Return the tried changes that gain, the largest gain first, then explanations of the other large losses."""
-    parts = [_of_settings(run.summary)]
+    parts = [_of_settings(run)]
     explained = "".join(_explanations(run))
     if explained:
         parts.append(f'<p class="soft">{_DEPENDS}</p><ul class="advice">{explained}</ul>')
     if not hints(run) and not run.summary.get("advice"):
-        parts = ["<p>Hardly anything: nearly all idle node-time became work that counts.</p>"]
+        parts = [f"<p>Hardly anything: nearly all idle {run.node}-time became work that counts.</p>"]
     return HtmlText("".join(parts))
 
 
-def _of_settings(summary: Mapping[str, Any]) -> str:
+def _of_settings(run: Run) -> str:
     """Return the setting changes tried: gains first, then the rest."""
-    found = summary.get("advice")
+    found = run.summary.get("advice")
     if found is None:
         return f"<p>{_NOT_TRIED}</p>"
-    parts = [_tried([AdviceRow(**row) for row in found]) if found else f"<p>{_NO_ADVICE}</p>"]
-    options = summary.get("tried_without_gain") or ()
+    parts = [_tried(run, [AdviceRow(**row) for row in found]) if found else f"<p>{_NO_ADVICE}</p>"]
+    options = run.summary.get("tried_without_gain") or ()
     if options:
         listed = ", ".join(f"<code>{escape(option)}</code>" for option in options)
         tried = "Tried as well" if found else "Tried"
-        parts.append(f'<p class="soft">{tried}, {_joined(_WITHOUT_GAIN)} {listed}.</p>')
+        parts.append(f'<p class="soft">{tried}, {_joined(_WITHOUT_GAIN, run.node)} {listed}.</p>')
     elif not found:
         parts.append(f'<p class="soft">{_NO_CAUSE}</p>')
     return "".join(parts)
 
 
-def _tried(rows: list[AdviceRow]) -> str:
-    items = "".join(f"<li>{_sentence(row)}</li>" for row in rows)
+def _tried(run: Run, rows: list[AdviceRow]) -> str:
+    items = "".join(f"<li>{_sentence(run, row)}</li>" for row in rows)
     return f'<ol class="advice">{items}</ol><p class="soft">{_TRIED}</p>'
 
 
-def _sentence(row: AdviceRow) -> str:
+def _sentence(run: Run, row: AdviceRow) -> str:
     """Return an option, its gain, and how many more or fewer changes of tasks it takes."""
-    node_h = f"{'-' if row.gain_node_h < 0.0 else ''}{text_formats.count(abs(row.gain_node_h))} node-hours"
+    node_h = f"{'-' if row.gain_node_h < 0.0 else ''}{text_formats.count(abs(row.gain_node_h))} {run.node}-hours"
     gain = (
         f"+{text_formats.percent(row.gain)} harvest ({node_h}, {text_formats.large(row.gain_samples)} samples), tried"
     )
     differences = [(name, getattr(row, name)) for name in _CHANGES]
     changed = [f"{abs(by):,} {'more' if by > 0 else 'fewer'} {name}" for name, by in differences if by]
     takes = f"; {', '.join(changed)}" if changed else ""
-    answers = f"Answers: {escape(_NAMES[row.cause])}."
-    return f"<code>{escape(row.option)}</code>: <strong>{_joined(gain)}</strong>{takes}. {answers}"
+    answers = f"Answers: {escape(run.words(_NAMES[row.cause]))}."
+    return f"<code>{escape(row.option)}</code>: <strong>{_joined(gain, run.node)}</strong>{takes}. {answers}"
 
 
 def _explanations(run: Run) -> Iterator[str]:
@@ -78,15 +78,14 @@ def _explanations(run: Run) -> Iterator[str]:
     idle_h = float(run.summary["idle_node_h"])
     for cause, hours in hints(run):
         if cause.explanation and cause.key not in answered:
-            summary = (
-                f"{text_formats.count(hours)} node-hours, {text_formats.percent(hours / idle_h)} of the idle node-time"
-            )
-            text = _with_options(cause.explanation, run.summary["settings"])
-            yield f"<li>{escape(cause.name)}, {_joined(summary)}. {text}</li>"
+            share = f"{text_formats.percent(hours / idle_h)} of the idle {run.node}-time"
+            summary = f"{text_formats.count(hours)} {run.node}-hours, {share}"
+            text = _with_options(run.words(cause.explanation), run.summary["settings"])
+            yield f"<li>{escape(run.words(cause.name))}, {_joined(summary, run.node)}. {text}</li>"
 
 
-def _joined(text: str) -> str:
-    return text.replace(" %", "&nbsp;%").replace(" node-hours", "&nbsp;node-hours")
+def _joined(text: str, node: str) -> str:
+    return text.replace(" %", "&nbsp;%").replace(f" {node}-hours", f"&nbsp;{node}-hours")
 
 
 def _with_options(text: str, settings: Mapping[str, Any]) -> str:
@@ -114,7 +113,7 @@ def sensitivity(run: Run) -> PageSection | None:
         return None
     headings, rows = sensitivity_table("assumed", [SensitivityRow(**each) for each in summary], " (assumed here)")
     found = HtmlTable(label="If other things were assumed", headings=headings, rows=rows, css="compare")
-    return PageSection(heading="If other things were assumed", intro=_INTRO, parts=(found,))
+    return PageSection(heading="If other things were assumed", intro=run.words(_INTRO), parts=(found,))
 
 
 def sensitivity_table(

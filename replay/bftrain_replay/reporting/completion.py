@@ -28,7 +28,7 @@ def completion(run: Run) -> PageSection | None:
     if not summary["tasks_finished"] and not summary["tasks_unfinished"]:
         return None
     tasks = run.task_columns
-    parts = [_spreads(summary), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(summary["users"])]
+    parts = [_spreads(run), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(summary["users"], run.node)]
     intro = (
         "Completion time is from submission to the end of the work. Slowdown is that over the shortest possible, as if "
         "the machine were the task's alone; rho that over what it takes on its n-th part of everything, with n the "
@@ -75,14 +75,17 @@ def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _spreads(summary: Mapping[str, Any]) -> HtmlTable:
+def _spreads(run: Run) -> HtmlTable:
+    summary = run.summary
     parts = ("mean", "p50", "p95", "max")
     rows = []
     for name in _SPREADS:
         if summary[name] is not None:
             figure = FIGURE_OF[f"{name}.mean"]
             cells = (figure.format(summary[name][part]) for part in parts)
-            rows.append((figure.label.removesuffix(", mean"), *cells, text_formats.count(summary[name]["count"])))
+            rows.append(
+                (run.words(figure.label.removesuffix(", mean")), *cells, text_formats.count(summary[name]["count"]))
+            )
     headings = ("", *(PARTS[part] for part in parts), "of tasks")
     return HtmlTable(label="How long tasks took", headings=headings, rows=rows, css="compare")
 
@@ -179,10 +182,11 @@ def tasks_shown(tasks: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any
     return [tasks[place] for place in sorted(most)]
 
 
-def task_table(tasks: Sequence[Mapping[str, Any]]) -> HtmlTable:
+def task_table(tasks: Sequence[Mapping[str, Any]], node: str) -> HtmlTable:
     """Return the sortable table; times count from the log's start."""
     rows = ([text(task) for text in _COLUMNS.values()] for task in tasks)
-    return HtmlTable(label="Tasks", headings=tuple(_COLUMNS), rows=rows, sortable=True, css="many", rows_are="task")
+    headings = tuple(name.replace("node", node) for name in _COLUMNS)
+    return HtmlTable(label="Tasks", headings=headings, rows=rows, sortable=True, css="many", rows_are="task")
 
 
 def _cell(name: str, said: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], HtmlCell]:

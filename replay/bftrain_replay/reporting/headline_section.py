@@ -58,20 +58,19 @@ def ceiling_label(summary: Mapping[str, Any]) -> str:
 def lead(run: Run) -> HtmlText:
     """Return the result in a few sentences."""
     summary = run.summary
-    who = _LEFT_BY[(summary.get("doubtful") or {}).get("source", RECORDS)]
+    who = run.words(_LEFT_BY[(summary.get("doubtful") or {}).get("source", RECORDS)])
     if not summary["idle_node_h"]:
-        return HtmlText(f"{who} left no node idle: there was nothing to harvest.")
+        return HtmlText(f"{who} left no {run.node} idle: there was nothing to harvest.")
     share = f"{text_formats.percent(_idle_share(run))} of all"
     doubts = _doubts(summary)
     parts = f", {escape(doubts.parts)}" if doubts is not None and doubts.parts else ""
-    said = [
-        f"{who} left <strong>{text_formats.count(summary['idle_node_h'])} node-hours</strong> idle, {share}{parts}."
-    ]
+    idle = f"{text_formats.count(summary['idle_node_h'])} {run.node}-hours"
+    said = [f"{who} left <strong>{idle}</strong> idle, {share}{parts}."]
     if doubts is not None and doubts.source == COUNTS:
         said.append(f"<strong>{escape(doubts.label)}</strong>.")
     if summary.get("workload"):
         said.append(f"No tasks were given: it was replayed with {escape(summary['workload']['sentence'])}.")
-    said += _of_the_tasks(summary) if summary_ran_out(summary) else [*_of_enough_work(summary), *_a_week(summary)]
+    said += _of_the_tasks(run) if summary_ran_out(summary) else [*_of_enough_work(run), *_a_week(run)]
     decided = decider_counts.sentence(
         summary["solver"], summary["decisions"], summary.get("fallback_causes", {}), decided_by(summary)
     )
@@ -80,9 +79,10 @@ def lead(run: Run) -> HtmlText:
     best = hints(run)
     if best:
         cause, hours = best[0]
-        said.append(f"What took most: <strong>{text_formats.count(hours)} node-hours</strong> {cause.happened}.")
+        most = f"{text_formats.count(hours)} {run.node}-hours"
+        said.append(f"What took most: <strong>{most}</strong> {run.words(cause.happened)}.")
     if summary.get("progress"):  # missing in results of earlier versions
-        said.append(escape(summary["progress"]["sentence"]))
+        said.append(escape(run.words(summary["progress"]["sentence"])))
     return HtmlText(" ".join(said))
 
 
@@ -94,36 +94,38 @@ def _doubts(summary: Mapping[str, Any]) -> IdleDoubts | None:
     )
 
 
-def _of_the_tasks(summary: Mapping[str, Any]) -> list[str]:
+def _of_the_tasks(run: Run) -> list[str]:
+    summary = run.summary
     needed = (
         f"<strong>The tasks ran out</strong>: they needed <strong>{text_formats.percent(summary['coverage'])}</strong> "
         f"of it and did <strong>{text_formats.large(summary['harvested'])} samples</strong> of work in "
-        f"<strong>{text_formats.count(harvest_node_h(summary))} node-hours</strong> that count."
+        f"<strong>{text_formats.count(harvest_node_h(summary))} {run.node}-hours</strong> that count."
     )
     return [needed, f"Efficiency U says nothing then; {escape(ENOUGH_WORK)}."]
 
 
-def _a_week(summary: Mapping[str, Any]) -> list[str]:
+def _a_week(run: Run) -> list[str]:
     """Return the weekly figures; empty for results of earlier versions, and for short logs without an interval."""
-    found = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
+    found = msgspec.convert(run.summary.get("weekly"), WeeklyHarvest | None)
     if found is None or found.harvest.low is None:
         return []
-    week = f"A week comes to <strong>{interval(found.harvest)} node-hours</strong> that count"
+    week = f"A week comes to <strong>{interval(found.harvest)} {run.node}-hours</strong> that count"
     blocks = text_formats.counted(found.blocks, found.block)
     return [f"{week}: in brackets 90 % of resamples of the {blocks}{too_narrow(found.blocks)}."]
 
 
-def _of_enough_work(summary: Mapping[str, Any]) -> list[str]:
+def _of_enough_work(run: Run) -> list[str]:
+    summary = run.summary
     useful_h = harvest_node_h(summary)
     if not summary["used_node_h"]:
         return ["<strong>No task held any of it.</strong>"]
     text = (
         f"In the replay tasks held <strong>{text_formats.percent(summary['coverage'])}</strong> of it and did "
         f"<strong>{text_formats.large(summary['harvested'])} samples</strong> of work in "
-        f"<strong>{text_formats.count(useful_h)} node-hours</strong> that count"
+        f"<strong>{text_formats.count(useful_h)} {run.node}-hours</strong> that count"
     )
     if summary["efficiency"] is not None:
-        pool = text_formats.counted(summary["dedicated_nodes"], "node")
+        pool = text_formats.counted(summary["dedicated_nodes"], run.node)
         share = text_formats.percent(summary["efficiency"])
         text += f": <strong>{share}</strong> of what {pool} of their own would have done"
     return [f"{text}."]
@@ -139,10 +141,10 @@ def notices(run: Run) -> list[str]:
         found.append(f"This replay was stopped before its end: the figures cover {done} of {whole}.")
     found += summary["warnings"]
     if u_above_100(summary):
-        found.append(f"{NO_BOUND}.")
+        found.append(run.words(f"{NO_BOUND}."))
     settings, count = summary["settings"], summary["tasks"]
     if competing(count, settings["admission"], settings["max_tasks"]) < count:
-        found += (f"{each}." for each in cap_caveats(summary))
+        found += (run.words(f"{each}.") for each in cap_caveats(summary))
     if summary["tasks"] and summary["tasks_finished"] == summary["tasks"]:
         found.append("Every task finished, so the harvest could not be larger; compare when they finished.")
     return found
@@ -153,7 +155,7 @@ def cards(run: Run) -> list[FigureCard]:
     summary = run.summary
     hours, idle_h = run.end_s / SECONDS_AN_HOUR, float(summary["idle_node_h"])
     lost_h = sum(float(one["node_h"]) for one in summary["lost"].values())
-    useful_h = harvest_node_h(summary)
+    useful_h, node = harvest_node_h(summary), run.node
     mean = text_formats.count(idle_h / hours) if hours else text_formats.UNKNOWN
 
     def of_idle(part_h: float) -> str:
@@ -162,49 +164,56 @@ def cards(run: Run) -> list[FigureCard]:
     doubtful = summary.get("doubtful") or {}
     doubts = f"; {text_formats.percent(doubtful['share'])} of it doubtful" if doubtful.get("sentence") else ""
     held, lost, useful = (
-        f"{text_formats.count(each)} node-hours" for each in (summary["used_node_h"], lost_h, useful_h)
+        f"{text_formats.count(each)} {node}-hours" for each in (summary["used_node_h"], lost_h, useful_h)
     )
     return [
         FigureCard(
             "Idle",
             text_formats.percent(_idle_share(run)),
-            f"of all node-time: {text_formats.count(idle_h)} node-hours, {mean} nodes on average{doubts}",
-            meaning_of("idle_node_h"),
+            f"of all {node}-time: {text_formats.count(idle_h)} {node}-hours, {mean} {node}s on average{doubts}",
+            run.words(meaning_of("idle_node_h")),
         ),
         FigureCard(
             "Used",
             text_formats.percent(summary["coverage"]),
-            f"of the idle node-time: tasks held {held}",
-            meaning_of("coverage"),
+            f"of the idle {node}-time: tasks held {held}",
+            run.words(meaning_of("coverage")),
         ),
         FigureCard(
-            "Lost", of_idle(lost_h), f"of the idle node-time: {lost} of waits and redone work", meaning_of("lost")
+            "Lost",
+            of_idle(lost_h),
+            f"of the idle {node}-time: {lost} of waits and redone work",
+            run.words(meaning_of("lost")),
         ),
         FigureCard(
-            "Work that counts", of_idle(useful_h), f"of the idle node-time: {useful}", meaning_of("harvest_node_h")
+            "Work that counts",
+            of_idle(useful_h),
+            f"of the idle {node}-time: {useful}",
+            run.words(meaning_of("harvest_node_h")),
         ),
         FigureCard(
             FIGURE_OF["efficiency"].heading,
             RAN_OUT if summary_ran_out(summary) else text_formats.percent(summary["efficiency"]),
-            _efficiency_note(summary),
-            meaning_of("efficiency"),
+            _efficiency_note(run),
+            run.words(meaning_of("efficiency")),
         ),
         FigureCard(
             FIGURE_OF["tasks_finished"].heading,
             text_formats.count(summary["tasks_finished"]),
-            f"of {text_formats.count(summary['tasks'])}; nodes were given back "
+            f"of {text_formats.count(summary['tasks'])}; {node}s were given back "
             f"{text_formats.counted(summary['preemptions'], 'time')}",
-            meaning_of("tasks_finished"),
+            run.words(meaning_of("tasks_finished")),
         ),
     ]
 
 
-def _efficiency_note(summary: Mapping[str, Any]) -> str:
+def _efficiency_note(run: Run) -> str:
+    summary = run.summary
     if summary["efficiency"] is None:
         return "not known"
     if summary_ran_out(summary):
         return "U compares nothing where there was too little work"
-    pool = text_formats.counted(summary["dedicated_nodes"], "node")
+    pool = text_formats.counted(summary["dedicated_nodes"], run.node)
     note = f"of what {pool} of their own would do{_rounded(summary)}"
     if summary["ceiling_efficiency"] is not None:
         note += f"; {text_formats.percent(summary['ceiling_efficiency'])} without costs"
@@ -239,7 +248,7 @@ def gains(run: Run) -> str:
             change = _change(summary["harvested"], other["harvested"], ("less", "more"), "as much")
             said.setdefault("harvested", []).append(f"{change} {name}")
     did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in said.items())
-    return f"With the same nodes and tasks {column_label(summary)} {did}." if did else ""
+    return f"With the same {run.node}s and tasks {column_label(summary)} {did}." if did else ""
 
 
 def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
@@ -259,9 +268,9 @@ def compared(run: Run) -> HtmlTable:
         columns[ceiling_label(summary["ceiling"])] = summary["ceiling"]
     summaries = list(columns.values())
     rows = [
-        (figure.label, *map(figure.text_in, summaries))
+        (run.words(figure.label), *map(figure.text_in, summaries))
         for figure in FIGURES
         if FigurePlace.PAGE in figure.places and figure.shown([figure.value_in(each) for each in summaries])
     ]
-    about = {figure.label: figure.about for figure in FIGURES}
+    about = {run.words(figure.label): run.words(figure.about) for figure in FIGURES}
     return HtmlTable(label="Compared", headings=("", *columns), rows=rows, css="compare best", about=about)

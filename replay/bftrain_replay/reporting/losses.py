@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -146,22 +147,22 @@ def waterfall(run: Run) -> ChartFigure | None:
     """Return the chart; ``None`` without idle node-time."""
     if not run.summary["idle_node_h"]:
         return None
-    rows, begin = _rows(run), _closer_from(run)
-    alt = "Where the idle node-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
+    rows, begin, node = _rows(run), _closer_from(run), run.node
+    alt = f"Where the idle {node}-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
     closer = _rows(run, begin)
     axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
     above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
     return ChartFigure(
         name="waterfall",
-        title="Where the idle node-time went",
+        title=f"Where the idle {node}-time went",
         alt=alt,
         height=_ROW * len(rows),
         spec={
             "data": {"values": rows},
             "encoding": {"y": category("name", sort=None, title=None, axis=axis)},
-            "layer": _layers(rows, 0.0),
+            "layer": _layers(rows, 0.0, node),
         },
-        closer={"data": {"values": closer}, "layer": _layers(closer, begin)} if begin else {},
+        closer={"data": {"values": closer}, "layer": _layers(closer, begin, node)} if begin else {},
         # Bars leave no room for names at their side: names go above them
         narrow={"height": _NARROW_ROW * len(rows), "encoding": {"y": {"axis": above}}},
     )
@@ -174,8 +175,8 @@ def _closer_from(run: Run) -> float:
     return left - _MARGIN * (idle_h - left) if idle_h - left < _SLIVERS * idle_h else 0.0
 
 
-def _layers(rows: Sequence[Mapping[str, Any]], begin: float) -> list[dict[str, Any]]:
-    title = f"node-hours, from {text_formats.count(begin)} on" if begin else "node-hours"
+def _layers(rows: Sequence[Mapping[str, Any]], begin: float, node: str) -> list[dict[str, Any]]:
+    title = f"{node}-hours, from {text_formats.count(begin)} on" if begin else f"{node}-hours"
     scale = {"domain": [begin, rows[0]["to"]], "nice": False}
     bars = {
         "mark": {
@@ -200,15 +201,16 @@ def _rows(run: Run, begin: float = 0.0) -> list[dict[str, Any]]:
     """Return the bars, labelled where there is room if the chart shows node-hours from ``begin`` on."""
     summary = run.summary
     idle_h = float(summary["idle_node_h"])
-    rows = [_row(_ALL, (0.0, idle_h), (begin, idle_h), "@idle")]
+    row = partial(_row, shown=(begin, idle_h), node=run.node)
+    rows = [row(run.words(_ALL), (0.0, idle_h), "@idle")]
     left = idle_h
     for cause, hours in steps(run):
-        rows.append(_row(cause.name, (left - hours, left), (begin, idle_h), cause.colour))
+        rows.append(row(run.words(cause.name), (left - hours, left), cause.colour))
         left -= hours
-    rows.append(_row(_USEFUL, (0.0, harvest_node_h(summary)), (begin, idle_h), "@used"))
+    rows.append(row(_USEFUL, (0.0, harvest_node_h(summary)), "@used"))
     if _has_bar(summary):
         bar = (0.0, float(summary["ceiling"]["used_node_h"]))
-        rows.append({**_row(_CEILING, bar, (begin, idle_h), "transparent"), "edge": "@used"})
+        rows.append({**row(_CEILING, bar, "transparent"), "edge": "@used"})
     return rows
 
 
@@ -220,7 +222,7 @@ def _has_bar(summary: Mapping[str, Any]) -> bool:
     return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
 
 
-def _row(name: str, bar: tuple[float, float], shown: tuple[float, float], colour: str) -> dict[str, Any]:
+def _row(name: str, bar: tuple[float, float], colour: str, *, shown: tuple[float, float], node: str) -> dict[str, Any]:
     begin, end = max(bar[0], 0.0), bar[1]
     short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / shown[1])}"
     width = shown[1] - shown[0]
@@ -234,7 +236,7 @@ def _row(name: str, bar: tuple[float, float], shown: tuple[float, float], colour
         "at": end if inside or side == "right" else begin,
         "side": side,
         "words": short,
-        "tooltip": f"{name}: {short} of the idle node-time",
+        "tooltip": f"{name}: {short} of the idle {node}-time",
         "colour": colour,
         "edge": "transparent",
         "ink": ("@page" if colour in _ON_DARK else "@over" if colour in _ON_LIGHT else "@ink") if inside else "@ink",
@@ -254,10 +256,10 @@ def meanings(run: Run) -> HtmlTable | None:
     idle_h = float(run.summary["idle_node_h"])
     rows = [
         (
-            cause.name,
+            run.words(cause.name),
             HtmlCell(f"{text_formats.count(hours)} h", hours),
             text_formats.percent(hours / idle_h),
-            cause.meaning,
+            run.words(cause.meaning),
         )
         for cause, hours in steps(run)
     ]
@@ -268,7 +270,7 @@ def meanings(run: Run) -> HtmlTable | None:
         rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
     if not rows:
         return None
-    headings = ("step", "node-hours", "of idle", "what it is")
+    headings = ("step", f"{run.node}-hours", "of idle", "what it is")
     return HtmlTable(label="What each step means", headings=headings, rows=rows, css="plain meanings")
 
 

@@ -33,7 +33,7 @@ def strip(run: Run) -> ChartFigure:
     return ChartFigure(
         name="time",
         title="",
-        alt="The idle nodes over all of the time. Drag over it, or use the buttons, to look at a part.",
+        alt=f"The idle {run.node}s over all of the time. Drag over it, or use the buttons, to look at a part.",
         height=46,
         moments=run.moments,
         series=[run.nodes_over_time],
@@ -59,19 +59,18 @@ def strip(run: Run) -> ChartFigure:
 def nodes(run: Run) -> ChartFigure:
     """Return the chart of idle and used nodes over time."""
     summary = run.summary
-    hours = run.end_s / SECONDS_AN_HOUR or 1.0
+    hours, node = run.end_s / SECONDS_AN_HOUR or 1.0, run.node
     largest = int(run.nodes_over_time.columns["idle"].max())
     idle, used = (text_formats.count(summary[name] / hours) for name in ("idle_node_h", "used_node_h"))
-    says = (
-        f"On average {idle} nodes were idle and {used} of them worked; at most {text_formats.count(largest)} were idle."
-    )
+    most = text_formats.count(largest)
+    says = f"On average {idle} {node}s were idle and {used} of them worked; at most {most} were idle."
     areas = {"idle": "idle, unused", "used": "used by tasks"}
     if "doubtful" in run.nodes_over_time.columns:
         areas["doubtful"] = _DOUBTFUL  # drawn on top: part of either area
-        says += f" Of the idle node-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
+        says += f" Of the idle {node}-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
     return ChartFigure(
         name="nodes",
-        title="Idle nodes, and how many of them worked",
+        title=f"Idle {node}s, and how many of them worked",
         says=says,
         alt=f"{says} Drawn over {text_formats.duration(run.end_s)}.",
         caption="Where the picture is too narrow for every change, it shows averages; look closer to see each of them.",
@@ -81,7 +80,7 @@ def nodes(run: Run) -> ChartFigure:
         spec={
             "encoding": {
                 "x": run.moments.axis(),
-                "y": {"type": "quantitative", "title": "nodes", "axis": {"tickCount": 5, "tickMinStep": 1}},
+                "y": {"type": "quantitative", "title": f"{node}s", "axis": {"tickCount": 5, "tickMinStep": 1}},
             },
             "layer": [_area(field, label, list(areas.values())) for field, label in areas.items()],
         },
@@ -140,31 +139,33 @@ def holders(run: Run, letters: int | None = None) -> ChartFigure:
     grouped = groups_of_nodes(run.log, run.summary["settings"].get("racks"))
     drawn, step_s = _fitting(run, _node_rows(names, grouped), letters)
     others = f" {other_tasks(run)} have one colour together." if run.others else ""
-    says = "No node was ever given to a task"
+    says = f"No {run.node} was ever given to a task"
     if len(held):
         half_s = median(block.to_s - block.from_s for block in held.blocks())
         says = (
-            f"A node was given to a task {text_formats.counted(len(held), 'time')}"
+            f"A {run.node} was given to a task {text_formats.counted(len(held), 'time')}"
             f", half of these times for less than {text_formats.duration(half_s)}"
         )
     return ChartFigure(
         name="holders",
-        title="Who had each node, and when",
+        title=f"Who had each {run.node}, and when",
         says=f"{says}.",
         alt=(
-            f"{says}. A picture with {text_formats.count(len(names))} nodes from top to bottom and the time from left "
-            f"to right, in the colours of their holders: {_owner(run)}, none, or a training task."
+            f"{says}. A picture with {text_formats.count(len(names))} {run.node}s from top to bottom and the time from "
+            f"left to right, in the colours of their holders: {_owner(run)}, none, or a training task."
         ),
-        caption="Of the tasks in what is shown, those that held most node-time have colours of their own, with their "
-        "names. Where these would mix to noise, all tasks have one: the stronger, the more of the node-time they held; "
-        "what is rare is drawn stronger than it is. Point at it to see which task, which node, and when; drag over it "
-        f"to see some nodes only.{others}{rounding(step_s)}",
+        caption=run.words(
+            "Of the tasks in what is shown, those that held most node-time have colours of their own, with their "
+            "names. Where these would mix to noise, all tasks have one: the stronger, the more of the node-time they "
+            "held; what is rare is drawn stronger than it is. Point at it to see which task, which node, and when; "
+            f"drag over it to see some nodes only.{others}{rounding(step_s)}"
+        ),
         height=int(np.clip(len(names), 160, 480)),
         moments=run.moments,
         raster=drawn,
         spec=rows(
             run.moments,
-            f"nodes, by {grouped[2]}" if grouped else "nodes, in the log's order",
+            f"{run.node}s, by {grouped[2]}" if grouped else f"{run.node}s, in the log's order",
             {_owner(run): "@busy", "idle, unused": "@idle", "tasks": "@used"},
         ),
         narrow=NARROW,
@@ -179,7 +180,7 @@ def rounding(step_s: float) -> str:
 def other_tasks(run: Run) -> str:
     """Return the beginning of the sentence on tasks that are not named."""
     named, others = (text_formats.count(number) for number in (len(run.named), run.others))
-    return f"The {named} tasks with the most node-time are named here; the other {others}, which the tables have,"
+    return f"The {named} tasks with the most {run.node}-time are named here; the other {others}, which the tables have,"
 
 
 def _owner(run: Run) -> str:
@@ -269,7 +270,7 @@ def _holders_raster(run: Run, ordered: _OrderedNodes, step_s: float, most: int |
         rows=[log.node_names[node] for node in order.tolist()],
         labels=(f"{_owner(run)}'s", "idle, unused", *unnamed, *(held.tasks[task] for task in run.named)),
         colours=("@busy", "@idle", *("@used" for _ in unnamed), "@used"),
-        thing="node",
+        thing=run.node,
         tasks_are="labels",
         groups=groups,
     )

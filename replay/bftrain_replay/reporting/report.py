@@ -18,7 +18,6 @@ from bftrain_replay.reporting.headline_section import cards, compared, gains, le
 from bftrain_replay.reporting.losses import meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes, strip
 from bftrain_replay.reporting.task_sizes import decision_times, idle_pieces, model_table, sizes
-from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
 from bftrain_replay.results import headline
 from bftrain_replay.run.run import Run
@@ -61,12 +60,12 @@ def page(run: Run, title: str = "", own: OwnParts | None = None) -> HtmlPage:
     # A summary of the replayed inputs
     summary, log = run.summary, run.log
     seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
-    text = f"{text_formats.counted(len(log.node_names), 'node')} {seen} for {text_formats.duration(run.end_s)}"
+    text = f"{text_formats.counted(len(log.node_names), run.node)} {seen} for {text_formats.duration(run.end_s)}"
     if run.moments.on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
     tasks = text_formats.counted(summary["tasks"], "training task")
-    made = HtmlPage(
-        title=title or "What the idle nodes could have done",
+    return HtmlPage(
+        title=title or f"What the idle {run.node}s could have done",
         subtitle=f"{text}; {tasks}; solver {summary['solver']}, objective {summary['objective']}.",
         lead=HtmlText(f"<strong>{part}</strong> {lead(run)}" if part else lead(run)),
         warnings=notices(run),
@@ -83,7 +82,11 @@ def page(run: Run, title: str = "", own: OwnParts | None = None) -> HtmlPage:
             ),
             PageSection(
                 heading="Compared",
-                parts=(HtmlText(f'<p class="says">{escape(gains(run))}</p>'), compared(run), HtmlText(_YARDSTICKS)),
+                parts=(
+                    HtmlText(f'<p class="says">{escape(gains(run))}</p>'),
+                    compared(run),
+                    HtmlText(run.words(_YARDSTICKS)),
+                ),
             ),
             *own.completion,
             PageSection(heading="Idle times and decisions", parts=own.more),
@@ -93,7 +96,6 @@ def page(run: Run, title: str = "", own: OwnParts | None = None) -> HtmlPage:
         users_of=_users_of(run),
         unnamed=run.others,
     )
-    return in_unit(made, log.unit)
 
 
 def _users_of(run: Run) -> dict[str, str]:
@@ -111,12 +113,11 @@ def _losses(run: Run) -> tuple[PageSection, ...]:
     fall, table = waterfall(run), meanings(run)
     if fall is None:
         return ()
-    intro = (
-        "All idle node-hours of the log, each counted once: from the top, each step takes away what one cause cost, "
-    )
+    counted = f"All idle {run.node}-hours of the log, each counted once"
+    intro = f"{counted}: from the top, each step takes away what one cause cost, "
     return (
         PageSection(
-            heading="Where the idle node-time went",
+            heading=f"Where the idle {run.node}-time went",
             intro=f"{intro}and what remains is work that counts.",
             parts=(fall,) if table is None else (fall, table),
         ),
@@ -128,8 +129,8 @@ def _named_only(run: Run) -> str:
     if not run.others:
         return ""
     return (
-        f" The {len(run.named):,} tasks with the most node-time can be followed, and a user by these; the figures "
-        f"and the other pictures are of all {len(run.task_rows):,} tasks."
+        f" The {len(run.named):,} tasks with the most {run.node}-time can be followed, and a user by these; the "
+        f"figures and the other pictures are of all {len(run.task_rows):,} tasks."
     )
 
 
@@ -137,10 +138,12 @@ def _tasks(run: Run) -> PageSection:
     tasks, shown = run.task_rows, tasks_shown(run.task_rows)
     left_out = ""
     if len(shown) < len(tasks):
-        left_out = f"The {len(shown):,} of {len(tasks):,} with the most node-time; all are in the table of tasks. "
+        left_out = (
+            f"The {len(shown):,} of {len(tasks):,} with the most {run.node}-time; all are in the table of tasks. "
+        )
     intro = "Times count from the log's start; lost is a share of a task's work. A heading sorts by its column."
-    models = model_table(tasks)
+    models = model_table(tasks, run.node)
     if models is not None:
         intro = f"First by model, which is a task's name up to its number; then task by task. {intro}"
-    parts = (*(() if models is None else (models,)), task_table(shown))
+    parts = (*(() if models is None else (models,)), task_table(shown, run.node))
     return PageSection(heading="Tasks", intro=left_out + intro, parts=parts)

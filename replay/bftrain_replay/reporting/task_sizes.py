@@ -50,7 +50,7 @@ def sizes(run: Run) -> ChartFigure | None:
     others = f" {other_tasks(run)} are not drawn." if run.others else ""
     shown = text_formats.count(len(drawn.rows))
     says = (
-        f"{some} held nodes: {text_formats.count(mean)} on average while running, "
+        f"{some} held {run.node}s: {text_formats.count(mean)} on average while running, "
         f"{text_formats.count(largest)} at most."
     )
     return ChartFigure(
@@ -58,13 +58,13 @@ def sizes(run: Run) -> ChartFigure | None:
         title="How large each task was, and when",
         says=says,
         alt=f"{says} A picture with {shown} tasks from top to bottom, in the order in which they began, and the time "
-        "from left to right; the stronger the colour, the more nodes a task held.",
-        caption="Tasks stand in the order in which they began. Point at it to see which task, how many nodes, and "
-        f"when; drag over it to see some tasks only.{others}{rounding(step_s)}",
+        f"from left to right; the stronger the colour, the more {run.node}s a task held.",
+        caption=f"Tasks stand in the order in which they began. Point at it to see which task, how many {run.node}s, "
+        f"and when; drag over it to see some tasks only.{others}{rounding(step_s)}",
         height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
         moments=run.moments,
         raster=drawn,
-        spec=rows(run.moments, "tasks", key(largest)),
+        spec=rows(run.moments, "tasks", key(largest, run.node)),
         narrow=NARROW,
     )
 
@@ -100,7 +100,7 @@ def _sizes_raster(run: Run) -> tuple[StateRaster, float, float]:
     raster = StateRaster(
         changes=changes,
         rows=[held.tasks[number] for number in order[drawn].tolist()],
-        labels=["no node", *(text_formats.counted(number, "node") for number in range(1, largest + 1))],
+        labels=[f"no {run.node}", *(text_formats.counted(number, run.node) for number in range(1, largest + 1))],
         colours=["@busy", *(shade(number, largest) for number in range(1, largest + 1))],
         thing="task",
         follows=True,
@@ -139,10 +139,10 @@ def shade(size: int, largest: int) -> str:
     return f"@shade{round(share * (SHADES - 1))}"
 
 
-def key(largest: int) -> dict[str, str]:
+def key(largest: int, node: str) -> dict[str, str]:
     """Return the colours of some numbers of nodes up to ``largest``, by their words."""
     shown = sorted({round(largest ** (step / (_KEYS - 1))) for step in range(_KEYS)})
-    return {"no node": "@busy", **{text_formats.counted(size, "node"): shade(size, largest) for size in shown}}
+    return {f"no {node}": "@busy", **{text_formats.counted(size, node): shade(size, largest) for size in shown}}
 
 
 _NUMBER: Final = re.compile(r"[-_. ]?\d+$")
@@ -159,7 +159,7 @@ def model_of(name: str) -> str:
     return _NUMBER.sub("", name) or name
 
 
-def model_table(tasks: Iterable[Mapping[str, Any]]) -> HtmlTable | None:
+def model_table(tasks: Iterable[Mapping[str, Any]], node: str) -> HtmlTable | None:
     """Return the table, most node-hours first; ``None`` if all tasks share one model, or each has a separate one."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     count = 0
@@ -171,7 +171,8 @@ def model_table(tasks: Iterable[Mapping[str, Any]]) -> HtmlTable | None:
     held_h = sum(float(task["node_h"]) for each in groups.values() for task in each)
     rows = [_row(model, each, held_h) for model, each in groups.items()]
     rows.sort(key=lambda row: -float(row[3].key or 0.0))
-    return HtmlTable(label="Results by model", headings=_HEADINGS, rows=rows, sortable=True, css="many")
+    headings = tuple(name.replace("node", node) for name in _HEADINGS)
+    return HtmlTable(label="Results by model", headings=headings, rows=rows, sortable=True, css="many")
 
 
 def _row(model: str, tasks: list[Mapping[str, Any]], held_h: float) -> list[HtmlCell]:
@@ -198,7 +199,7 @@ def _row(model: str, tasks: list[Mapping[str, Any]], held_h: float) -> list[Html
 
 
 _BOUNDS_S: Final = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 259200)
-_PIECES, _TIME = "share of the times", "share of the idle node-time"
+_PIECES = "share of the times"
 
 
 def idle_pieces(run: Run) -> ChartFigure | None:
@@ -211,26 +212,26 @@ def idle_pieces(run: Run) -> ChartFigure | None:
     bins = len(_BOUNDS_S) + 1
     pieces = np.bincount(place, weights=count, minlength=bins) / count.sum()
     time = np.bincount(place, weights=total_s, minlength=bins) / total_s.sum()
-    some = np.flatnonzero(pieces)
+    some, of_time = np.flatnonzero(pieces), f"share of the idle {run.node}-time"
     shown = range(int(some[0]), int(some[-1]) + 1)
     rows = [
         _row_idle(number, kind, float(of[number]))
         for number in shown
-        for kind, of in ((_PIECES, pieces), (_TIME, time))
+        for kind, of in ((_PIECES, pieces), (of_time, time))
     ]
     half_s = median_of(length_s, count)
     long = float(total_s[length_s > SECONDS_AN_HOUR].sum() / total_s.sum())
     says = (
-        f"Nodes were idle {text_formats.counted(int(count.sum()), 'time')}, half of these for less than "
+        f"{run.words('Nodes')} were idle {text_formats.counted(int(count.sum()), 'time')}, half of these for less than "
         f"{text_formats.duration(half_s)}. "
-        f"Times longer than an hour hold {text_formats.percent(long)} of the idle node-time."
+        f"Times longer than an hour hold {text_formats.percent(long)} of the idle {run.node}-time."
     )
     return ChartFigure(
         name="pieces",
-        title="How long nodes stayed idle",
+        title=f"How long {run.node}s stayed idle",
         says=says,
         alt=says,
-        caption="Grey: how many of these times were so long. Blue: how much of the idle node-time they hold.",
+        caption=f"Grey: how many of these times were so long. Blue: how much of the idle {run.node}-time they hold.",
         height=240,
         spec={
             "data": {"values": rows},
@@ -242,10 +243,10 @@ def idle_pieces(run: Run) -> ChartFigure | None:
                     title="idle for up to",
                     axis={"labelAngle": 0, "labelOverlap": "greedy", "grid": False},
                 ),
-                "xOffset": category("kind", sort=[_PIECES, _TIME]),
+                "xOffset": category("kind", sort=[_PIECES, of_time]),
                 "y": quantity("share", title="share", axis={"format": ".0%", "tickCount": 5}),
                 "color": category(
-                    "kind", scale={"domain": [_PIECES, _TIME], "range": ["@unused", "@used"]}, legend={"title": None}
+                    "kind", scale={"domain": [_PIECES, of_time], "range": ["@unused", "@used"]}, legend={"title": None}
                 ),
             },
         },

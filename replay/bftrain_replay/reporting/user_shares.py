@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
-from bftrain_replay.drawing.series import StepSeries, TimeAxis
+from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios
@@ -58,7 +58,7 @@ def users_over_time(run: Run) -> ChartFigure | None:
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
     whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
     said = [f"{user} {text_formats.percent(float(node_s[-1]) / whole)}" for user, node_s in until.items()]
-    return stacked(series, said, run.moments) if series else None
+    return stacked(series, said, run) if series else None
 
 
 def shares_so_far(run: Run) -> ChartFigure | None:
@@ -72,12 +72,12 @@ def shares_so_far(run: Run) -> ChartFigure | None:
         _series(user, edges, {"share": np.divide(node_s[1:], whole, out=np.zeros(whole.size), where=whole > 0.0)})
         for user, node_s in until.items()
     ]
-    says = f"In the end {shown[0]} had most of the node-time that tasks held, {shown[-1]} least."
+    says = f"In the end {shown[0]} had most of the {run.node}-time that tasks held, {shown[-1]} least."
     return ChartFigure(
         name="shares",
-        title="Each user's share of the node-time so far",
+        title=f"Each user's share of the {run.node}-time so far",
         says=says,
-        alt=f"The share of each user in the node-time that tasks held up to each moment. {says}",
+        alt=f"The share of each user in the {run.node}-time that tasks held up to each moment. {says}",
         caption="At each moment of all that tasks had held until then. Users who always want more than there is come "
         "to the shares that their weights give them, if the run shares by users.",
         height=200,
@@ -87,7 +87,7 @@ def shares_so_far(run: Run) -> ChartFigure | None:
             "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
             "encoding": {
                 "x": run.moments.axis(),
-                "y": quantity("share", title="of the node-time", axis={"format": ".0%", "tickCount": 5}),
+                "y": quantity("share", title=f"of the {run.node}-time", axis={"format": ".0%", "tickCount": 5}),
                 "color": _colours(shown, symbolType="stroke", symbolStrokeWidth=3),
             },
         },
@@ -124,17 +124,18 @@ def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
     )
 
 
-def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis) -> ChartFigure:
+def stacked(series: Sequence[StepSeries], said: Sequence[str], run: Run) -> ChartFigure:
     """Return stacked nodes of users, one series per user; ``said`` describes each user's total share."""
+    moments, node = run.moments, run.node
     shown = [part.of for part in series]
-    says = f"Of the node-time that tasks held: {', '.join(said)}."
+    says = f"Of the {node}-time that tasks held: {', '.join(said)}."
     return ChartFigure(
         name="users",
-        title="Who held the nodes",
+        title=f"Who held the {node}s",
         says=says,
-        alt=f"Nodes held by each user's tasks over time, upon each other. {says}",
-        caption="Colours lie upon each other: the top is all nodes that tasks held. Users are ordered by their "
-        "node-time" + (f", and those beyond {len(HUES) - 1} are one." if OTHERS in shown else "."),
+        alt=f"{run.words('Nodes')} held by each user's tasks over time, upon each other. {says}",
+        caption=f"Colours lie upon each other: the top is all {node}s that tasks held. Users are ordered by their "
+        f"{node}-time" + (f", and those beyond {len(HUES) - 1} are one." if OTHERS in shown else "."),
         height=240,
         moments=moments,
         series=series,
@@ -143,7 +144,7 @@ def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis
             "mark": {"type": "area", "interpolate": "step-after", "clip": True},
             "encoding": {
                 "x": moments.axis(),
-                "y": quantity("nodes", stack="zero", title="nodes", axis={"tickCount": 5}),
+                "y": quantity("nodes", stack="zero", title=f"{node}s", axis={"tickCount": 5}),
                 "color": _colours(shown),
                 "order": quantity("place"),
             },
@@ -152,14 +153,14 @@ def stacked(series: Sequence[StepSeries], said: Sequence[str], moments: TimeAxis
     )
 
 
-def user_table(users: Mapping[str, Mapping[str, Any]]) -> HtmlTable | None:
+def user_table(users: Mapping[str, Mapping[str, Any]], node: str) -> HtmlTable | None:
     """Return the figures of users; ``None`` where tasks have no users."""
     if not users:
         return None
     spreads = (FIGURE_OF[f"{name}.mean"].label for name in _SPREADS)
     return HtmlTable(
         label="Users",
-        headings=("user", "tasks", "finished", "node-hours", "share", *spreads),
+        headings=("user", "tasks", "finished", f"{node}-hours", "share", *spreads),
         rows=[_row(name, figures) for name, figures in users.items()],
         sortable=True,
         rows_are="user",
@@ -193,7 +194,7 @@ def campaigns(run: Run) -> PageSection | None:
     finished = [row for row in rows if row.stretch is not None]
     if not finished:
         return None
-    intro = (
+    intro = run.words(
         "A campaign is what a user hands in at one go. Its stretch is the time from its first submission to its last "
         "end, over what it would have taken with all idle nodes to itself: 1 is as if it had been alone. The "
         "bound is the most that it would be if users shared the node-time by their weights."
@@ -201,8 +202,8 @@ def campaigns(run: Run) -> PageSection | None:
     worst = _worst(finished)
     parts = (
         _campaign_sentences(rows, finished),
-        _stretches(rows, finished),
-        _by_user(rows),
+        _stretches(run, rows, finished),
+        _by_user(rows, run.node),
         *((worst,) if worst is not None else ()),
     )
     return PageSection(heading="Campaigns", intro=intro, parts=parts)
@@ -224,7 +225,7 @@ def _campaign_sentences(rows: Sequence[CampaignRow], finished: Sequence[Campaign
     return HtmlText(f'<p class="says">{text}</p>')
 
 
-def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> ChartFigure:
+def _stretches(run: Run, rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> ChartFigure:
     """Return a line for each of the largest users, and the bounds of all stretches."""
     hues = dict(zip([name for name, _ in _groups(rows)], HUES, strict=False))
     lines = [CumulativeLine(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in _groups(rows)]
@@ -248,7 +249,7 @@ def _stretches(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> 
         height=240,
         spec=over_ratios(
             shown,
-            "stretch, time taken over that with all nodes",
+            f"stretch, time taken over that with all {run.node}s",
             colour_scale([line.name for line in shown], [*drawn, "@ink"], dashed=(BOUND,)),
             of="campaigns",
         ),
@@ -266,7 +267,7 @@ def _groups(rows: Sequence[CampaignRow]) -> list[tuple[str, list[CampaignRow]]]:
     return [*((named(user), found[user]) for user in kept), *([(OTHERS, others)] if others else [])]
 
 
-def _by_user(rows: Sequence[CampaignRow]) -> HtmlTable:
+def _by_user(rows: Sequence[CampaignRow], node: str) -> HtmlTable:
     users = sorted({row.user for row in rows})
     return HtmlTable(
         label="Campaigns by user",
@@ -274,7 +275,7 @@ def _by_user(rows: Sequence[CampaignRow]) -> HtmlTable:
             "user",
             "campaigns",
             "finished",
-            "node-hours",
+            f"{node}-hours",
             "stretch, mean",
             "most",
             "of its bound, most",

@@ -136,7 +136,7 @@ def _users(run: Run) -> ChartFigure | None:
         StepSeries(times_s=starts, end_s=run.end_s, columns={"nodes": column}, of=user)
         for user, column in columns.items()
     ]
-    return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], run.moments)
+    return stacked(series, [f"{user} {text_formats.percent(had[user] / whole)}" for user in columns], run)
 
 
 def _row(task: Mapping[str, Any]) -> tuple[HtmlCell, ...]:

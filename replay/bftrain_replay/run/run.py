@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bftrain import config, summaries
 from bftrain.errors import BadInput, UsageError, suggestion
 from bftrain.files import prepare_folder, write_text
-from bftrain.node_units import NODE
+from bftrain.node_units import NODE, in_words_of, word_of
 from bftrain.result_folder import IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind, complete_replacement, write_page
 from bftrain.short_repr import ShortRepr
 from bftrain.values import wire
@@ -86,7 +86,7 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunContent(ABC):
-    """Where the parts of a run come from.
+    """The source of the parts of a run.
 
     ``made`` is the result of a run of this process, ``command`` repeats it except for its settings and output, and
     ``place`` names its folder.
@@ -245,7 +245,7 @@ class Run(ShortRepr):
 
     @property
     def result(self) -> Any:  # noqa: ANN401 - of its kind
-        """What the simulation left in memory: a ``ReplayResult``, ``RoundResult`` or ``ScheduleResult``."""
+        """The result in memory: a ``ReplayResult``, ``RoundResult`` or ``ScheduleResult``."""
         made = self.content.made
         if made is None:
             raise BadInput("was read from its folder", where="result", fix="use its summary, metrics and tables")
@@ -380,12 +380,19 @@ class Run(ShortRepr):
         """Return one figure of the page, such as ``waterfall`` or ``nodes``, for notebooks."""
         return vega.chart([figure for figure in self.page().figures if not figure.chooses_time], name)
 
-    # What pages and comparisons read
-
     @property
     def unit(self) -> str:
-        """What is counted: nodes, or the GPUs or cores of a log."""
+        """The counted resource: nodes, or the GPUs or cores of a log."""
         return str(self.summary.get("unit", NODE))
+
+    @property
+    def node(self) -> str:
+        """The noun for one of these: node, GPU or core."""
+        return word_of(self.unit)
+
+    def words(self, text: str) -> str:
+        """Return one of our sentences about nodes as a sentence about the unit."""
+        return in_words_of(self.unit, text)
 
     @cached_property
     def log(self) -> EventLog:

@@ -50,6 +50,10 @@ class ParetoAxis(NamedTuple):
         usual = metric.figure.better or _WEIGHED.get(column.removeprefix(BASELINE_PREFIX))
         return cls(metric, BetterDirection(asked) if asked else usual)
 
+    def in_unit(self, unit: str) -> ParetoAxis:
+        """Return it with the unit in its title."""
+        return self._replace(metric=self.metric._replace(unit=unit))
+
     def rank(self, value: float) -> float:
         """Return a number that increases with the quality of the metric."""
         return -value if self.better is _LESS else value

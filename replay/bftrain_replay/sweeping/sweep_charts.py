@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -91,7 +92,7 @@ def _lines(
     combinations.sort(key=lambda cells: [options[other].index(cell) for other, cell in zip(others, cells, strict=True)])
     hue, hues = _hues(rows, metric, others, combinations, options)
     kinds = [metric]
-    if metric == EFFICIENCY and len(combinations) <= _MOST_WITH_OTHERS:
+    if metric.column == EFFICIENCY.column and len(combinations) <= _MOST_WITH_OTHERS:
         beside = [metric_of(column) for column in (CEILING, BASELINE)]
         kinds += [kind for kind in beside if any(kind.of(row) is not None for row in rows)]
     values = [
@@ -300,12 +301,13 @@ _MOST_SAID: Final = 4
 _FRONT, _OTHERS = "front", "others"
 
 
-def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str]) -> Iterator[ChartFigure]:
+def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str], unit: str) -> Iterator[ChartFigure]:
     """Yield the chart if it is requested and has two or more combinations to compare."""
     options = varied(rows)
     plane = ParetoPlane.of(rows, asked, [name for name in options if name != SEED]) if asked else None
     if plane is None or len(plane.points) < 2:  # noqa: PLR2004 - one compares with nothing
         return
+    plane = dataclasses.replace(plane, x=plane.x.in_unit(unit), y=plane.y.in_unit(unit))
     x, y = plane.x.metric, plane.y.metric
     says, values = _says_pareto(plane), [_value(plane, point) for point in plane.points]
     # Vega warns about a layer without rows, which has no extent

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import text_formats
+from bftrain.node_units import in_words_of
 from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.reporting.unit_words import in_unit
 from bftrain_replay.results.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
@@ -30,13 +30,13 @@ def render(swept: sweep_table.SweptPoints) -> str:
 
 def write_figures(swept: sweep_table.SweptPoints, folder: Path, form: str) -> list[Path]:
     """Write every chart as ``NAME.svg`` or ``NAME.png``."""
-    return vega.write(in_unit(_figures(swept), swept.unit), folder, form)
+    return vega.write(_figures(swept), folder, form)
 
 
 def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     """Build the page."""
     spec, summary = swept.spec, swept.summary()
-    metrics = sweep_table.metrics_of(spec.plot, swept.rows)
+    metrics = _metrics(swept, swept.rows)
     rows = as_drawn(swept.rows, spec)
     main = next((each for each in metrics if sweep_table.ranks(each, rows)), None)
     inputs = summary["inputs"]
@@ -46,7 +46,7 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     points = len(swept.rows)
     over = f", over {', '.join(spec.swept)}" if spec.swept else ""
     left_out = f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
-    made = HtmlPage(
+    return HtmlPage(
         title=spec.title,
         subtitle=f"{text_formats.counted(points, 'replay')} of {nodes} with {', '.join(tasks)}{over}.",
         lead=_lead(rows, main) if main else "",
@@ -62,7 +62,10 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
         ),
         static_command="bftrain sweep FILE --svg DIR",
     )
-    return in_unit(made, swept.unit)
+
+
+def _metrics(swept: sweep_table.SweptPoints, rows: Sequence[sweep_table.PointRow]) -> list[sweep_table.MetricColumn]:
+    return [metric._replace(unit=swept.unit) for metric in sweep_table.metrics_of(swept.spec.plot, rows)]
 
 
 def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:
@@ -70,7 +73,7 @@ def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:
     done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(sweep_table.HARVEST.column) is not None]
     if not varied(done):
         return []
-    return [*pareto_figures(done, spec.pareto), *figures(done, sweep_table.metrics_of(spec.plot, done))]
+    return [*pareto_figures(done, spec.pareto, swept.unit), *figures(done, _metrics(swept, done))]
 
 
 def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlText | str:
@@ -114,10 +117,11 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
         yield f"{len(swept.failed):,} of {total} failed; the table says why."
-    yield from (f"{note}." for note in swept.notes)
+    yield from (in_words_of(swept.unit, f"{note}.") for note in swept.notes)
     warnings = list(swept.warnings.items())
     for text, passes in warnings[:_MOST_WARNINGS]:
-        yield f"{text[:1].upper()}{text[1:]}" + (f" ({passes:,} replays)." if passes > 1 else ".")
+        told = in_words_of(swept.unit, f"{text[:1].upper()}{text[1:]}")
+        yield told + (f" ({passes:,} replays)." if passes > 1 else ".")
     if len(warnings) > _MOST_WARNINGS:
         yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
 
@@ -170,7 +174,8 @@ def _table(swept: sweep_table.SweptPoints, metrics: Sequence[sweep_table.MetricC
         sweep_table.BASELINE,
         sweep_table.CEILING,
     )
-    known = dict.fromkeys([*metrics, *map(sweep_table.metric_of, usual)])
+    others = (sweep_table.metric_of(column)._replace(unit=swept.unit) for column in usual)
+    known = dict.fromkeys([*metrics, *others])
     shown = [metric for metric in known if any(metric.of(row) is not None for row in swept.rows)]
     failed = bool(swept.failed)
     options = list(swept.spec.swept)

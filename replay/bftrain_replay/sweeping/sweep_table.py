@@ -19,7 +19,7 @@ import msgspec
 
 from bftrain import parts, text_formats
 from bftrain.errors import suggestion
-from bftrain.node_units import NODE
+from bftrain.node_units import NODE, in_words_of
 from bftrain.values import wire
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import ColumnType, TableColumn
@@ -245,15 +245,16 @@ _WALL: Final = "wall_s"  # seconds, not hours
 
 
 class MetricColumn(NamedTuple):
-    """A column of numbers, with its figure: label, format, axis, and better direction."""
+    """A column of numbers, with its figure: label, format, axis, and better direction; ``unit`` is in its label."""
 
     column: str
     figure: SummaryFigure
+    unit: str = NODE
 
     @property
     def title(self) -> str:
         """Its label, marked for the baseline."""
-        return self._marked(self.figure.label)
+        return in_words_of(self.unit, self._marked(self.figure.label))
 
     @property
     def short_title(self) -> str:

@@ -290,4 +290,4 @@ def test_rounds_have_a_page_and_pictures_but_no_trace(bftrain: CommandLine) -> N
     assert {path.name for path in Path("svg").iterdir()} >= {"completion.svg", "rho.svg", "users.svg"}
     assert len(json.loads(ended.out)["written"]) == len(list(Path("svg").iterdir()))
     ended = bftrain("report", "out", "-o", "trace.json")
-    assert (ended.code, "docs/how-to/rounds.md" in ended.err) == (3, True)
+    assert (ended.code, "is of the format 'bftrain rounds 1', not 'bftrain replay 1'" in ended.err) == (3, True)
