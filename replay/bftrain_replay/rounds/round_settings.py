@@ -113,9 +113,6 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             rare=True,
         ),
     ] = ""
-    gang: Annotated[
-        str, Option("Which of its sizes an elastic task has", choices=GANGS, default="such tasks are refused")
-    ] = ""
     gang: Annotated[str, Option("Size of elastic tasks", choices=GANGS, default="elastic tasks are rejected")] = ""
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0

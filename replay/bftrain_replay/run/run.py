@@ -532,7 +532,7 @@ def summary_in(folder: Path) -> dict[str, Any]:
     complete_replacement(folder)
     path = folder / "summary.json"
     if not path.is_file():
-        raise BadInput("holds no summary.json", where=str(folder), fix="name the folder of a replay")
+        raise BadInput("contains no summary.json", where=str(folder), fix="name the folder of a replay")
     return wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=_LEFT_ALONE)
 
 

@@ -77,7 +77,7 @@ compiled_library = cache(_load)
 
 def compiled_function(name: str) -> Callable[..., int] | None:
     """Return a function of the library; ``None`` without it."""
-    library = _library()
+    library = compiled_library()
     return None if library is None else library[name]
 
 
