@@ -42,7 +42,7 @@ class Step(NamedTuple):
     competing: int
     value: float
     solve_s: float
-    choice: ChosenSizes | None  # None if the compiled knapsack declined
+    choice: ChosenSizes | None  # the Harvester's sizes, if the compiled knapsack declined
     notes: list[str]
 
 

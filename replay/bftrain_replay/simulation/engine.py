@@ -402,7 +402,7 @@ class _CompiledEngine(_Engine):
     def __init__(self, core: CompiledCore, *given: Any) -> None:  # noqa: ANN401 - those of the engine
         super().__init__(*given)
         self._core = core
-        self._tasks: list[TaskProgress] = []  # progress by task number
+        self._tasks: list[TaskProgress] = []  # tasks by number
         self._recorded: list[int] = []  # the numbers of tasks among the recorded allocations, or -1
 
     def _take_in(self, now_s: float) -> None:

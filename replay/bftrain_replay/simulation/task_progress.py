@@ -114,7 +114,7 @@ class TaskProgress:
     spec: TaskSpec
     _speeds: Sequence[float]
     now_s: InitVar[float]
-    number: int = field(init=False, default=0)  # position in the sequence of arrival
+    number: int = field(init=False, default=0)  # place in the sequence of arrival
     work_samples: float = field(init=False)
     size: int = field(init=False, default=0)
     speed: float = field(init=False, default=0.0)

@@ -108,7 +108,7 @@ class CompiledAllocation:
 
     def _set(self, **arrays: NDArray[Any]) -> None:
         for name, array in arrays.items():
-            self._arrays[name] = array  # the reference keeps its memory
+            self._arrays[name] = array  # this reference keeps its memory
             setattr(self._fields, name, array.ctypes.data)
 
     @property
