@@ -120,8 +120,8 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
     yield from (in_words_of(swept.unit, f"{note}.") for note in swept.notes)
     warnings = list(swept.warnings.items())
     for text, passes in warnings[:_MOST_WARNINGS]:
-        told = in_words_of(swept.unit, f"{text[:1].upper()}{text[1:]}")
-        yield told + (f" ({passes:,} replays)." if passes > 1 else ".")
+        warning = in_words_of(swept.unit, f"{text[:1].upper()}{text[1:]}")
+        yield warning + (f" ({passes:,} replays)." if passes > 1 else ".")
     if len(warnings) > _MOST_WARNINGS:
         yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
 
