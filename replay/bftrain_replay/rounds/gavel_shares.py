@@ -14,14 +14,20 @@ from bftrain_replay.rounds.gavel_centre import central_shares
 from bftrain_replay.rounds.pair_shares import PairModels
 from bftrain_replay.rounds.round_inputs import Floats, Places
 from bftrain_solvers.sharing.interior_point import EqualColumns, central_columns
+from bftrain_solvers.sharing.policies import water_filling_shares
+from bftrain_solvers.sharing.published import allox_shares
 from bftrain_solvers.sharing.rising import ShareDemands, rise
 
 MAKESPANS: Final = frozenset({"makespan", "makespan-blind", "makespan-packed"})
 FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
 BY_FIRST_KIND: Final = frozenset({"finish-time-blind", "makespan-blind", "water-filling-blind"})
-# Policies that compute shares without their own solver
-DIRECT: Final = frozenset({"max-min", "max-min-blind", "max-min-packed", *MAKESPANS, *FINISH_TIMES})
-_AS_THEY_ARE: Final = frozenset({"isolated", "allox", "gandiva"})
+ALLOX: Final = "allox"
+WATER_FILLING: Final = frozenset({"water-filling", "water-filling-blind"})
+# Policies that need no problem with names
+DIRECT: Final = frozenset(
+    {"max-min", "max-min-blind", "max-min-packed", ALLOX, *MAKESPANS, *FINISH_TIMES, *WATER_FILLING}
+)
+_AS_THEY_ARE: Final = frozenset({"isolated", ALLOX, "gandiva"})
 _DIGITS: Final = 9  # digits of the log of a task's required speed, relative to its largest speed
 _USUAL: Final = 1e6  # goals outside 1/_USUAL to _USUAL are rescaled; the solver's precision is absolute
 _LEAST: Final = 1e-300  # smaller fractions count as equal
@@ -51,6 +57,37 @@ def max_min_shares(policy: str, market: ShareDemands, weights: Floats, pairs: Pa
     if policy == "max-min-blind":
         return _central(ShareDemands(np.ones_like(speeds), nodes, counts), weights / nodes)
     return _central(market, weights * (speeds @ counts / counts.sum()) / nodes, pairs)
+
+
+def filled_shares(policy: str, market: ShareDemands, weights: Floats) -> CentralShares:
+    """Return the shares of water filling as found by Gavel's solver."""
+    usable = _usable(market)
+    # Sums depend on the order in memory
+    usable = ShareDemands(np.ascontiguousarray(usable.speeds), usable.nodes, usable.counts)
+    shares = _on_all_kinds(market, water_filling_shares(usable, weights, blind=policy.endswith("-blind")))
+    fits = market.nodes[:, None] <= market.counts
+    market = ShareDemands(np.where(fits, market.speeds, 0.0), market.nodes, market.counts)
+    return _central(market, (market.speeds * shares).sum(axis=1))
+
+
+def queue_shares(market: ShareDemands, work: Floats, kept: Places) -> CentralShares:
+    """Return AlloX's shares; ``kept`` is the kind that a task keeps (-1: none)."""
+    usable = market.counts > 0.0
+    places = np.append(np.where(usable, np.cumsum(usable) - 1, -1), -1)
+    shares = allox_shares(_usable(market), work, places[kept])[0]
+    return _alone(_on_all_kinds(market, shares))
+
+
+def _on_all_kinds(market: ShareDemands, shares: Floats) -> Floats:
+    """Return shares of the usable kinds as shares of all kinds."""
+    whole = np.zeros(market.speeds.shape)
+    whole[:, market.counts > 0.0] = np.where(shares > 0.0, shares, 0.0)
+    return whole
+
+
+def _alone(shares: Floats) -> CentralShares:
+    count, kinds = shares.shape
+    return CentralShares(shares, np.zeros((1, 1, kinds)), np.zeros(count, dtype=np.intp))
 
 
 def makespan_shares(market: ShareDemands, work: Floats, pairs: PairModels | None) -> CentralShares:
@@ -95,7 +132,7 @@ def finish_time_shares(
         risen = rise(usable, none, work / left_s, risen.hint)
     shares = np.zeros_like(market.speeds)
     shares[:, market.counts > 0.0] = central_shares(usable, risen.shares, work / left_s)
-    return CentralShares(shares, np.zeros((1, 1, market.counts.size)), np.zeros(work.size, dtype=np.intp)), worst
+    return _alone(shares), worst
 
 
 def _usable(market: ShareDemands) -> ShareDemands:

@@ -100,16 +100,21 @@ class PairShares:
         self._shares, self._speeds, self._deficit_s = shares, speeds, deficit_s
         self._received_s, self._time_row = np.zeros(key.size), np.full(key.size, -1)
         ran = times.tasks[: times.count]
-        for time_row in np.flatnonzero(present[ran].all(axis=1)).tolist():
-            rows = self._rows(*ran[time_row].tolist())
-            self._time_row[rows] = time_row
-            if times.counted[time_row]:
-                self._set_received(rows, times, time_row)
+        time_row = np.flatnonzero(present[ran].all(axis=1))
+        pair = (ran[time_row, 0] * self._tasks + ran[time_row, 1]) * self._kinds
+        first, after = np.searchsorted(key, pair), np.searchsorted(key, pair + self._kinds)
+        for offset in range(self._kinds):
+            there = first + offset < after
+            self._time_row[first[there] + offset] = time_row[there]
+        rows = np.flatnonzero(self._time_row >= 0)
+        rows = rows[times.counted[self._time_row[rows]] > 0]
+        cells = self._time_row[rows], kind[rows]
+        self._received_s[rows] = times.read_s[cells] - times.before_s[cells]
 
     @staticmethod
     def forget_received(times: PairTimes) -> None:
         """Restart the count of received time."""
-        times.counted[:] = 0
+        times.counted[: times.count] = 0
 
     def count_received(self, progress: TaskProgressColumns, here: Places) -> None:
         """Read the time of pairs that ran in the previous round."""

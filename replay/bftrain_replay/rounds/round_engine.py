@@ -141,7 +141,7 @@ class RoundEngine:
             compiled.bind(**tasks)
             if tasks:
                 compiled.bind_pairs(pairs)
-        if times.make_room(len(self.gangs)) or not state.most_pairs:
+        if (state.never_alike and times.make_room(len(self.gangs))) or not state.most_pairs:
             compiled.bind(pair_tasks=times.tasks, pair_counted=times.counted, pair_s=times.joint_s)
             compiled.bind(pair_read_s=times.read_s, pair_before_s=times.before_s)
             state.most_pairs = len(times.tasks)

@@ -19,13 +19,17 @@ from bftrain.errors import UnknownName
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.gavel_shares import (
+    ALLOX,
     BY_FIRST_KIND,
     DIRECT,
     FINISH_TIMES,
     MAKESPANS,
+    WATER_FILLING,
+    filled_shares,
     finish_time_shares,
     makespan_shares,
     max_min_shares,
+    queue_shares,
     shares_like_gavel,
 )
 from bftrain_replay.rounds.pair_shares import PairModels, PairShares, PairWish, PairWishes
@@ -474,6 +478,10 @@ class ByShares:
             age_s = np.maximum(0.0, contenders.time_s - contenders.submit_s[able])
             alone_s = self._alone_s[places] + left / self._alone_speed[places]
             found, self._worst = finish_time_shares(market, left, age_s, alone_s, self._worst)
+        elif self.name in WATER_FILLING:
+            found = filled_shares(self.name, market, contenders.weight[able])
+        elif self.name == ALLOX:
+            found = queue_shares(market, contenders.left_samples[able], self._kept[places])
         else:
             found = max_min_shares(self.name, market, contenders.weight[able], models)
         self._shares[places] = found.alone

@@ -200,6 +200,14 @@ def _water_filling(columns: ShareColumns) -> tuple[Floats, float]:
     return shares, _slowest(columns, shares)
 
 
+def water_filling_shares(market: ShareDemands, weights: Floats, *, blind: bool) -> Floats:
+    """Return the shares of water filling, or of its blind form, without a problem."""
+    rule, none = water_filling_blind if blind else water_filling, SharingProblem(nodes={}, tasks=())
+    columns = ShareColumns(problem=none, kinds=(), market=market, weights=weights)
+    with readable_errors(rule.name):
+        return rule.choose(columns.alike() if blind else columns)[0]
+
+
 def _hierarchical(columns: ShareColumns) -> tuple[Floats, float]:
     owners = [task.entity for task in columns.tasks]
     names = list(dict.fromkeys(owners))

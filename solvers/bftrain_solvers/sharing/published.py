@@ -22,9 +22,13 @@ def _allox(columns: ShareColumns) -> tuple[Floats, float]:
     A task also delays its ``i`` followers in a node's queue: its time counts ``i + 1`` times. A gang takes a position
     for its time multiplied by its nodes. The first task of a queue runs until completion.
     """
-    market, work = columns.market, work_left(columns)
-    runs_on = np.array([columns.kinds.index(task.kind) if task.kind in columns.kinds else -1 for task in columns.tasks])
-    runs_on[market.speeds[np.arange(runs_on.size), runs_on] <= 0.0] = -1
+    kinds = [columns.kinds.index(task.kind) if task.kind in columns.kinds else -1 for task in columns.tasks]
+    return allox_shares(columns.market, work_left(columns), np.array(kinds))
+
+
+def allox_shares(market: ShareDemands, work: Floats, kinds: Integers) -> tuple[Floats, float]:
+    """Return AlloX's shares and mean completion time; ``kinds`` are the kinds on which tasks run (-1: none)."""
+    runs_on = np.where(market.speeds[np.arange(kinds.size), kinds] > 0.0, kinds, -1)
     shares, free = np.zeros(market.speeds.shape), market.counts.copy()
     for place in np.flatnonzero(runs_on >= 0).tolist():
         if market.nodes[place] <= free[runs_on[place]]:
