@@ -92,6 +92,6 @@ OF_SETTING: Final[Mapping[str, Completer]] = {
     "placement": complete_parts("placement", words=("auto",)),
     "horizon_s": complete_words("auto"),
     "decision_latency_s": complete_words("measured"),
-    "progress": complete_words("memory", "memory:", "disk:", "task"),
+    "progress": complete_words("memory", "memory:", "copies", "copies:", "disk:", "task"),
     "metrics": complete_parts("metric", own=True, listed=True),
 }

@@ -72,7 +72,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option(
     "--progress",
     shell_complete=OF_SETTING["progress"],
-    help="Where progress is kept: memory, memory:DURATION, disk:DURATION or task [memory].",
+    help="Where progress is kept: memory, copies, memory:DURATION, copies:DURATION, disk:DURATION or task [memory].",
 )
 @click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies the costs of starts and rescales [1].")
 @click.option("--config", type=_existing_file, help="TOML file with more settings of a replay.")

@@ -135,6 +135,8 @@ def label(row: SensitivityRow) -> str:
         kept = ProgressKept.parse(row.setting)
         if kept.disk_s is None:
             return "progress as the tasks say"
+        if kept.copy_s is not None:
+            return f"progress in copies on other nodes every {text_formats.duration(kept.copy_s)}"
         period = text_formats.duration(kept.disk_s)
         if kept.kept == DISK:
             return f"progress on disk every {period}"

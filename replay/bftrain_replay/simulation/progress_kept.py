@@ -1,4 +1,4 @@
-"""Ways to keep a task's progress: the task's own settings, memory, or checkpoints on disk.
+"""Ways to keep a task's progress: the task's own settings, memory, copies on other nodes, or checkpoints on disk.
 
 docs/explanation/semantics.md has the rules with their formulas ("How progress is kept").
 """
@@ -14,37 +14,46 @@ from bftrain.durations import parse_duration
 from bftrain.errors import BadValue
 
 MEMORY: Final = "memory"
+COPIES: Final = "copies"
 DISK: Final = "disk"
 TASK: Final = "task"
-FORMS: Final = "memory, memory:SECONDS, disk:SECONDS or task"
+FORMS: Final = "memory, memory:SECONDS, copies, copies:SECONDS, disk:SECONDS or task"
 SAVE_PERIOD_S: Final = 60.0  # seconds between disk saves in elastic training: docs/explanation/semantics.md
+COPY_PERIOD_S: Final = 2.0  # seconds between copies on another node, each of which arrives within this time
 
 
 class ProgressKept(NamedTuple):
-    """One way to keep progress: ``kept`` in memory, on disk or by the task's own setting; ``disk_s`` between saves."""
+    """One way to keep progress: ``kept`` in memory, in copies on other nodes, on disk or by the task's own setting.
+
+    ``disk_s`` are the seconds between saves on disk, ``copy_s`` the seconds between copies on another node.
+    """
 
     kept: str
     disk_s: float | None = None
+    copy_s: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> ProgressKept:
-        """Read ``memory``, ``memory:60``, ``disk:5min`` or ``task``; raise ``ValueError`` for other text."""
+        """Read ``memory``, ``memory:60``, ``copies:2``, ``disk:5min`` or ``task``; raise ``ValueError`` otherwise."""
         kept, colon, seconds = text.partition(":")
         if kept == TASK and not colon:
             return cls(TASK)
         if kept == MEMORY and not colon:
             return cls(MEMORY, SAVE_PERIOD_S)
+        if kept == COPIES and not colon:
+            return cls(COPIES, SAVE_PERIOD_S, COPY_PERIOD_S)
         disk_s = parse_duration(seconds)
-        if kept not in {MEMORY, DISK} or not 0.0 < disk_s < math.inf:
+        if kept not in {MEMORY, COPIES, DISK} or not 0.0 < disk_s < math.inf:
             raise ValueError(text)
-        return cls(kept, disk_s)
+        return cls(COPIES, SAVE_PERIOD_S, disk_s) if kept == COPIES else cls(kept, disk_s)
 
     @property
     def text(self) -> str:
         """The shortest form of the setting."""
-        if self.disk_s is None or self == ProgressKept(MEMORY, SAVE_PERIOD_S):
+        seconds = self.disk_s if self.copy_s is None else self.copy_s
+        if seconds is None or (self.kept, seconds) in {(MEMORY, SAVE_PERIOD_S), (COPIES, COPY_PERIOD_S)}:
             return self.kept
-        return f"{self.kept}:{repr(self.disk_s).removesuffix('.0')}"
+        return f"{self.kept}:{repr(seconds).removesuffix('.0')}"
 
     @property
     def short(self) -> str:
@@ -52,6 +61,8 @@ class ProgressKept(NamedTuple):
         option = f"(--progress {self.text})"
         if self.disk_s is None:
             return f"Assumed: a preemption takes what the task says {option}"
+        if self.copy_s is not None:
+            return f"Assumed: progress is copied to another node every {text_formats.duration(self.copy_s)} {option}"
         on_disk = f"on disk every {text_formats.duration(self.disk_s)}"
         return f"Assumed: progress is kept {on_disk if self.kept == DISK else f'in memory, and {on_disk}'} {option}"
 
@@ -62,6 +73,12 @@ class ProgressKept(NamedTuple):
         if self.disk_s is None:
             return f"Assumed: a preemption takes from each task what the task says (shrink_cost_s) {option}"
         period = text_formats.duration(self.disk_s)
+        if self.copy_s is not None:
+            return (
+                f"Assumed: elastic training that copies its state to a node outside the task every "
+                f"{text_formats.duration(self.copy_s)}; a task that loses all its nodes at once goes back to the last "
+                f"complete copy, or to its last save on disk if that node leaves too {option}"
+            )
         if self.kept == DISK:
             return (
                 f"Assumed: training that writes a checkpoint every {period}; a task that loses a node goes back to its "
@@ -90,7 +107,8 @@ def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]
         return {"kept": TASK, "disk_s": None, "sentence": sentence}
     kept = ProgressKept.parse(progress)
     sentence = kept.sentence if nodes_leave else "Nodes of a cluster never leave, so no progress is lost to preemption."
-    return {"kept": kept.kept, "disk_s": kept.disk_s, "sentence": sentence}
+    copies = {} if kept.copy_s is None else {"copy_s": kept.copy_s}
+    return {"kept": kept.kept, "disk_s": kept.disk_s, **copies, "sentence": sentence}
 
 
 def agreed(given: Mapping[str, Any]) -> dict[str, Any]:

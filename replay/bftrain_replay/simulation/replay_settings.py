@@ -96,7 +96,11 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     cost_factor: CostFactor = 1.0
     progress: Annotated[
         str | None,
-        Option("Where progress is kept: memory, memory:DURATION, disk:DURATION or task", default=MEMORY, free=True),
+        Option(
+            "Where progress is kept: memory, copies, memory:DURATION, copies:DURATION, disk:DURATION or task",
+            default=MEMORY,
+            free=True,
+        ),
     ] = None
     checkpoint_interval_s: Annotated[
         float | None, Option("The same as --progress disk:DURATION", above=0.0, rare=True)

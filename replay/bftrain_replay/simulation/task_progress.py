@@ -22,7 +22,7 @@ from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
 from bftrain_replay.accounting.column_file import ColumnFile
-from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
+from bftrain_replay.simulation.progress_kept import COPIES, DISK, MEMORY, ProgressKept
 
 
 class SampleLoss(StrEnum):
@@ -386,6 +386,8 @@ def progress_kept(kept: ProgressKept, spec: TaskSpec, speeds: Sequence[float], n
     """Return a task that keeps its progress in this way."""
     if kept.kept == MEMORY and kept.disk_s is not None:
         return MemoryProgress(spec, speeds, now_s, kept.disk_s)
+    if kept.kept == COPIES and kept.disk_s is not None and kept.copy_s is not None:
+        return CopiesProgress(spec, speeds, now_s, kept.disk_s, kept.copy_s)
     if kept.kept == DISK and kept.disk_s is not None:
         return DiskProgress(spec, speeds, now_s, kept.disk_s)
     return TaskProgress(spec, speeds, now_s)
@@ -482,3 +484,54 @@ class MemoryProgress(TaskProgress):
             waits += paid if debt.lapses else 0.0
             left -= paid
         return samples - waits
+
+
+COPY_COST_S: Final = 0.0043  # training time that each copy costs: docs/explanation/semantics.md
+COPY_LOST_SHARE: Final = 0.12  # share of the losses of all nodes in which the node with the copy leaves, too
+
+
+class CopiesProgress(MemoryProgress):
+    """A task that also copies its state to a node outside the task every ``copy_s``.
+
+    Each copy takes ``COPY_COST_S`` of the training, and half of ``copy_s`` to arrive. After the loss of all nodes the
+    expected repeated work is charged, as the node with the copy may leave at the same time.
+    """
+
+    __slots__ = ("_copied", "_copy_s", "_net")
+
+    def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float, period_s: float, copy_s: float) -> None:
+        super().__init__(spec, speeds, now_s, period_s)
+        self._copy_s = copy_s
+        self._net = max(1.0 - COPY_COST_S / copy_s, 0.0)  # share of the time left for training
+        self._copied = 0.0  # position of the last complete copy, samples
+
+    def advance_to(self, now_s: float) -> None:
+        """Add the time since the last call, record the last complete copy, and charge the copies."""
+        before = self.done_samples
+        if self.size and now_s > self._settled_s:
+            copies = (now_s - self._changed_s - self._copy_s / 2.0) // self._copy_s
+            taken_s = self._changed_s + copies * self._copy_s
+            if copies >= 0.0 and taken_s >= self._settled_s:
+                self._copied = self._position + self._advance(self.speed * (taken_s - self._settled_s))
+        super().advance_to(now_s)
+        if self.size and self.done_samples > before:
+            cost = (self.done_samples - before) * (1.0 / self._net - 1.0)
+            self._lose(SampleLoss.PREEMPTION, cost, self.size, self.speed / self._net, now_s)
+
+    def _change(self, now_s: float, size: int) -> float:
+        before = super()._change(now_s, size)
+        self.speed *= self._net
+        self._together *= self._net
+        return before
+
+    def _undone(self, *, some_remain: bool) -> float | None:
+        """Return the samples since the last copy, or with its node lost, since the last save."""
+        since_save = super()._undone(some_remain=some_remain)
+        if since_save is None:
+            return None
+        since_copy = min(max(self._position - self._copied, 0.0), since_save)
+        return since_copy + COPY_LOST_SHARE * (since_save - since_copy)
+
+    def _save(self, now_s: float) -> None:
+        super()._save(now_s)
+        self._copied = self._position

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 import bftrain
 from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec, config
+from bftrain_replay.simulation.task_progress import COPY_COST_S, COPY_LOST_SHARE
 from tests.unit.replay.cases import TaskRecord, log_of, task
 
 ONE_OF_TWO = log_of((0.0, "ab", ""), (100.0, "", "b"), end_s=300.0)
@@ -54,6 +55,26 @@ def test_work_that_is_done_again_is_not_lost_twice() -> None:
     assert record.done_samples == (50 + 20 + 100) * 18.0 - record.lost_preemption_samples
 
 
+def lost_with_copies(log: EventLog, spec: TaskSpec, since_copy_s: float, since_save_s: float) -> float:
+    """Return the expected repeated work of a task on two nodes, without the cost of the copies themselves."""
+    record = record_of(log, spec, progress="copies:4")
+    net = 18.0 * (1.0 - COPY_COST_S / 4.0)
+    repeated = net * (since_copy_s + COPY_LOST_SHARE * (since_save_s - since_copy_s))
+    copies = record.lost_preemption_samples - repeated
+    produced = record.done_samples * COPY_COST_S / 4.0 / (1.0 - COPY_COST_S / 4.0)
+    assert copies == pytest.approx(produced), "copies take their share of the time"
+    return record.lost_preemption_samples
+
+
+def test_a_copy_outside_bounds_what_all_nodes_take_with_them() -> None:
+    """Copies are taken each 4 s and arrive 2 s later: at 100 s the one of 96 s is there, at 101.9 s it still is."""
+    assert lost_with_copies(BOTH, task(), 4.0, 40.0) < 40 * 18.0 / 2
+    late = log_of((0.0, "ab", ""), (101.9, "", "ab"), (150.0, "ab", ""), end_s=300.0)
+    lost_with_copies(late, task(), 5.9, 41.9)
+    early = log_of((0.0, "ab", ""), (1.0, "", "ab"), (150.0, "ab", ""), end_s=300.0)
+    lost_with_copies(early, task(), 1.0, 1.0)
+
+
 def test_one_node_left_saves_at_once() -> None:
     log = log_of((0.0, "ab", ""), (50.0, "", "b"), (55.0, "", "a"), (60.0, "ab", ""), end_s=100.0)
     assert record_of(log, task()).lost_preemption_samples == 5 * 10.0
@@ -80,9 +101,18 @@ def test_as_the_task_says_and_on_disk() -> None:
     assert record_of(BOTH, spec, progress="disk:30") == record_of(BOTH, spec, checkpoint_interval_s=30.0)
 
 
-@pytest.mark.parametrize("text", ["", "disk", "disk:", "disk:0", "disk:-1", "disk:inf", "disk:nan", "task:3", "ram", 3])
+def test_copies_are_named_with_their_period() -> None:
+    assert ReplaySettings(progress="copies:2").progress == "copies"
+    assert ReplaySettings(progress="copies:0.5").progress == "copies:0.5"
+    with pytest.raises(BadValue):
+        bftrain.replay(BOTH, [task()], progress="copies:4", checkpoint_interval_s=300)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "disk", "disk:", "disk:0", "disk:-1", "disk:inf", "disk:nan", "task:3", "copies:0", "ram", 3]
+)
 def test_other_forms_are_refused(text: str) -> None:
-    with pytest.raises(BadValue, match="memory, memory:SECONDS, disk:SECONDS or task") as caught:
+    with pytest.raises(BadValue, match="copies, copies:SECONDS, disk:SECONDS or task") as caught:
         ReplaySettings(progress=text)
     assert caught.value.where == "ReplaySettings.progress"
 
