@@ -217,5 +217,5 @@ def test_compiled_code_finds_the_same_shares_as_numpy(policy: str, monkeypatch: 
         return list(run.tasks_table["node_h"])
 
     compiled = received()
-    monkeypatch.setattr(compiled_knapsack, "_library", lambda: None)
+    monkeypatch.setattr(compiled_knapsack, "compiled_library", lambda: None)
     assert received() == pytest.approx(compiled, rel=1e-5)
