@@ -89,24 +89,15 @@ class AdmissionControl:
         self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
-        # The last choice and the number of queue changes before it, if it depends on the queue alone
-        self._by_queue_alone = type(admission) is FirstComeAdmission
-        self._chosen: tuple[int, dict[str, int]] | None = None
 
     def chosen(self, time_s: float, pools: Mapping[str, int]) -> Mapping[str, int]:
         """Return the admission's choice, possibly with unknown tasks: the size limit by task, or ``NO_LIMIT``."""
-        changes = self._task_table.queue_changes
-        if self._chosen is not None and self._chosen[0] == changes:
-            return self._chosen[1]
         queue = AdmissionView(time_s, pools, self._task_table)
         try:
             found = self._ask(queue)
-            chosen = dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
+            return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
         except Exception as error:
             raise self._plugin_error(error) from error
-        if self._by_queue_alone:
-            self._chosen = changes, chosen
-        return chosen
 
     @property
     def oldest_tasks(self) -> int | None:

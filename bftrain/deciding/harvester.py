@@ -18,7 +18,7 @@ from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.expected_spread import ExpectedSpread
-from bftrain.deciding.goodput import batches_by_size, goodput
+from bftrain.deciding.goodput import batches_by_size
 from bftrain.deciding.node_stay import NodeStay, fixed_horizon_s
 from bftrain.deciding.objectives import SpeedObjective
 from bftrain.deciding.placement import neighbours
@@ -108,8 +108,8 @@ class Harvester:
         self.uses_history = asked.uses_history or any(part.uses_history for part in able)
         # Whether decisions depend on the tasks' work left; assumed for objectives without capabilities
         self.uses_work_left = asked.uses_work_left or any(part.uses_work_left for part in able)
-        # Batches matter under goodput, and where decisions depend on work or history, which count progress
-        self.chooses_batches = objective.name == goodput.name or self.uses_history or self.uses_work_left
+        # Batches matter where decisions depend on work or history, which count progress
+        self.chooses_batches = self.uses_history or self.uses_work_left
         self._entities = entities or NOTHING  # a shared constant that needs no check at every decision
         self._prices = prices or NOTHING
         self._state = AllocationState(placement, max_failures, place_of)

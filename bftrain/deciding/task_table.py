@@ -51,7 +51,6 @@ class TaskTable:
         "_timed",
         "chooses_batches",
         "now_s",
-        "queue_changes",
         "turn_s",
     )
 
@@ -61,7 +60,6 @@ class TaskTable:
         self._spread: set[str] = set()  # tasks whose speed depends on the places of their nodes
         self._timed: set[str] = set()  # tasks with a deadline
         self.now_s = 0.0
-        self.queue_changes = 0  # number of changes in the tasks that want nodes
         self.chooses_batches = False
         self.turn_s = 0.0  # time that a task keeps its nodes after its start
         self._members: dict[str, TaskEntry] = {}
@@ -146,11 +144,9 @@ class TaskTable:
     def set_paused(self, task: str, *, paused: bool) -> None:
         """Set whether the owner has paused a task."""
         self._members[task].paused = paused
-        self.queue_changes += 1
 
     def _enter(self, member: TaskEntry) -> None:
         name = member.spec.name
-        self.queue_changes += 1
         self._members[name] = member
         if member.spec.spread is not None:
             self._spread.add(name)
@@ -165,7 +161,6 @@ class TaskTable:
             self._members = {name if key == before else key: entry for key, entry in self._members.items()}
             self._owner.update(dict.fromkeys(self._members[name].held, name))
             self._described.clear()
-            self.queue_changes += 1
         self._members[name].edited(spec, now_s)
         for names, given in ((self._spread, spec.spread), (self._timed, spec.deadline_s)):
             names.discard(before)
@@ -175,7 +170,6 @@ class TaskTable:
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return its nodes."""
         nodes = self.release_all(task)
-        self.queue_changes += 1
         del self._members[task]
         self._described.clear()  # a new task may have this name
         self._spread.discard(task)
