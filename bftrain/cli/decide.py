@@ -26,7 +26,8 @@ _DESCRIBED: Final = "docs/reference/programs.md lists all events and their field
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain decide events.jsonl --journal journal.db --objective max-min",
+    example="bftrain decide events.jsonl --journal journal.db --objective max-min\n"
+    "bftrain decide events.jsonl --config config.toml",
     epilog='A line is one event, such as {"event": "nodes_joined", "time_s": 0, "nodes": ["n1", "n2"]}, or a list of '
     "simultaneous events that lead to one decision. docs/reference/programs.md lists all events and actions.",
 )

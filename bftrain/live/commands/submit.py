@@ -108,7 +108,9 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 @click.option("--name", help="What to call it [after the script].")
 @click.option("--launcher", help="native, horovod, process, torchrun, ... [the site's].")
 @click.option("--work", "work_samples", type=float, metavar="SAMPLES", help="Its whole work, to know how far it is.")
-@click.option("--folder", type=click.Path(path_type=Path), help="For commits and logs; goes on from them [a new one].")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="Folder of commits and logs; continues from them [a new one]."
+)
 @click.option("--cwd", type=click.Path(path_type=Path))
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]")
 @click.option("--environment", metavar="NAME")
@@ -222,7 +224,7 @@ def wait_for(numbers: Sequence[int], client: Client) -> list[TaskView]:
             if len(ended) < len(numbers):
                 time.sleep(_ASK_S)
     except KeyboardInterrupt as error:
-        raise Interrupted("no longer waiting; the tasks go on") from error
+        raise Interrupted("no longer waiting; the tasks continue") from error
     return [ended[number] for number in numbers]
 
 

@@ -318,7 +318,7 @@ def status_table(status: StatusView) -> RenderableType:
     if status.decision is not None:
         last = status.decision
         decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
-    until = "" if status.paused_until_s is None else f"; goes on at {clock(status.paused_until_s)}"
+    until = "" if status.paused_until_s is None else f"; continues at {clock(status.paused_until_s)}"
     rows = [
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
         (
@@ -360,7 +360,7 @@ def logs(task: str, lines: int, client: Client, out: Output, *, follow: bool, wh
                 break
             time.sleep(_LOG_EVERY_S)
     except KeyboardInterrupt as error:
-        raise Interrupted("no longer following; the task goes on") from error
+        raise Interrupted("no longer following; the task continues") from error
     for worker, rest in reader.begun.items():
         if rest:
             reader.print(worker, [rest])

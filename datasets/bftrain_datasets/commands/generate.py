@@ -28,7 +28,12 @@ def command() -> None:
     """Generate logs and task files; list measured models."""
 
 
-@click.command("log", cls=DocumentedCommand, example="bftrain generate log -o log.npz --nodes 512 --days 3")
+@click.command(
+    "log",
+    cls=DocumentedCommand,
+    example="bftrain generate log -o log.npz --nodes 512 --days 3\n"
+    "bftrain generate log -o march.npz --start 2026-03-02 --seed 7",
+)
 @log_output()
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."

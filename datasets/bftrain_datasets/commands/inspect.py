@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_SOURCES: Final = 5
 
 
-@click.command(cls=DocumentedCommand, example="bftrain inspect log.npz")
+@click.command(cls=DocumentedCommand, example="bftrain inspect log.npz\nbftrain inspect log.npz --json")
 @log_argument
 @prints_results
 def command(log: Path, out: Output) -> None:

@@ -42,7 +42,8 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain generate from-trace gavel.trace --speeds table.json -o tasks.toml",
+    example="bftrain generate from-trace gavel.trace --speeds table.json -o tasks.toml\n"
+    "bftrain generate from-trace jobs.swf -o tasks.toml --nodes 64",
     epilog="docs/how-to/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
     renamed={"--kind": "--node-kind"},

@@ -28,7 +28,7 @@ _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain demo -o demo",
+    example="bftrain demo\nbftrain demo -o first --quick",
     epilog="An earlier demo in DIR is replaced; other files are never touched.",
 )
 @click.option(

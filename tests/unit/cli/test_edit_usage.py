@@ -33,6 +33,8 @@ def test_a_waiting_task_is_changed_and_wrong_values_are_rejected(tmp_path: Path,
         gone = bftrain("task", "edit", "cnn", "--deadline", "none", "--campaign", "hpo", "--json", *at)
         assert json.loads(gone.out)["deadline_s"] is None
         assert bftrain("task", "edit", "cnn", "--name", "vgg", *at).out.startswith("vgg: 2 to 16 nodes, ")
+        for nodes, sizes in ((":20", "2 to 20"), ("4:", "4 to 20"), ("5:6", "5 to 6")):
+            assert bftrain("task", "edit", "vgg", "--nodes", nodes, *at).out.startswith(f"vgg: {sizes} nodes, ")
         assert bftrain("status", "vgg", *at).code == 0
         for words, code, message in (
             (("vgg",), 2, "nothing is to be changed"),

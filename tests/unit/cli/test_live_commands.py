@@ -218,7 +218,7 @@ def test_following_can_be_ended(bftrain: CommandLine, run: LiveThread, monkeypat
 
     monkeypatch.setattr("bftrain.live.commands.tasks.time.sleep", interrupt)
     ended = bftrain("logs", "-f", "a")
-    assert (ended.code, "the task goes on" in ended.err) == (130, True)
+    assert (ended.code, "the task continues" in ended.err) == (130, True)
 
 
 def test_it_is_found_over_tcp_with_the_token(

@@ -297,7 +297,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_task(
     ended = bftrain("submit", "cnn.py", "--nodes", "1", "--wait", "--json")
     monkeypatch.undo()
     assert (ended.code, ended.out) == (130, "")
-    assert "the tasks go on" in ended.err
+    assert "the tasks continue" in ended.err
     assert list(unfinished(run)) == ["cnn"]
 
 
