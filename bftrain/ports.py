@@ -209,7 +209,7 @@ class Metric(NamedPart, Protocol):
     def figures(self) -> Sequence[str]:
         """The labels of its numbers, equal for every run."""
 
-    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.results.result.ReplayResult
+    def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.run.result.ReplayResult
         """Return a number for each of the names, ``None`` for unknown ones."""
 
 

@@ -149,7 +149,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
             )
         },
     },
-    "metric": {"campaigns": "bftrain_replay.results.campaign_stretch:metric"},
+    "metric": {"campaigns": "bftrain_replay.run.campaign_stretch:metric"},
     # A factory
     "rounds": {
         **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},

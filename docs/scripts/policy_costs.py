@@ -20,13 +20,13 @@ from bftrain.registry import BUILT_IN
 from bftrain_datasets.log.log_generator import sample_log
 from bftrain_datasets.workloads.task_generators import sample_tasks
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import StudyPasses, check_parts
+from bftrain_replay.study.study import StudyPasses, check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bftrain.values.task import TaskSpec
-    from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.run.result import ReplayResult
 
 OBJECTIVES: Final = (
     *("throughput", "cost", "weighted", "speedup", "deadline", "proportional"),

@@ -20,17 +20,17 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_datasets.scheduling import scheduling
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
-from bftrain_replay.provenance import InputSource
 from bftrain_replay.rounds import round_folder, simulation
 from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.run.provenance import InputSource
 from bftrain_replay.run.run import Run
+from bftrain_replay.run.variations import check_rules
 from bftrain_replay.schedule_run import run_of_schedule
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
-from bftrain_replay.study import ReplayStudy, Watch, study, with_auto_cap
+from bftrain_replay.study.study import ReplayStudy, Watch, study, with_auto_cap
 from bftrain_replay.study_run import run_of
 from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
-from bftrain_replay.variations import check_rules
 
 _TABLE: Final = "sensitivity"  # its name for watchers
 

@@ -22,13 +22,13 @@ from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.accounting.decision_log import DecisionColumns
 from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.journal_events import JournalEvents
-from bftrain_replay.results.result import result_of
+from bftrain_replay.run.result import result_of
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules
 from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
-from bftrain_replay.study import ReplayStudy, Watch, check_parts, study_of
+from bftrain_replay.study.study import ReplayStudy, Watch, check_parts, study_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 
 import bftrain
 from bftrain import EventLog, ReplaySettings, generate_log, load_log, save_log, save_tasks
-from bftrain_replay.reference.harvest_bound import harvest_bound
+from bftrain_replay.study.harvest_bound import harvest_bound
 from tests.helpers.figures import Figures
 from tests.helpers.published_study import save_summit
 

@@ -223,7 +223,7 @@ def test_done_and_lost_are_as_second_by_second(
         recorders.append(Recorder(build_harvester(*given, **more)))
         return recorders[-1]
 
-    with mock.patch("bftrain_replay.study.build_harvester", recorded):
+    with mock.patch("bftrain_replay.study.study.build_harvester", recorded):
         result = bftrain.replay(log, specs, how, watch=lambda name, *_: name == solver).result
     recorder = recorders[0]
     for spec, record in zip(specs, result.tasks, strict=True):

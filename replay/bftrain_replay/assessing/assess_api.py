@@ -27,9 +27,9 @@ from bftrain_replay.assessing.handback import ResimulatedWaits
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices
-from bftrain_replay.results.harvest_by_block import interval
+from bftrain_replay.run.harvest_by_block import interval
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import Watch
+from bftrain_replay.study.study import Watch
 from bftrain_replay.sweeping.alternatives import runner
 
 _IN_PYTHON: Final = "bftrain.assess"

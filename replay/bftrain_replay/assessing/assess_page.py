@@ -31,8 +31,8 @@ from bftrain_replay.assessing.what_if import LEAD, TASKS, WhatIfRow
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
-from bftrain_replay.variations import COSTS, PROGRESS
+from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
+from bftrain_replay.run.variations import COSTS, PROGRESS
 
 _HEIGHT: Final = 124
 

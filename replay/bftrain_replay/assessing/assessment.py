@@ -24,11 +24,11 @@ from bftrain_replay.assessing.node_groups import DAYS, HOURS, GroupHarvest, Loca
 from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
 from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives
 from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
-from bftrain_replay.reference.harvest_bound import harvest_bound
-from bftrain_replay.results.harvest_by_block import EstimatedFigure, HarvestCurve
+from bftrain_replay.run.harvest_by_block import EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import check_kinds
+from bftrain_replay.study.harvest_bound import harvest_bound
+from bftrain_replay.study.study import check_kinds
 from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 
 FORMAT: Final = "bftrain assess 1"

@@ -12,7 +12,7 @@ from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect
 from bftrain_replay.assessing.what_if import MixRow
 from bftrain_replay.assessing.worth import WeeklyWorth
 from bftrain_replay.reporting.losses import CAUSES
-from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval, too_narrow
+from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval, too_narrow
 
 CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 WEEKS_A_YEAR: Final = 365.25 / 7.0

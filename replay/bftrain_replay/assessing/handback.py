@@ -23,8 +23,8 @@ from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import find_policy
 from bftrain_replay.assessing.batch_jobs import BatchJobs
-from bftrain_replay.results.harvest_by_block import EstimatedFigure, Floats, TimeBlocks
-from bftrain_replay.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.harvest_by_block import EstimatedFigure, Floats, TimeBlocks
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 _RESIMULATED_PERCENTILES: Final = (50, 90, 99)
 _SHARED: Final = 0.01  # fraction of the jobs' node-time; smaller overlaps are rounding of starts and stops

@@ -23,12 +23,12 @@ from bftrain.values.curve import SpeedCurve
 from bftrain_datasets.workloads.catalogue import catalogue
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_mix
 from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample
-from bftrain_replay.results.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, HarvestCurve
+from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, HarvestCurve
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.variations import COSTS, PROGRESS, Variation
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
-from bftrain_replay.tables import SECONDS_AN_HOUR
-from bftrain_replay.variations import COSTS, PROGRESS, Variation
 
 TASKS: Final = "tasks"
 NOTICE: Final = "notice"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from bftrain.values import checks
-from bftrain_replay.results.harvest_by_block import EstimatedFigure
+from bftrain_replay.run.harvest_by_block import EstimatedFigure
 
 _WATTS_A_KW: Final = 1000.0
 _GRAMS_A_TONNE: Final = 1e6

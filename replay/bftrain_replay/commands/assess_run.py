@@ -44,9 +44,9 @@ from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.commands.replay_run import watched
 from bftrain_replay.commands.sensitivity import SideReplays
-from bftrain_replay.results.harvest_by_block import interval
+from bftrain_replay.run.harvest_by_block import interval
+from bftrain_replay.run.variations import COSTS, PROGRESS
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.variations import COSTS, PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -46,7 +46,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     from bftrain_datasets.workloads.task_generators import sample_tasks
     from bftrain_replay.commands.replay_run import EarlyWriter, exit_if_interrupted, replay, show
     from bftrain_replay.commands.sensitivity import SideReplays
-    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
@@ -101,7 +101,7 @@ def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> Re
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_datasets.log.log_files import load_log
-    from bftrain_replay.provenance import tasks_sha256
+    from bftrain_replay.run.provenance import tasks_sha256
     from bftrain_replay.run.run import summary_in
     from bftrain_replay.study_run import REPLAY
 

@@ -13,13 +13,13 @@ from bftrain.node_units import words_of
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
-from bftrain_replay.results import campaign_stretch
-from bftrain_replay.results.decider_counts import ceiling_label, sentence
-from bftrain_replay.results.headline import mark_of, ran_out
-from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.run import campaign_stretch
+from bftrain_replay.run.decider_counts import ceiling_label, sentence
+from bftrain_replay.run.headline import mark_of, ran_out
+from bftrain_replay.run.result import ReplayResult
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.simulation.fixed_cluster import WORDS
-from bftrain_replay.study import ReplayStudy
+from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.study_run import over_ideal, plain_figures
 
 if TYPE_CHECKING:

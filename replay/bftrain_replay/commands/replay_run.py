@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from bftrain.result_folder import ResultFolder
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.provenance import InputSource
-    from bftrain_replay.results.result import ReplayResult
+    from bftrain_replay.run.provenance import InputSource
+    from bftrain_replay.run.result import ReplayResult
     from bftrain_replay.run.run import EarlyFiles
     from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import ReplayParts, ReplayStudy
+    from bftrain_replay.study.study import ReplayParts, ReplayStudy
 
 
 def run_into(
@@ -94,7 +94,7 @@ def replay(
     quick: bool = False,
 ) -> ReplayStudy:
     """Replay a log with progress; print warnings immediately, and call ``main_done`` as ``study`` does."""
-    from bftrain_replay.study import StudyCalls, study
+    from bftrain_replay.study.study import StudyCalls, study
 
     shown: list[str] = []
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.journal_events import JournalEvents
-    from bftrain_replay.study import ReplayStudy
+    from bftrain_replay.study.study import ReplayStudy
 
 
 _SHOWN_DIFFERENCES = 10
@@ -33,9 +33,9 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
     """Replay a log against the tasks of a file, or against trials; write the result and print it."""
     log, folder = _files(asked)
     from bftrain.node_units import in_words_of
-    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.simulation.timeline import saturating_workload
-    from bftrain_replay.study import check_parts, with_auto_cap
+    from bftrain_replay.study.study import check_parts, with_auto_cap
     from bftrain_replay.study_run import workload_ran_dry
 
     # Before any reading: check for missing named plugins
@@ -98,7 +98,7 @@ def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
 def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
     """Read the tasks; raise ``BadInput`` if a task fits no node of the log."""
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay.study import check_kinds
+    from bftrain_replay.study.study import check_kinds
 
     tasks = tuple(load_tasks(task_file))
     try:
@@ -118,9 +118,9 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
         missing = "--tasks" if task_file is None else "-o"
         raise UsageError("is missing", where=missing, fix="bftrain replay --cluster NODES --tasks TASKS -o DIR")
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
-    from bftrain_replay.study import check_cluster, check_parts, cluster_study
+    from bftrain_replay.study.study import check_cluster, check_parts, cluster_study
 
     parts = check_parts(asked.settings, baseline)
     settings = parts.settings
@@ -165,7 +165,7 @@ def replay_journal(
     from bftrain.result_folder import ResultFolder
     from bftrain_replay.journal_events import recorded
     from bftrain_replay.journal_replay import rerun
-    from bftrain_replay.provenance import InputSource
+    from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.study_run import REPLAY, run_of
 
     written = False

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.metrics.task_figures import TaskPercentiles
     from bftrain_replay.rounds.round_folder import RoundSource
     from bftrain_replay.rounds.round_result import RoundResult
+    from bftrain_replay.run.task_figures import TaskPercentiles
 
 _HOUR_S: Final = 3600.0
 _OTHERS: Final = ("running", "waiting", "not_arrived")
@@ -149,7 +149,7 @@ def _simulate(
 
 
 def _warnings(result: RoundResult) -> Iterator[str]:
-    from bftrain_replay.results.input_warnings import odd_settings
+    from bftrain_replay.run.input_warnings import odd_settings
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
     yield from odd_settings(settings, gangs.specs, gangs.kinds)
@@ -204,7 +204,7 @@ def _words(result: RoundResult, origin: RoundSource) -> RenderableType:
 
 
 def _rows(result: RoundResult) -> Iterator[tuple[str, str]]:
-    from bftrain_replay.results.summary_figures import FIGURE_OF
+    from bftrain_replay.run.summary_figures import FIGURE_OF
 
     def label(name: str) -> str:
         return FIGURE_OF[name].label

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
+    from bftrain_replay.run.variations import SensitivityRow
     from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study import ReplayStudy
+    from bftrain_replay.study.study import ReplayStudy
     from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
-    from bftrain_replay.variations import SensitivityRow
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -236,7 +236,7 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
     """Return what runs the passes: processes here, or the workers of a Dask cluster."""
     from functools import partial
 
-    from bftrain_replay.forked_pass import usable_cpus
+    from bftrain_replay.study.forked_pass import usable_cpus
     from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster, slurm_jobs, slurm_option
     from bftrain_replay.sweeping.local_executor import LocalExecutor
     from bftrain_replay.sweeping.sweep import PRINTS

@@ -16,9 +16,8 @@ from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.comparing.settings_differences import SettingDifference
-from bftrain_replay.metrics.task_figures import TaskPercentiles
-from bftrain_replay.results.headline import ABOVE, mark_of, ran_out
-from bftrain_replay.results.summary_figures import (
+from bftrain_replay.run.headline import ABOVE, mark_of, ran_out
+from bftrain_replay.run.summary_figures import (
     FIGURE_OF,
     FIGURES,
     BetterDirection,
@@ -26,6 +25,7 @@ from bftrain_replay.results.summary_figures import (
     FigureUnit,
     SummaryFigure,
 )
+from bftrain_replay.run.task_figures import TaskPercentiles
 
 _SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
 

@@ -16,8 +16,8 @@ from bftrain.values import checks
 from bftrain_replay.comparing import settings_differences
 from bftrain_replay.comparing.compared_figures import COMMON_TASKS, ComparedReplays, FigureGroup, groups_of
 from bftrain_replay.comparing.compared_run import ComparedRun, RoundSummaryFigures, SummaryFigures, compared_run
-from bftrain_replay.results.decider_counts import sentence
-from bftrain_replay.results.headline import NO_BOUND, NOT_RANKED, ran_out, u_above_100
+from bftrain_replay.run.decider_counts import sentence
+from bftrain_replay.run.headline import NO_BOUND, NOT_RANKED, ran_out, u_above_100
 from bftrain_replay.run.run import Run
 from bftrain_replay.saved_run import load_run
 

@@ -16,9 +16,9 @@ from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
 from bftrain_replay.reporting.losses import CAUSES, IdleCause
-from bftrain_replay.results.headline import harvest_node_h
-from bftrain_replay.results.summary_figures import FIGURE_OF
-from bftrain_replay.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.headline import harvest_node_h
+from bftrain_replay.run.summary_figures import FIGURE_OF
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # maximum points per line

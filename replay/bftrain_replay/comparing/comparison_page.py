@@ -16,8 +16,8 @@ from bftrain_replay.comparing.settings_differences import cluster_text
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
 from bftrain_replay.drawing.series import TimeAxis
-from bftrain_replay.metrics.task_figures import TaskPercentiles
-from bftrain_replay.results.headline import RAN_OUT, harvest_node_h, ran_out
+from bftrain_replay.run.headline import RAN_OUT, harvest_node_h, ran_out
+from bftrain_replay.run.task_figures import TaskPercentiles
 
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"

@@ -10,10 +10,10 @@ from typing import Any, Final
 from bftrain import text_formats
 from bftrain_replay.drawing.html_page import HtmlTable, HtmlText, PageSection
 from bftrain_replay.reporting.losses import CAUSES, hints
-from bftrain_replay.results.summary_figures import FIGURE_OF
 from bftrain_replay.run.run import Run
+from bftrain_replay.run.summary_figures import FIGURE_OF
+from bftrain_replay.run.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, AdviceRow, SensitivityRow
 from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
-from bftrain_replay.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, AdviceRow, SensitivityRow
 
 _NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 _CHANGES: Final = ("rescales", "starts", "preemptions")

@@ -12,11 +12,11 @@ from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
 from bftrain_replay.reporting.user_shares import by_user, user_table
-from bftrain_replay.results.summary_figures import FIGURE_OF, PARTS
 from bftrain_replay.run.run import Run
+from bftrain_replay.run.summary_figures import FIGURE_OF, PARTS
+from bftrain_replay.run.task_figures import TaskColumns
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 _SPREADS: Final = ("completion_s", "response_s", "waited_s", "slowdown", "rho", "late_s")

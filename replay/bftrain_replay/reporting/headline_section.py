@@ -12,10 +12,10 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts
 from bftrain_replay.drawing.html_page import FigureCard, HtmlTable, HtmlText
 from bftrain_replay.reporting.losses import hints
-from bftrain_replay.results import decider_counts
-from bftrain_replay.results.glossary import meaning_of
-from bftrain_replay.results.harvest_by_block import WeeklyHarvest, interval, too_narrow
-from bftrain_replay.results.headline import (
+from bftrain_replay.run import decider_counts
+from bftrain_replay.run.glossary import meaning_of
+from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
+from bftrain_replay.run.headline import (
     ENOUGH_WORK,
     NO_BOUND,
     RAN_OUT,
@@ -26,9 +26,9 @@ from bftrain_replay.results.headline import (
     summary_ran_out,
     u_above_100,
 )
-from bftrain_replay.results.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.run.run import Run
-from bftrain_replay.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 _ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %

@@ -12,10 +12,10 @@ from bftrain import text_formats
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
-from bftrain_replay.results.glossary import GLOSSARY_OF
-from bftrain_replay.results.headline import harvest_node_h, summary_ran_out
-from bftrain_replay.results.summary_figures import LOST, UNUSED
+from bftrain_replay.run.glossary import GLOSSARY_OF
+from bftrain_replay.run.headline import harvest_node_h, summary_ran_out
 from bftrain_replay.run.run import Run
+from bftrain_replay.run.summary_figures import LOST, UNUSED
 from bftrain_replay.simulation.task_progress import SampleLoss
 
 _ALL: Final = "All idle node-time"
@@ -39,7 +39,7 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ends`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason for
     unused nodes. ``explanation`` describes influences apart from settings; it is empty where only settings matter, and
-    replays try these (:mod:`bftrain_replay.variations`).
+    replays try these (:mod:`bftrain_replay.run.variations`).
     """
 
     key: UnusedReason | SampleLoss

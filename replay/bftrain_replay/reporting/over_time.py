@@ -16,7 +16,7 @@ from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
 from bftrain_replay.drawing.series import TimeAxis, median
 from bftrain_replay.run.run import Run
-from bftrain_replay.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 _STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}

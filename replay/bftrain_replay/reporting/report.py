@@ -19,7 +19,7 @@ from bftrain_replay.reporting.losses import meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes, strip
 from bftrain_replay.reporting.task_sizes import decision_times, idle_pieces, model_table, sizes
 from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
-from bftrain_replay.results import headline
+from bftrain_replay.run import headline
 from bftrain_replay.run.run import Run
 
 _SEEN: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}

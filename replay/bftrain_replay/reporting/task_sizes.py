@@ -27,8 +27,8 @@ from bftrain_replay.drawing.series import counted, median_of, sum_by_key
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.over_time import NARROW, ROUNDINGS, other_tasks, rounding, rows
 from bftrain_replay.run.run import Run
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
-from bftrain_replay.tables import SECONDS_AN_HOUR
 
 _ROW_PIXELS: Final = 16
 _SIZE_CHANGES: Final = 300_000  # size changes per page (about 0.7 MB); above it time has coarser steps

@@ -14,12 +14,12 @@ from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
 from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.metrics.task_figures import TaskColumns
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios
 from bftrain_replay.reporting.over_time import NARROW
-from bftrain_replay.results.summary_figures import FIGURE_OF
 from bftrain_replay.run.run import Run
-from bftrain_replay.tables import CampaignRow
+from bftrain_replay.run.summary_figures import FIGURE_OF
+from bftrain_replay.run.tables import CampaignRow
+from bftrain_replay.run.task_figures import TaskColumns
 
 OTHERS: Final = "others"
 BOUND: Final = "the bound, of all"

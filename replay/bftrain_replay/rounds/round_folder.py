@@ -16,11 +16,11 @@ from bftrain import summaries, text_formats
 from bftrain.values import wire
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import ColumnType, TableColumn
-from bftrain_replay import tables
 from bftrain_replay.drawing.html_page import HtmlPage
-from bftrain_replay.provenance import tasks_sha256
 from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.run import tables
+from bftrain_replay.run.provenance import tasks_sha256
 from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
 
 FORMAT: Final = "bftrain rounds 1"

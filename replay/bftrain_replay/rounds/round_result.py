@@ -15,11 +15,11 @@ from bftrain.errors import BrokenPlugin
 from bftrain.parts import MeasuredFigures, measured_if_possible, metrics_of
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.result_tables import rows
-from bftrain_replay.metrics.fair_time import IdlePools, alone_s
-from bftrain_replay.metrics.task_figures import TaskColumns, TaskFigures, TaskPercentiles, task_figures
 from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL, RoundEngine
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.tables import TaskRecord, TaskState
+from bftrain_replay.run.fair_time import IdlePools, alone_s
+from bftrain_replay.run.tables import TaskRecord, TaskState
+from bftrain_replay.run.task_figures import TaskColumns, TaskFigures, TaskPercentiles, task_figures
 
 if TYPE_CHECKING:
     from pandas import DataFrame

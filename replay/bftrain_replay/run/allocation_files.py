@@ -15,7 +15,7 @@ from bftrain.errors import BadInput
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import CSV, RUN_AGAIN
 from bftrain_replay.accounting.allocations import AllocationRows, StoredAllocations
-from bftrain_replay.tables import ALLOCATIONS
+from bftrain_replay.run.tables import ALLOCATIONS
 
 NAME = "allocations"
 

@@ -22,16 +22,16 @@ from bftrain_datasets.log.edits import leave_earlier
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import save_log
 from bftrain_replay import plugin_files
-from bftrain_replay.forked_pass import usable_cpus
-from bftrain_replay.provenance import tasks_sha256
+from bftrain_replay.run.provenance import tasks_sha256
+from bftrain_replay.run.variations import AdviceRow, SensitivityRow, Variation, assumptions, remedies
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import ReplayStudy
+from bftrain_replay.study.forked_pass import usable_cpus
+from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
 from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
-from bftrain_replay.variations import AdviceRow, SensitivityRow, Variation, assumptions, remedies
 
 # Called with the finished replays (including fractions of running ones) and the total; False stops them
 Watch = Callable[[float, int], bool]

@@ -30,8 +30,8 @@ from bftrain import registry
 from bftrain.errors import BftrainError, NotAvailable
 from bftrain.values import wire
 from bftrain_elastic.agent.process_tree import die_with
-from bftrain_replay.forked_pass import ForkedPass
 from bftrain_replay.simulation.engine import KeepGoing
+from bftrain_replay.study.forked_pass import ForkedPass
 from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed, work
 from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, InputCache, input_key
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, solver_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from bftrain.errors import BadConfig, BftrainError, suggestion
-from bftrain_replay.results.summary_figures import BetterDirection
+from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, spreads
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_options import SEED

@@ -17,18 +17,18 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_replay import plugin_files
-from bftrain_replay.provenance import tasks_sha256, versions_with
-from bftrain_replay.reference.ideal_cluster import QueueDetector
-from bftrain_replay.results.decider_counts import CEILING
-from bftrain_replay.results.harvest_by_block import HarvestCurve
-from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs
 from bftrain_replay.rounds.round_engine import OVERLOAD, STALLED
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
+from bftrain_replay.run.decider_counts import CEILING
+from bftrain_replay.run.harvest_by_block import HarvestCurve
+from bftrain_replay.run.input_warnings import odd_decisions, odd_inputs
+from bftrain_replay.run.provenance import tasks_sha256, versions_with
 from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import StudyPasses, check_parts
+from bftrain_replay.study.ideal_cluster import QueueDetector
+from bftrain_replay.study.study import StudyPasses, check_parts
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks
 from bftrain_replay.sweeping.sweep_runs import (
     InRounds,

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.results.harvest_by_block import PERCENTILES, RESAMPLES, too_narrow
-from bftrain_replay.results.harvest_by_block import SEED as OF_DRAWS
+from bftrain_replay.run.harvest_by_block import PERCENTILES, RESAMPLES, too_narrow
+from bftrain_replay.run.harvest_by_block import SEED as OF_DRAWS
 from bftrain_replay.sweeping.sweep_options import SEED, Value
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
 from bftrain_replay.sweeping.sweep_table import MetricColumn, PointRow

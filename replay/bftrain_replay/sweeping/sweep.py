@@ -17,9 +17,9 @@ from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, 
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
 from bftrain_datasets.result_tables import ColumnType, TableColumn, check_form
-from bftrain_replay.forked_pass import usable_cpus
-from bftrain_replay.results.result import BOUND_FIGURES
 from bftrain_replay.rounds.round_settings import DRAWN
+from bftrain_replay.run.result import BOUND_FIGURES
+from bftrain_replay.study.forked_pass import usable_cpus
 from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
 from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
 from bftrain_replay.sweeping.local_executor import LocalExecutor

@@ -13,8 +13,8 @@ from bftrain import text_formats
 from bftrain.text_formats import plain
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.theme import SHADES
-from bftrain_replay.results.headline import NOT_RANKED
-from bftrain_replay.results.summary_figures import BetterDirection
+from bftrain_replay.run.headline import NOT_RANKED
+from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping.pareto_front import ParetoAxis, ParetoPlane, ParetoPoint
 from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, reach, spreads
 from bftrain_replay.sweeping.sweep_options import SEED, Value

@@ -20,7 +20,7 @@ from bftrain_replay.rounds.round_policy import find_policy
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study import check_cluster
+from bftrain_replay.study.study import check_cluster
 from bftrain_replay.sweeping import sweep_options
 from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
 from bftrain_replay.sweeping.sweep_spec import CASES, GRID, RELATIVE, Options, SweepSpec

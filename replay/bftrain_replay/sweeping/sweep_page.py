@@ -13,7 +13,7 @@ from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.results.summary_figures import BetterDirection
+from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, pareto_figures, varied, with_names

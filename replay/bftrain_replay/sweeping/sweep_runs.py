@@ -28,13 +28,13 @@ from bftrain.ports import Objective
 from bftrain.values import wire
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay import plugin_files
-from bftrain_replay.metrics.task_figures import TaskFigures
-from bftrain_replay.provenance import tasks_sha256, versions_with
-from bftrain_replay.reference.ceiling_and_dedicated import EXACT, ideally, without_costs
-from bftrain_replay.results.result import MeasuredTimings, ReferenceFigures, ReplaySummary
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.run.provenance import tasks_sha256, versions_with
+from bftrain_replay.run.result import MeasuredTimings, ReferenceFigures, ReplaySummary
+from bftrain_replay.run.task_figures import TaskFigures
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study.ceiling_and_dedicated import EXACT, ideally, without_costs
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import InputCache, LogSource, TaskSource
 from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS

@@ -25,12 +25,12 @@ from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.accounting.decision_log import TimeSpread
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.metrics.task_figures import TaskFigures, TaskPercentiles
-from bftrain_replay.results.headline import ABOVE, NO_BOUND, NOT_RANKED, harvest_node_h, mark_of, ran_out
-from bftrain_replay.results.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
-from bftrain_replay.results.summary_figures import FIGURES, FigureUnit, SummaryFigure
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.run.headline import ABOVE, NO_BOUND, NOT_RANKED, harvest_node_h, mark_of, ran_out
+from bftrain_replay.run.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
+from bftrain_replay.run.summary_figures import FIGURES, FigureUnit, SummaryFigure
+from bftrain_replay.run.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 from bftrain_replay.sweeping.sweep_grid import SweepPoint

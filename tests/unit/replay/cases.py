@@ -15,7 +15,7 @@ from bftrain import EventLog, ReplaySettings, Settings, SpeedCurve, TaskSpec, ge
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.study import cluster_study
+from bftrain_replay.study.study import cluster_study
 
 __all__ = ["LogBuilder", "log_from_pool_changes"]
 

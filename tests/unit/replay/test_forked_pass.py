@@ -14,12 +14,12 @@ import pytest
 
 import bftrain
 from bftrain import BftrainError, CompetingTask, ReplaySettings
-from bftrain_replay import forked_pass
-from bftrain_replay.forked_pass import ForkedPass
+from bftrain_replay.study import forked_pass
+from bftrain_replay.study.forked_pass import ForkedPass
 from tests.unit.replay.cases import log_of, replay_files, task
 
 KeepGoing = Callable[[float, int], bool]
-PASSES = "bftrain_replay.study"
+PASSES = "bftrain_replay.study.study"
 COLUMNS = "bftrain_replay.accounting.column_file"
 
 LOG = log_of(

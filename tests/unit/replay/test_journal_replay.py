@@ -116,7 +116,7 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(command: CommandLine, s
     log, tasks = generate_log(16, 0.1, seed), mix(12, seed, max_nodes=6, work_samples=3e6)
     with Journal.create(tmp_path / "journal", settings) as journal:
         writing = Writing(build_harvester(settings), journal)
-        with mock.patch("bftrain_replay.study.build_harvester", return_value=writing):
+        with mock.patch("bftrain_replay.study.study.build_harvester", return_value=writing):
             bftrain.replay(log, tasks, settings, watch=lambda name, *_: name == settings.solver)
         *_, end = journal.steps()
     found = gone_through(command, tmp_path / "journal")

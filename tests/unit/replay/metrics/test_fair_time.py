@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bftrain import SpeedCurve, TaskSpec
-from bftrain_replay.metrics.fair_time import IdlePools, alone_s, shortest_s
+from bftrain_replay.run.fair_time import IdlePools, alone_s, shortest_s
 from tests.unit.replay.cases import curve_of, task
 
 ANY_KIND = ""

@@ -25,23 +25,23 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import IdleDoubts, doubts_of
 from bftrain_replay.accounting.allocations import AllocationRecorder
-from bftrain_replay.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
-from bftrain_replay.reference.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
-from bftrain_replay.reference.fluid_shares import FluidShares
-from bftrain_replay.reference.harvest_bound import enough_tasks, harvest_bound
-from bftrain_replay.reference.ideal_cluster import IdealCluster, QueueDetector, ideal
-from bftrain_replay.results import headline
-from bftrain_replay.results.decider_counts import CEILING
-from bftrain_replay.results.headline import HarvestHeadline, headline_of
-from bftrain_replay.results.input_warnings import odd_decisions, odd_inputs, odd_settings
-from bftrain_replay.results.result import ReferenceFigures, ReplayResult, result_of
+from bftrain_replay.run import headline
+from bftrain_replay.run.decider_counts import CEILING
+from bftrain_replay.run.headline import HarvestHeadline, headline_of
+from bftrain_replay.run.input_warnings import odd_decisions, odd_inputs, odd_settings
+from bftrain_replay.run.result import ReferenceFigures, ReplayResult, result_of
+from bftrain_replay.run.variations import AdviceRow, SensitivityRow, gaining
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, never_held
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
-from bftrain_replay.variations import AdviceRow, SensitivityRow, gaining
+from bftrain_replay.study.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
+from bftrain_replay.study.fluid_shares import FluidShares
+from bftrain_replay.study.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
+from bftrain_replay.study.harvest_bound import enough_tasks, harvest_bound
+from bftrain_replay.study.ideal_cluster import IdealCluster, QueueDetector, ideal
 
 
 class ReplayParts(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_replay.metrics.fair_time import IdlePools
+from bftrain_replay.run.fair_time import IdlePools
 
 
 class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from bftrain import text_formats
 from bftrain.node_units import NODE, words_of
 from bftrain_datasets.log.idle_doubts import IdleDoubts
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
-from bftrain_replay.results import decider_counts
-from bftrain_replay.results.result import ReplaySummary
-from bftrain_replay.tables import SECONDS_AN_HOUR
+from bftrain_replay.run import decider_counts
+from bftrain_replay.run.result import ReplaySummary
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 
 def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
@@ -84,7 +84,7 @@ def headline_of(
     ``capped``: there were more tasks than may compete.
 
     >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
-    >>> from bftrain_replay.study import study
+    >>> from bftrain_replay.study.study import study
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.task_generators import sample_tasks
     >>> found = study(sample_log(), sample_tasks()[:2], ReplaySettings(solver="equal-share"))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bftrain.config import Settings
 from bftrain.values.sharing import Entity
 from bftrain_datasets.scheduling.virtual_schedule import UserVirtualSchedule
-from bftrain_replay.tables import ROUNDING, CampaignRow, TaskRecord
+from bftrain_replay.run.tables import ROUNDING, CampaignRow, TaskRecord
 
 Floats = NDArray[np.float64]
 

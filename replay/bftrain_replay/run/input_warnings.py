@@ -15,8 +15,8 @@ from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import largest_by_kind
-from bftrain_replay.results import decider_counts
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.run import decider_counts
+from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.simulation.fixed_cluster import fits
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.accounting.column_file import ColumnFile
-from bftrain_replay.results.result import ReplayResult
+from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.simulation.engine import KeepGoing
 
 T = TypeVar("T")

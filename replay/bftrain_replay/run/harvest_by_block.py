@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.results.result import ReplayResult
-from bftrain_replay.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.result import ReplayResult
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 Floats = NDArray[np.float64]
 

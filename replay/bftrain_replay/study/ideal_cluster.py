@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.values.task import TaskSpec
-from bftrain_replay.metrics.fair_time import shortest_s
-from bftrain_replay.reference.fluid_shares import FluidShares, KeepGoing
+from bftrain_replay.run.fair_time import shortest_s
 from bftrain_replay.simulation.engine import QueueWatcher
+from bftrain_replay.study.fluid_shares import FluidShares, KeepGoing
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 Floats = NDArray[np.float64]

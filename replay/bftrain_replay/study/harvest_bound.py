@@ -27,7 +27,7 @@ from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import pool_sizes_by_kind
-from bftrain_replay.metrics.fair_time import ConcaveSpeed, concave_hull
+from bftrain_replay.run.fair_time import ConcaveSpeed, concave_hull
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 Floats = NDArray[np.float64]

@@ -1,1 +1,0 @@
-"""Metrics of a run for its tasks and users: completion times, fairness, deadlines."""

@@ -1,1 +1,0 @@
-"""Results: the figures of a replay, its tasks, campaigns and warnings."""
