@@ -32,7 +32,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
 
     solver: Annotated[str, Option("Solver that decides the sizes")] = "exact"
     fallback: Annotated[
-        str, Option('Solver used when the other fails or is late; "" for none', may_be_empty=True, rare=True)
+        str, Option('Solver used if the first one fails or is late; "": none', may_be_empty=True, rare=True)
     ] = "greedy"
     objective: Annotated[str, Option("Objective of decisions: a name, or FILE.py:FUNCTION")] = "throughput"
     admission: Annotated[str, Option("Rule for the tasks that compete")] = "first-come"
@@ -50,11 +50,11 @@ class Settings(Mapped, frozen=True, kw_only=True):
         float,
         Option("Fair objectives: seconds for which a task keeps its nodes after a start", at_least=0.0, rare=True),
     ] = 20.0
-    max_tasks: Annotated[int, Option("How many tasks may compete", at_least=1)] = 35
-    solver_deadline_s: Annotated[float, Option("Seconds after which a solver must answer", above=0.0, rare=True)] = 10.0
-    solver_gap: Annotated[float, Option("Relative gap at which a solver may stop", at_least=0.0, rare=True)] = 0.0
-    solver_threads: Annotated[int, Option("Threads a solver may use", at_least=1, rare=True)] = 1
-    max_failures: Annotated[int, Option("Failures after which a task is given up", at_least=1, rare=True)] = 3
+    max_tasks: Annotated[int, Option("Maximum number of competing tasks", at_least=1)] = 35
+    solver_deadline_s: Annotated[float, Option("Solver timeout in seconds", above=0.0, rare=True)] = 10.0
+    solver_gap: Annotated[float, Option("Relative gap that lets a solver stop", at_least=0.0, rare=True)] = 0.0
+    solver_threads: Annotated[int, Option("Threads per solver", at_least=1, rare=True)] = 1
+    max_failures: Annotated[int, Option("Failures before a task is given up", at_least=1, rare=True)] = 3
     entities: Mapping[str, Entity] = msgspec.field(default_factory=dict)
     prices: Mapping[str, float] = msgspec.field(default_factory=dict)
     racks: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -92,7 +92,10 @@ def command(
 
 @command.command(cls=DocumentedCommand, example="bftrain live check --config site.toml")
 @click.option(
-    "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), required=True, help="The site's settings."
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    required=True,
+    help="Settings of the site.",
 )
 @prints_results
 def check(config: Path, out: Output) -> None:
@@ -274,7 +277,7 @@ def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
 )
 @talks
 def check_hooks(client: Client, out: Output) -> None:
-    """Send a test message through the spool of a live run, and show what hooks reported to it."""
+    """Send a test message through the spool of a live run, and print the reports of hooks."""
     import time
 
     from bftrain.live.schedulers.hook_files import send_check

@@ -104,12 +104,12 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 @click.argument("what", metavar="WHAT")
 @click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
 @heading("Task")
-@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes; not for a task file. [required]")
-@click.option("--name", help="What to call it [after the script].")
+@click.option("--nodes", metavar="MIN:MAX", help="Minimum and maximum number of nodes; not for a task file. [required]")
+@click.option("--name", help="Task name [derived from the script].")
 @click.option("--launcher", help="native, horovod, process, torchrun, ... [the site's].")
-@click.option("--work", "work_samples", type=float, metavar="SAMPLES", help="Its whole work, to know how far it is.")
+@click.option("--work", "work_samples", type=float, metavar="SAMPLES", help="Total work, for progress and objectives.")
 @click.option(
-    "--folder", type=click.Path(path_type=Path), help="Folder of commits and logs; continues from them [a new one]."
+    "--folder", type=click.Path(path_type=Path), help="Folder of commits and logs; continues commits in it [new]."
 )
 @click.option("--cwd", type=click.Path(path_type=Path))
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]")
@@ -131,7 +131,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="TASK",
     help="Run after this task has finished; cancelled if that task fails.",
 )
-@click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all are done.")
+@click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all succeeded.")
 @click.option("--finish-code", type=int, metavar="N")
 @click.option("--finish-file", metavar="PATH")
 @click.option("--stall-limit", "stall_limit_s", type=DurationType())
@@ -430,13 +430,13 @@ class _MomentOrNone(MomentOption):
 )
 @click.argument("task", metavar="TASK")
 @rare("min_nodes", "max_nodes", hint="--nodes MIN:MAX")
-@click.option("--nodes", metavar="MIN:MAX", help="Fewest and most nodes; one of them may be left out: 4:, or :8.")
+@click.option("--nodes", metavar="MIN:MAX", help="Minimum and maximum number of nodes; one may be omitted: 4:, or :8.")
 @click.option("--min-nodes", type=int)
 @click.option("--max-nodes", type=int)
-@click.option("--weight", type=float, help="What it counts under some objectives.")
-@click.option("--deadline", type=_MomentOrNone(), help="When it should be done; none: no deadline.")
-@click.option("--campaign", help="What it belongs to.")
-@click.option("--name", help="What to call it from now on.")
+@click.option("--weight", type=float, help="Weight under some objectives.")
+@click.option("--deadline", type=_MomentOrNone(), help="Deadline; none: remove it.")
+@click.option("--campaign", help="Campaign.")
+@click.option("--name", help="New name.")
 @talks
 def edit(  # noqa: PLR0913 - one parameter an option
     task: str,
@@ -457,7 +457,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
     """
     if nodes is not None:
         if min_nodes is not None or max_nodes is not None:
-            raise UsageError("cannot be used with --min-nodes or --max-nodes", where="--nodes", fix="leave one out")
+            raise UsageError("cannot be used with --min-nodes or --max-nodes", where="--nodes", fix="omit one")
         least, colon, most = nodes.partition(":")
         if colon and (least or most).isdecimal() and not (least and most):
             min_nodes, max_nodes = (int(least), None) if least else (None, int(most))

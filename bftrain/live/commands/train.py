@@ -76,7 +76,7 @@ def takes_a_script(function: F) -> F:
     cls=DocumentedCommand,
     example="bftrain train cnn.py --nodes 1:4 --for 2min\n"
     "bftrain train cnn.py --nodes 1:4 --script 1@0,3@5,2@10 -- --steps 500",
-    epilog="What follows -- goes to the script.",
+    epilog="Arguments after -- are passed to the script.",
     renamed=_RENAMED,
 )
 @heading("How it is tried")
@@ -376,7 +376,7 @@ def _hangup_stops() -> Iterator[None]:
 @click.command(
     cls=DocumentedCommand,
     example="bftrain check cnn.py\nbftrain check cnn.py -- --epochs 1",
-    epilog="What follows -- goes to the script.",
+    epilog="Arguments after -- are passed to the script.",
     renamed=_RENAMED,
 )
 @takes_a_script

@@ -261,7 +261,7 @@ class LiveDaemon:
                 if name in self.harvester.unfinished:  # its job is rejected
                     self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
             elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.blocked:
-                _log.warning("task '%s' goes on", name)
+                _log.warning("task '%s' continues", name)
                 self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
 
     def tell(self, message: dict[str, Any]) -> None:

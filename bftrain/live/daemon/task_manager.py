@@ -78,7 +78,7 @@ class TaskManager:
             if held:
                 track.held, track.held_since_s, track.skip_start = held, self.now, True
         elif isinstance(error.__cause__, BadJob):
-            _log.warning("task '%s' cannot go on: %s", name, error)
+            _log.warning("task '%s' cannot continue: %s", name, error)
             self.finish(name, LiveTaskState.FAILED, str(error))
         else:
             self._hold_up(name, str(error) or type(error).__name__)

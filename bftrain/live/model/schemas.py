@@ -34,11 +34,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A submitted task. Without a ``name`` it gets one; without a ``curve`` its speed is measured."""
 
     run: Run
-    max_nodes: Annotated[Count, said("The most nodes that it can use.")]
-    min_nodes: Annotated[Count, said("The fewest on which it can run.")] = 1
-    name: Annotated[str, said("What to call it; made from what it runs if it is empty.", pattern=NAME_OR_NONE)] = ""
-    launcher: Annotated[str, said("native, process, torchrun, ...; the site's if it is empty.")] = ""
-    curve: Annotated[SpeedCurve | None, said("Its speed by size, as far as it is known.")] = None
+    max_nodes: Annotated[Count, said("Maximum number of nodes.")]
+    min_nodes: Annotated[Count, said("Minimum number of nodes.")] = 1
+    name: Annotated[str, said("Task name; derived from the command if empty.", pattern=NAME_OR_NONE)] = ""
+    launcher: Annotated[str, said("native, process, torchrun, ...; empty: the site's default.")] = ""
+    curve: Annotated[SpeedCurve | None, said("Known speeds by size.")] = None
     curves: Annotated[
         Mapping[Annotated[str, Meta(min_length=1)], SpeedCurve],
         said("Known speeds by node kind, if the site defines kinds; the task runs on these kinds only."),
@@ -73,14 +73,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes of a task without nodes; omitted fields stay."""
 
-    min_nodes: Annotated[Count | None, said("The fewest on which it can run.")] = None
-    max_nodes: Annotated[Count | None, said("The most nodes that it can use.")] = None
-    weight: Annotated[NotNegative | None, said("What it counts under some objectives.")] = None
-    deadline_s: Annotated[NotNegative | None, said("When it should be done; seconds since 1970; 0: no deadline.")] = (
-        None
-    )
-    name: Annotated[Annotated[str, Meta(pattern=NAME)] | None, said("What to call it from now on.")] = None
-    campaign: Annotated[str | None, said("What it belongs to.")] = None
+    min_nodes: Annotated[Count | None, said("Minimum number of nodes.")] = None
+    max_nodes: Annotated[Count | None, said("Maximum number of nodes.")] = None
+    weight: Annotated[NotNegative | None, said("Weight under some objectives.")] = None
+    deadline_s: Annotated[NotNegative | None, said("Deadline; seconds since 1970; 0: none.")] = None
+    name: Annotated[Annotated[str, Meta(pattern=NAME)] | None, said("New name.")] = None
+    campaign: Annotated[str | None, said("Campaign.")] = None
 
     def __post_init__(self) -> None:
         """Check that there is a change."""
@@ -167,8 +165,8 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
         said("The last step that survives the loss of all its nodes: the state is on disk, or copied to another node."),
     ] = 0
     copied_step: Annotated[int, said("The last step whose state is in the memory of a node outside the task.")] = 0
-    speeds: Annotated[Mapping[int, float], said("Samples/s as measured, by size.")] = {}
-    costs: Annotated[Mapping[str, float], said("Seconds of grow, shrink and start, as measured.")] = {}
+    speeds: Annotated[Mapping[int, float], said("Measured samples/s by size.")] = {}
+    costs: Annotated[Mapping[str, float], said("Measured seconds of grow, shrink and start.")] = {}
     weight: float = 1.0
     deadline_s: Annotated[float | None, said("Seconds since 1970.")] = None
     campaign: str = ""

@@ -430,7 +430,7 @@ async def _qos_problem(run: Run, name: str) -> NotAvailable | None:
     """Return a problem unless jobs of another QOS may preempt pilots, as far as that can be asked."""
     fix = "name the QOS of [scheduler] in Preempt of others: sacctmgr modify qos normal set preempt=scavenger"
     if not name:
-        return NotAvailable("Slurm preempts by QOS, and none is named for pilots", where="[scheduler] qos", fix=fix)
+        return NotAvailable("Slurm preempts by QOS, but no qos is set for pilots", where="[scheduler] qos", fix=fix)
     try:
         rows = read_table(await run(Command(argv=("sacctmgr", "--parsable2", "show", "qos", "format=Name,Preempt"))))
     except CommandFailed:
@@ -439,7 +439,7 @@ async def _qos_problem(run: Run, name: str) -> NotAvailable | None:
     if preempted and name not in preempted:
         return NotAvailable("Slurm has no such QOS", where=f"QOS '{name}'", fix="see sacctmgr show qos")
     if preempted and not any(name in names for names in preempted.values()):
-        what = "Slurm never preempts pilots there, so others would wait: no QOS may preempt it"
+        what = "Slurm never preempts pilots there, so other jobs would wait: no QOS may preempt it"
         return NotAvailable(what, where=f"QOS '{name}'", fix=fix)
     return None
 
@@ -494,7 +494,7 @@ def _preemption(
     if kind not in {"preempt/partition_prio", "preempt/qos"} or mode in {"", "OFF"}:
         where = f"partition '{chosen.partition}'" if kind != "preempt/qos" else f"QOS '{chosen.qos}'"
         yield NotAvailable(
-            f"Slurm never preempts pilots there, so others would wait: PreemptType={kind}, PreemptMode={mode}",
+            f"Slurm never preempts pilots there, so other jobs would wait: PreemptType={kind}, PreemptMode={mode}",
             where=where,
             fix="have a partition with PreemptMode=CANCEL, GraceTime=0 and a low PriorityTier, see the tutorial",
         )

@@ -55,7 +55,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         str, Option("Meanings of columns in a table of jobs: submit=COL,start=COL,elapsed=COL:min,count=COL")
     ] = ""
     preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..")] = ""
-    least_run_s: Annotated[float, Option("Seconds that a job runs at least", at_least=0.0, rare=True)] = 0.0
+    least_run_s: Annotated[float, Option("Minimum run time in seconds", at_least=0.0, rare=True)] = 0.0
     time_factor: Annotated[
         float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0, rare=True)
     ] = 1.0
@@ -66,29 +66,34 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     )
     placement: Annotated[str, Option("Choice among the free nodes", choices=PLACEMENTS)] = FIRST_FIT
     backfill_depth: Annotated[
-        int, Option("fairshare, ostrich: jobs looked at from the first that has to wait on", at_least=0, rare=True)
+        int, Option("fairshare, ostrich: number of jobs considered after the first waiting job", at_least=0, rare=True)
     ] = 50
     backfill_interval_s: Annotated[
-        float, Option("fairshare, ostrich: backfill at multiples of it only; 0: at any time", at_least=0.0, rare=True)
+        float,
+        Option(
+            "fairshare, ostrich: backfill only at multiples of these seconds; 0: at any time", at_least=0.0, rare=True
+        ),
     ] = 0.0
     backfill_window_s: Annotated[
-        float, Option("fairshare, ostrich: keep no start that is further ahead; 0: keep all", at_least=0.0, rare=True)
+        float,
+        Option("fairshare, ostrich: plan starts at most these seconds ahead; 0: no limit", at_least=0.0, rare=True),
     ] = 0.0
     half_life_s: Annotated[
-        float, Option("fairshare: seconds after which usage counts half; 0 for ever", at_least=0.0, rare=True)
+        float, Option("fairshare: half-life of usage in seconds; 0: no decay", at_least=0.0, rare=True)
     ] = 7 * A_DAY_S
-    decay: Annotated[str, Option("fairshare: how usage is forgotten and ranked", choices=DECAYS, rare=True)] = (
-        CONTINUOUS
-    )
+    decay: Annotated[str, Option("fairshare: decay and ranking of usage", choices=DECAYS, rare=True)] = CONTINUOUS
     campaign_gap_s: Annotated[
-        float, Option("Seconds after a campaign's first job from which a job begins a new one", above=0.0, rare=True)
+        float,
+        Option(
+            "Jobs later than these seconds after the first job of a campaign start a new campaign", above=0.0, rare=True
+        ),
     ] = 600.0
     done_campaigns: Annotated[
-        str, Option("ostrich: order of campaigns that ended virtually", choices=DONE_CAMPAIGNS, rare=True)
+        str, Option("ostrich: order of virtually finished campaigns", choices=DONE_CAMPAIGNS, rare=True)
     ] = BY_END
     shares: Annotated[str, Option("fairshare, ostrich: file of users and their shares", default="equal shares")] = ""
     max_backlog_s: Annotated[
-        float, Option("More waiting work than the machine does in so many seconds ends it", above=0.0, rare=True)
+        float, Option("Stop when more work waits than the machine does in this many seconds", above=0.0, rare=True)
     ] = 30 * A_DAY_S
 
     def __post_init__(self) -> None:

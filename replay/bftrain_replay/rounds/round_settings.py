@@ -76,13 +76,13 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ""
     kind_order: Annotated[
         str,
-        Option("Shares: all kinds at once, or one by one as they are listed or drawn", choices=KIND_ORDERS, rare=True),
+        Option("Shares: all kinds together, or one by one in listed or drawn order", choices=KIND_ORDERS, rare=True),
     ] = BY_PRIORITY
     overtaking: Annotated[
-        str, Option("Whether those behind a task that does not fit may run", choices=(YES, NO), rare=True)
+        str, Option("Whether later tasks may overtake a task that does not fit", choices=(YES, NO), rare=True)
     ] = YES
     shares_interval_s: Annotated[
-        float, Option("Seconds between two computations of shares at least", at_least=0.0, rare=True)
+        float, Option("Minimum seconds between computations of shares", at_least=0.0, rare=True)
     ] = 0.0
     per_host: Annotated[
         str,
@@ -92,13 +92,11 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ""
     cpus: Annotated[
         str,
-        Option(
-            "CORES or KIND=CORES,..: CPU cores that a host has for each node, such as a GPU",
-            default="not limited",
-            rare=True,
-        ),
+        Option("CORES or KIND=CORES,..: CPU cores of a host per node, such as a GPU", default="not limited", rare=True),
     ] = ""
-    memory_gb: Annotated[str, Option("GB or KIND=GB,..: the same of memory", default="not limited", rare=True)] = ""
+    memory_gb: Annotated[
+        str, Option("GB or KIND=GB,..: memory of a host per node", default="not limited", rare=True)
+    ] = ""
     placement: Annotated[
         str, Option("Nodes of a gang; auto: consolidated, with Gavel's conventions first-free", choices=PLACEMENTS)
     ] = AUTO
@@ -108,8 +106,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     phases: Annotated[
         str,
         Option(
-            "FILE: model,from,nodes,rate: speeds of models from a share of their work on",
-            default="speeds stay",
+            "FILE: CSV model,from,nodes,rate: speed of a model from this share of its work on",
+            default="constant speeds",
             rare=True,
         ),
     ] = ""
@@ -123,7 +121,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nodes: Nodes = ""
     until_s: Annotated[float | None, Option("Time limit of the simulation, in seconds", above=0.0)] = None
     max_backlog_s: Annotated[
-        float, Option("More waiting work than all nodes do in so many seconds ends it", above=0.0, rare=True)
+        float, Option("Stop when more work waits than all nodes do in this many seconds", above=0.0, rare=True)
     ] = 30 * A_DAY_S
     speed_error: SpeedError = 0.0
     profiled: Profiled = 0.0

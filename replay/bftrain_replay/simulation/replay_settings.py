@@ -78,7 +78,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     events: Annotated[str, Option("Published rules: events of all nodes, or of the chosen nodes", choices=EVENTS)] = ALL
     window: Window = ""
     nodes: Nodes = ""
-    skip_events: Annotated[int, Option("Leave out so many events at the begin", at_least=0, rare=True)] = 0
+    skip_events: Annotated[int, Option("Skip this many events at the start", at_least=0, rare=True)] = 0
     decision_latency_s: Annotated[
         float | str,
         Option("Seconds until new sizes take effect; measured: the solver's run time", word=MEASURED, at_least=0.0),
@@ -86,12 +86,8 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     min_interval_s: Annotated[
         float, Option("Minimum seconds between decisions; nodes are still returned immediately", at_least=0.0)
     ] = 0.0
-    grow_cost_s: Annotated[
-        float | None, Option("Seconds that every growth takes", default=_COST, at_least=0.0, rare=True)
-    ] = None
-    shrink_cost_s: Annotated[
-        float | None, Option("Seconds that every shrinking takes", default=_COST, at_least=0.0, rare=True)
-    ] = None
+    grow_cost_s: Annotated[float | None, Option("Seconds per growth", default=_COST, at_least=0.0, rare=True)] = None
+    shrink_cost_s: Annotated[float | None, Option("Seconds per shrink", default=_COST, at_least=0.0, rare=True)] = None
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0
     progress: Annotated[

@@ -149,7 +149,7 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
         ("[kinds]\nk80 = 'n[1'", ":2: kinds.k80: 'n[1' is not a node set"),
         ("[keep]\ntask_days = -1", "task_days"),
         ("[kinds]\n' a' = 'n1'", "is not the name of a kind"),
-        ("[kinds]\nother = 'n1'", ":2: kinds.other: is the kind of all nodes that [kinds] does not name (leave"),
+        ("[kinds]\nother = 'n1'", ":2: kinds.other: is the kind of all nodes that [kinds] does not name (omit"),
         ("[kinds]\nk80 = '0:36'", ":2: kinds.k80: '0:36' is not a node set"),
         ("kinds = 3", "start it with [kinds]"),
         ("state = '/" + "x" * 120 + "'", "set api.socket to a shorter path"),
