@@ -71,5 +71,5 @@ def test_a_folder_that_others_may_write_is_a_problem(slurm_cluster: Slurm, tmp_p
     (tmp_path / "shared").chmod(0o777)
     code, found = checked(slurm_cluster, tmp_path, GOOD)
     (problem,) = [one for one in found if one["state"] == "problem"]
-    assert (code, problem["topic"], "others can write there" in problem["detail"]) == (4, "folder", True)
+    assert (code, problem["topic"], "can write there" in problem["detail"]) == (4, "folder", True)
     assert problem["fix"].startswith("chmod go-w ")
