@@ -171,7 +171,7 @@ def test_an_edited_table_of_speeds_fails_its_passes(tmp_path: Path) -> None:
         table.write_text("model,from,nodes,rate\nresnet18,0,1,200\n")
 
     (row,) = sweep_here(given(fixed=fixed), tmp_path / "out", watch=edit).rows
-    assert row.error == "phases.csv: is not any more what it was when the sweep began"
+    assert row.error == "phases.csv: has changed since the sweep started"
 
 
 def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_what_changed_since_the_sweep_began_is_not_replayed(tmp_path: Path) -> N
 
     spec = small(fixed={"objective": f"{mine}:mine"}, yardsticks=False)
     (row,) = swept(spec, tmp_path / "edited", watch=edit).rows
-    assert row.error.endswith("mine.py: is not any more what it was when the sweep began")
+    assert row.error.endswith("mine.py: has changed since the sweep started")
     (row,) = swept(spec, tmp_path / "gone", watch=lambda _: mine.unlink(missing_ok=True)).rows
     assert "is not on this machine (put it where every worker sees it" in row.error
 
