@@ -207,7 +207,7 @@ class Gandiva:
         self._random = Random(seed)  # noqa: S311 - Gavel's generator, so that the same pairs are drawn
         self._with: dict[str, str] = {}  # each task's partner; the task itself if alone
         self._pairs: tuple[PairSpeeds, ...] = ()
-        self._table: dict[tuple[str, str, int], Mapping[str, tuple[float, float]]] = {}  # speeds of these pairs, both ways
+        self._table: dict[tuple[str, str, int], Mapping[str, tuple[float, float]]] = {}  # pair speeds, both ways
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide all time equally over pairs and single tasks."""
