@@ -14,11 +14,11 @@ KINDS: Final = (REPLAY, ROUNDS, SCHEDULE)
 
 
 def load_run(folder: str | Path) -> Run:
-    """Read the folder that a replay, a run in rounds or a schedule wrote.
+    """Read the ``folder`` that a replay, a run in rounds or a schedule wrote; raises ``BadInput`` for any other.
 
     >>> from bftrain import load_run, replay
     >>> replay("log.npz", "tasks.toml").write("result")
-    >>> load_run("result").tasks["state"].iloc[0]
-    'finished'
+    >>> load_run("result").tasks["name"].iloc[0]
+    'a'
     """
     return load(Path(folder), KINDS)

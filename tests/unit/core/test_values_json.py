@@ -331,5 +331,5 @@ def test_what_is_no_value_has_no_json_form() -> None:
 def test_parsed_toml_becomes_a_value_and_refusals_name_the_place() -> None:
     spec = wire.convert({"name": "a", "max_nodes": 2, "curve": {"nodes": [1], "rate": [3]}}, TaskSpec)
     assert spec == TaskSpec(name="a", max_nodes=2, curve=SpeedCurve(nodes=(1,), rate=(3.0,)))
-    with pytest.raises(BadInput, match=r"^t\.toml: max_nodes: must be a whole number, not `str`$"):
+    with pytest.raises(BadInput, match=r"^t\.toml: max_nodes: must be a whole number, not text$"):
         wire.convert({"name": "a", "max_nodes": "2", "curve": {"nodes": [1], "rate": [3]}}, TaskSpec, where="t.toml")

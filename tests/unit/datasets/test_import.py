@@ -154,7 +154,7 @@ def test_a_format_can_be_named(tmp_path: Path) -> None:
     assert imported(tmp_path, MONDAY, format="sacct").format == "sacct"
     with pytest.raises(UnknownName, match="did you mean 'sacct'"):
         imported(tmp_path, MONDAY, format="sact")
-    with pytest.raises(BadInput, match="/1: this file is swf"):
+    with pytest.raises(BadInput, match="/1: this file has the format swf"):
         imported(tmp_path, MONDAY, f"; UnixStartTime: 0\n1 {DAY} 0 10 1{' -1' * 13} {{a}}\n")
 
 

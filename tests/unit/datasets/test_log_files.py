@@ -150,7 +150,7 @@ def csv_text(*rows: str, header: str = "time,node,state") -> str:
         (csv_text("1,a\x07b,idle").encode(), ":2", "is not a name"),
         (csv_text().encode(), ":1", "no node changes its state"),
         (csv_text("1,a,idle").encode() + b"2,\xff,idle\n", ":3", "not UTF-8 text"),
-        (csv_text("1,a,idle").encode() + b"\0\0\0\0", ":3", "holds zero bytes"),
+        (csv_text("1,a,idle").encode() + b"\0\0\0\0", ":3", "contains zero bytes"),
         (b"time,node,state\n" + b"x" * (1 << 21), ":2", "a line of more than"),
         (b"# end_s: 3\n" + csv_text("5,a,idle").encode(), ":3", "ends at 3.0, before"),
         (b"# end_s: late\n" + csv_text("5,a,idle").encode(), ":1", "end_s: 'late' is not a time"),

@@ -203,5 +203,5 @@ def test_shares_that_make_no_sense_are_refused(tmp_path: Path, text: str, what: 
 
 
 def test_a_missing_file_is_reported_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="missing"):
+    with pytest.raises(BadInput, match="missing: no such file"):
         schedule(tmp_path / "missing")
