@@ -38,8 +38,8 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
     """Return the SHA-256 of the tasks' content, from any file."""
-    # With every field, since equal tasks may omit different defaults in JSON; except unset batches, spread and
-    # resources, which keeps the hash of results from before these fields
+    # All fields are hashed, since equal tasks may omit different defaults in JSON. Unset batches, spread and resources
+    # are left out, so hashes of results from before these fields stay valid
     specs = [msgspec.structs.asdict(spec) for spec in tasks]
     for fields in specs:
         for name in ("batch", "spread", "resources"):
