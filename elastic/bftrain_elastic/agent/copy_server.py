@@ -6,7 +6,9 @@ agent which copies it has; workers connect to it directly.
 
 from __future__ import annotations
 
+import math
 import os
+import secrets
 import signal
 import socket
 import threading
@@ -29,6 +31,8 @@ from bftrain_elastic.wire.copy_stream import (
     GetCopy,
     PutCopy,
     copy_key,
+    digest_of,
+    digest_of_all,
 )
 from bftrain_elastic.wire.messages import (
     GREETING_LIMIT,
@@ -50,32 +54,43 @@ _IDLE_S: Final = 600.0  # a worker that sends nothing for so long connects again
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    lineage: int = 0
-    step: int = -1
+    state: CopyState = field(default_factory=CopyState)
     size: int = 0
     pieces: tuple[bytearray, ...] = ()
     digests: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Incoming:
-    """A state that arrives: the pieces that changed."""
+    """A state that arrives: the pieces that differ from ``base``."""
 
-    lineage: int
-    step: int
+    put: PutCopy
+    base: _Copy
+    stream: CopyStream
     left: int  # bytes that may still arrive
     pieces: dict[int, tuple[bytearray, str]] = field(default_factory=dict)
 
-    def complete(self, count: int, before: _Copy) -> _Copy:
-        """Return the new copy of ``count`` pieces."""
-        found = []
-        for number in range(count):
-            if number not in self.pieces and number >= len(before.pieces):
-                raise BadMessage(f"piece {number} of the copy is missing")
-            old = (before.pieces[number], before.digests[number]) if number not in self.pieces else None
-            found.append(old or self.pieces[number])
-        size = sum(len(piece) for piece, _ in found)
-        return _Copy(self.lineage, self.step, size, tuple(one for one, _ in found), tuple(two for _, two in found))
+    def receive(self, piece: CopyPiece) -> None:
+        """Receive a piece."""
+        if not 0 < piece.size <= self.left:
+            raise BadMessage("the copy is larger than announced")
+        self.left -= piece.size
+        content = self.stream.piece(piece.size)
+        if digest_of(content) != piece.digest:
+            raise BadMessage(f"piece {piece.number} of the copy is damaged")
+        self.pieces[piece.number] = content, piece.digest
+
+    def complete(self, end: EndCopy) -> _Copy:
+        """Return the new copy."""
+        found = dict(enumerate(zip(self.base.pieces, self.base.digests, strict=True))) | self.pieces
+        if not all(number in found for number in range(min(end.pieces, len(found) + 1))):
+            raise BadMessage("a piece of the copy is missing")
+        contents, digests = zip(*(found[number] for number in range(end.pieces)), strict=True)
+        size = sum(map(len, contents))
+        if size > self.put.size or digest_of_all(digests) != end.digest:
+            raise BadMessage("the copy is not the announced one")
+        state = CopyState(self.put.lineage, self.put.step, secrets.token_hex(16), end.digest)
+        return _Copy(state, size, contents, digests)
 
 
 class CopyServer:
@@ -84,9 +99,10 @@ class CopyServer:
     def __init__(self, agent: socket.socket, address: str, secret: bytes, limit: int) -> None:
         self._agent, self._secret, self._limit = agent, secret, limit
         self._listener = socket.create_server((address, 0))
-        self._lock = threading.Lock()  # guards the copies and the socket of the agent
+        self._lock = threading.Lock()  # guards the copies, also those that arrive
         self._copies: dict[str, _Copy] = {}
-        self._room: dict[str, int] = {}  # reserved bytes by task
+        self._incoming: dict[str, _Incoming] = {}
+        self._telling = threading.Lock()  # guards the socket of the agent
         self._slots = threading.BoundedSemaphore(_CONNECTIONS)
 
     def run(self) -> None:
@@ -107,10 +123,10 @@ class CopyServer:
                     case messages.DropCopy(task=task):
                         with self._lock:
                             self._copies.pop(task, None)
-                            self._room.pop(task, None)
+                            self._cancel(task)
 
     def _tell(self, message: WireMessage) -> None:
-        with self._lock, suppress(OSError):  # the agent has exited
+        with self._telling, suppress(OSError):  # the agent has exited
             self._agent.sendall(encode(message.to_dict()) + b"\n")
 
     def _accept(self) -> None:
@@ -120,84 +136,102 @@ class CopyServer:
             except OSError:  # the server ends, or has no file descriptors left
                 time.sleep(_PAUSE_S)
                 continue
-            if self._slots.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            else:
+            try:
+                if self._slots.acquire(blocking=False):
+                    threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                else:
+                    connection.close()
+            except RuntimeError:  # no thread can be started now
                 connection.close()
+                self._slots.release()
 
     def _serve(self, connection: socket.socket) -> None:
         stream = CopyStream(connection)
+        task = ""
         try:
-            stream.patience_s = _STRANGER_S
+            stream.ends_at = time.monotonic() + _STRANGER_S
             task = text_of(decode(stream.line(GREETING_LIMIT)), "task")
             stream.greet(copy_key(self._secret, task), "manager")
-            incoming: _Incoming | None = None
+            message = stream.receive()
+            stream.patience_s, stream.ends_at = _IDLE_S, math.inf  # the worker is authenticated
             while True:
+                self._on_message(stream, task, message)
                 message = stream.receive()
-                stream.patience_s = _IDLE_S  # the worker is authenticated
-                incoming = self._on_message(stream, task, message, incoming)
-        except (OSError, BadMessage, MemoryError):  # the worker connects again
+        except (OSError, ValueError, BadMessage, MemoryError):  # the worker connects again
             pass
         finally:
+            with self._lock:
+                if task in self._incoming and self._incoming[task].stream is stream:
+                    del self._incoming[task]
             stream.close()
             self._slots.release()
 
-    def _on_message(
-        self, stream: CopyStream, task: str, message: WireMessage, incoming: _Incoming | None
-    ) -> _Incoming | None:
+    def _on_message(self, stream: CopyStream, task: str, message: WireMessage) -> None:
+        incoming = self._incoming.get(task)
+        if isinstance(message, CopyPiece | EndCopy) and (incoming is None or incoming.stream is not stream):
+            raise BadMessage("a piece that no copy expects")
         match message:
-            case PutCopy(lineage=lineage, step=step, size=size):
-                present, reason = self._reserve(task, message)
-                if reason:
-                    stream.send(CopyRefused(reason))
-                    return None
-                stream.send(CopyState(present.lineage, present.step))
-                return _Incoming(lineage, step, size)
-            case CopyPiece(number=number, size=size, digest=digest) if incoming is not None and size <= incoming.left:
-                incoming.left -= size
-                incoming.pieces[number] = (stream.piece(size), digest)
-                return incoming
-            case EndCopy(pieces=count) if incoming is not None:
-                self._take(task, incoming, count)
-                stream.send(CopyState(incoming.lineage, incoming.step))
-                return None
+            case PutCopy():
+                stream.send(self._begin(stream, task, message))
+            case CopyPiece() if incoming is not None:
+                incoming.receive(message)
+            case EndCopy() if incoming is not None:
+                stream.send(self._take(task, incoming, message))
             case GetCopy():
                 self._give(stream, task)
-                return None
-        raise BadMessage("a piece that no copy expects")
 
-    def _reserve(self, task: str, put: PutCopy) -> tuple[_Copy, str]:
-        """Reserve memory for a state; return the present copy, and the reason if that is impossible."""
+    def _begin(self, stream: CopyStream, task: str, put: PutCopy) -> CopyState | CopyRefused:
+        """Reserve memory for a state; return the present copy, or the reason if that is impossible."""
         needed = ROOM * put.size
         with self._lock:
-            present, reserved = self._copies.get(task, _Copy()), self._room.get(task, 0)
-            if (put.lineage, put.step) < (present.lineage, present.step):
-                return present, "a newer state of this task is here"
-            others = sum(self._room.values()) - reserved
-            too_large = others + needed > self._limit
-            if not (too_large or (needed > reserved and not fits_in_memory(needed - reserved))):
-                self._room[task] = needed
-                return present, ""
-            if present.step < 0:
-                self._room.pop(task, None)
+            present, other = self._copies.get(task, _Copy()), self._incoming.get(task)
+            newest = max(_version(present.state), _version(other.put) if other is not None else (0, -1))
+            if _version(put) < newest:
+                return CopyRefused("a newer state of this task is here")
+            self._cancel(task, unless=stream)
+            reserved = self._reserved(task)
+            too_large = sum(map(self._reserved, {*self._copies, *self._incoming})) - reserved + needed > self._limit
+            if not too_large and (needed <= reserved or fits_in_memory(needed - reserved)):
+                base = present if put.base == present.state.name else _Copy()
+                self._incoming[task] = _Incoming(put, base, stream, put.size)
+                return present.state
         self._tell(messages.CopyHeld(task, put.lineage, -1, put.size))
-        return present, "the copies would exceed the agent's limit" if too_large else "this node is short of memory"
+        return CopyRefused("the copies would exceed the agent's limit" if too_large else "this node is short of memory")
 
-    def _take(self, task: str, incoming: _Incoming, count: int) -> None:
+    def _reserved(self, task: str) -> int:
+        """Return the bytes that are reserved for a task."""
+        copy, incoming = self._copies.get(task), self._incoming.get(task)
+        return ROOM * max(copy.size if copy else 0, incoming.put.size if incoming else 0)
+
+    def _cancel(self, task: str, unless: CopyStream | None = None) -> None:
+        """Free what has arrived of a task's next copy, and cut its connection."""
+        if (incoming := self._incoming.pop(task, None)) is not None:
+            incoming.pieces = {}
+            if incoming.stream is not unless:
+                incoming.stream.abort()
+
+    def _take(self, task: str, incoming: _Incoming, end: EndCopy) -> CopyState:
+        copy = incoming.complete(end)
         with self._lock:
-            copy = incoming.complete(count, self._copies.get(task, _Copy()))
-            if ROOM * copy.size > self._room.get(task, 0):
-                raise BadMessage("the copy was dropped, or is larger than announced")
+            if self._incoming.get(task) is not incoming:
+                raise BadMessage("the copy was dropped, or another one replaces it")
+            del self._incoming[task]
             self._copies[task] = copy
-        self._tell(messages.CopyHeld(task, copy.lineage, copy.step, copy.size))
+            # The agent learns of copies in their order
+            self._tell(messages.CopyHeld(task, copy.state.lineage, copy.state.step, copy.size))
+        return copy.state
 
     def _give(self, stream: CopyStream, task: str) -> None:
         with self._lock:
             copy = self._copies.get(task, _Copy())
-        stream.send(CopyState(copy.lineage, copy.step))
+        stream.send(copy.state)
         for number, (piece, digest) in enumerate(zip(copy.pieces, copy.digests, strict=True)):
             stream.send(CopyPiece(number, len(piece), digest), piece)
         stream.send(CopyPiece(len(copy.pieces), 0))
+
+
+def _version(one: CopyState | PutCopy) -> tuple[int, int]:
+    return one.lineage, one.step
 
 
 def serve(descriptor: int, agent_pid: int, *, address: str, secret: bytes, limit: int) -> None:

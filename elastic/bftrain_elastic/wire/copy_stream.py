@@ -8,9 +8,11 @@ their workers, and it never travels between nodes.
 from __future__ import annotations
 
 import hmac
+import math
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -25,11 +27,12 @@ _LOOK_S: Final = 0.2  # how often a waiting side checks whether it should stop
 
 
 class PutCopy(WireMessage, name="put"):
-    """Replace the copy by a state of ``size`` bytes; only changed pieces follow."""
+    """Replace the copy by a state of ``size`` bytes; only the pieces that differ from the copy ``base`` follow."""
 
     lineage: Count
     step: Count
     size: Count
+    base: str = ""
 
 
 class CopyPiece(WireMessage, name="piece"):
@@ -41,9 +44,10 @@ class CopyPiece(WireMessage, name="piece"):
 
 
 class EndCopy(WireMessage, name="end"):
-    """The state consists of ``pieces`` pieces; those not sent are unchanged."""
+    """The state consists of ``pieces`` pieces; unchanged pieces were not sent. ``digest`` is that of all pieces."""
 
     pieces: Count
+    digest: str
 
 
 class GetCopy(WireMessage, name="get"):
@@ -51,10 +55,12 @@ class GetCopy(WireMessage, name="get"):
 
 
 class CopyState(WireMessage, name="copy"):
-    """The copy server has this copy; ``step`` -1: none."""
+    """The copy server has this copy; ``step`` -1: none. ``name`` is random: the server gives each copy a new one."""
 
     lineage: int = 0
     step: int = -1
+    name: str = ""
+    digest: str = ""
 
 
 class CopyRefused(WireMessage, name="refused"):
@@ -77,6 +83,11 @@ def digest_of(piece: Any) -> str:  # noqa: ANN401 - any bytes
     return sha256(piece).hexdigest()
 
 
+def digest_of_all(digests: Iterable[str]) -> str:
+    """Return the digest of a copy, from the digests of its pieces."""
+    return digest_of("".join(digests).encode())
+
+
 class CopyStream:
     """One side of the connection. ``go_on`` is called while it waits, and may raise to stop."""
 
@@ -86,6 +97,7 @@ class CopyStream:
         self._connection = connection
         self.go_on = go_on
         self.patience_s = SILENCE_S
+        self.ends_at = math.inf  # monotonic time at which the connection ends, however much the peer sends
         self._received = bytearray()
         self._sealed: AuthenticatedStream | None = None
 
@@ -141,6 +153,11 @@ class CopyStream:
                 at += self._into(view[at:])
         return piece
 
+    def abort(self) -> None:
+        """Cut the connection; the thread that uses it gets an error. Callable from any thread."""
+        with suppress(OSError):  # it is closed already
+            self._connection.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -159,11 +176,10 @@ class CopyStream:
 
     def _try(self, move: Callable[[], int]) -> int:
         """Move some bytes; raise if the other side moves none for too long."""
-        deadline = time.monotonic() + self.patience_s
-        while True:
+        deadline = min(self.ends_at, time.monotonic() + self.patience_s)
+        while time.monotonic() <= deadline:
             try:
                 return move()
             except TimeoutError:
-                if time.monotonic() > deadline:
-                    raise
-            self.go_on()
+                self.go_on()
+        raise TimeoutError("the other side is too slow")

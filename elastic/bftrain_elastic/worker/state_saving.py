@@ -122,7 +122,7 @@ def save_if_due(state: StateBase, *, recent: bool = False) -> None:
 
 
 def send_if_due(state: StateBase) -> None:
-    """Send the latest in-memory copy to the copy server in the background, if one is due; saves go first."""
+    """Send the latest in-memory copy to the copy server in the background, if one is due; saves stop it."""
     own = inner(state)
     copy = own.copies.last
     if copy is None or own.copies.step in {NO_STEP, own.outside.step} or not sends_copy(state):
@@ -131,8 +131,7 @@ def send_if_due(state: StateBase) -> None:
         if not own.copies.no_room and fits_in_memory(size_of(copy)):
             own.saver.job.start(partial(_make_room, own, copy, 1))
         return
-    step, lineage = own.copies.step, own.saver.lineage
-    own.saver.job.start(partial(own.outside.send, copy, step, lineage, own.saver.job.go_on), copy)
+    own.outside.start(copy, own.copies.step, own.saver.lineage)
 
 
 def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
@@ -149,6 +148,7 @@ def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
     size = sum(one.nbytes for one in tree.tensors)
     if size <= AT_ONCE_BYTES:
         return False
+    own.outside.abandon()  # the save may need its memory, and a slow link must not delay it
     recent = recent and own.copies.recent
     if not _has_room(own, tree, current=recent or own.copies.step == own.progress.step):
         missing = (
@@ -250,5 +250,6 @@ def tidy(state: StateBase) -> None:
     own = inner(state)
     if own.group.place.rank:
         own.saver.job.stop()
+        own.outside.abandon()
     elif own.saver.folder is not None:
         checkpoint_file.tidy(own.saver.folder)

@@ -102,9 +102,9 @@ class StateCopies:
             return False
         return size_of(self.last) > AT_ONCE_BYTES
 
-    def room(self, saving: BackgroundJob) -> StateTree | None:
-        """Return an older copy with reusable memory: one that no save is writing."""
-        free = (one for one in (self.last, *self.spares) if not saving.holds(one))
+    def room(self, in_use: Callable[[object], bool]) -> StateTree | None:
+        """Return an older copy with reusable memory: one that is neither being saved nor sent."""
+        free = (one for one in (self.last, *self.spares) if not in_use(one))
         return next((one for one in free if one is not None), None)
 
     def take(self, copy: StateTree, room: StateTree | None, step: int) -> None:
@@ -163,6 +163,10 @@ class StateInternals:
     def keeps(self) -> bool:
         """Whether each commit keeps a copy."""
         return self.copies.alone or self.group.place.workers > 1
+
+    def in_use(self, tree: object) -> bool:
+        """Return whether a thread is saving or sending a tree."""
+        return self.saver.job.holds(tree) or self.outside.holds(tree)
 
 
 def inner(state: StateBase) -> StateInternals:
@@ -285,7 +289,7 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     own = inner(state)
     begun = time.monotonic()
     with own.copies.lock:
-        tree, room = capture(state, compared), own.copies.room(own.saver.job)
+        tree, room = capture(state, compared), own.copies.room(own.in_use)
         if room is own.copies.last:
             own.copies.step = NO_STEP  # the copy is incomplete
         fresh = copied(tree, room)
@@ -314,7 +318,7 @@ class CopyInPieces:
 
         self._own, self._tensors = own, tree.tensors
         own.copies.step = NO_STEP  # the old copy's memory is reused
-        self._room = room = own.copies.room(own.saver.job)
+        self._room = room = own.copies.room(own.in_use)
         before = room if room is not None and alike(room, tree) else None
         self._copy = StateTree(
             tree.plain, before.tensors if before else [torch.empty_like(one) for one in tree.tensors]

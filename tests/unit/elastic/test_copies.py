@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
+from bftrain_elastic.agent import copy_server
 from bftrain_elastic.agent.copy_server import CopyServer
 from bftrain_elastic.errors import BadCommit, BadMessage
 from bftrain_elastic.manager.copy_places import TOGETHER_S, CopyPlaces
 from bftrain_elastic.wire.agent_messages import FROM_PREFORK, CopyHeld, CopyServing, DropCopy
-from bftrain_elastic.wire.copy_stream import CopyStream, GetCopy, copy_key
+from bftrain_elastic.wire.copy_stream import (
+    CopyPiece,
+    CopyState,
+    CopyStream,
+    EndCopy,
+    GetCopy,
+    PutCopy,
+    copy_key,
+    digest_of,
+    digest_of_all,
+)
 from bftrain_elastic.wire.messages import Message, WireMessage, decode, encode, read_message
 from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
 from bftrain_elastic.worker import outside_copy
-from bftrain_elastic.worker.outside_copy import OutsideCopy
+from bftrain_elastic.worker.outside_copy import OutsideCopy, Sending
 from bftrain_elastic.worker.state_tree import fold
+from bftrain_elastic.worker.state_values import StateInternals
 from tests.helpers.lifecycles import NativeCase
+from tests.helpers.pace import busy_s
 
 pytestmark = pytest.mark.torch
 MB = 1_000_000
@@ -147,8 +165,8 @@ class Server:
         self.agent, theirs = socket.socketpair()
         self.agent.settimeout(30)
         self._lines = self.agent.makefile("rb")
-        server = CopyServer(theirs, "127.0.0.1", self.secret, int(limit_mb * MB))
-        threading.Thread(target=server.run, daemon=True).start()
+        self.server = CopyServer(theirs, "127.0.0.1", self.secret, int(limit_mb * MB))
+        threading.Thread(target=self.server.run, daemon=True).start()
         self.hear()
         serving = self.hear()
         assert isinstance(serving, CopyServing)
@@ -172,13 +190,21 @@ def served(limit_mb: float = 1000.0) -> Iterator[Server]:
 
 
 @contextmanager
+def wait_until(limit_s: float) -> Iterator[None]:
+    """Fail if the body takes longer."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < limit_s
+
+
+@contextmanager
 def copying(server: Server, task: str = "t") -> Iterator[OutsideCopy]:
     copy = OutsideCopy()
     copy.aim(SendCopies(server.place(task)))
     try:
         yield copy
     finally:
-        copy.close()
+        copy.abandon()
 
 
 def sends(copy: OutsideCopy, step: int, table: object, lineage: int = 0) -> int:
@@ -192,7 +218,7 @@ def sends(copy: OutsideCopy, step: int, table: object, lineage: int = 0) -> int:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CopyStream, "send", counted)
-        copy.send(fold({"step": step, "table": table}), step, lineage, lambda: None)
+        copy.send(fold({"step": step, "table": table}), step, lineage, Sending())
     return sum(sent)
 
 
@@ -220,19 +246,14 @@ def test_only_changed_pieces_travel_and_the_state_comes_back_equal() -> None:
 def test_an_interrupted_copy_leaves_the_one_before() -> None:
     with served() as server, copying(server) as copy:
         sends(copy, 1, torch.ones(4_000_000))
-        calls = iter(range(3))
-
-        def stops() -> None:
-            if next(calls, None) is None:
-                raise InterruptedError
-
-        copy.send(fold({"step": 2, "table": torch.zeros(4_000_000)}), 2, 0, stops)
+        interrupted = Hooked(3, InterruptedError)
+        copy.send(fold({"step": 2, "table": torch.zeros(4_000_000)}), 2, 0, interrupted)
         assert copy.step == 1
         found = fetched(server)
         assert isinstance(found, dict)
         assert (found["step"], found["table"].unique().tolist()) == (1, [1.0])
-        sends(copy, 3, torch.zeros(4_000_000))
-        assert copy.step == 3, "it is sent as a whole after that"
+        assert sends(copy, 3, torch.ones(4_000_000)) < 5_000_000, "the server has the other pieces already"
+        assert copy.step == 3
 
 
 def test_limits_are_kept_and_states_of_others_or_of_earlier_runs_are_not_replaced() -> None:
@@ -259,16 +280,195 @@ def test_limits_are_kept_and_states_of_others_or_of_earlier_runs_are_not_replace
             pass
 
 
+class Hooked(Sending):
+    """Calls ``hook`` before the piece of this number is sent, once; an exception is raised instead."""
+
+    def __init__(self, number: int, hook: Callable[[], object] | type[Exception]) -> None:
+        super().__init__()
+        self._numbers, self._number, self._hook = itertools.count(), number, hook
+
+    def go_on(self) -> None:
+        super().go_on()
+        if next(self._numbers) == self._number:
+            found = self._hook()
+            if isinstance(found, Exception):
+                raise found
+
+
+@pytest.mark.parametrize("changed", [10, 6_000_000])
+def test_a_replaced_worker_cannot_mix_its_state_with_a_newer_one(changed: int) -> None:
+    table = torch.zeros(6_000_000)
+    with served() as server, copying(server) as old, copying(server) as new:
+        sends(old, 1, table, lineage=1)
+        table[:changed] = 1.0
+        newer = partial(sends, new, 50, torch.full((6_000_000,), 7.0), 2)
+        old.send(fold({"step": 2, "table": table}), 2, 1, Hooked(4, newer))
+        assert (old.step, new.step) == (1, 50)
+        found = fetched(server)
+        assert isinstance(found, dict)
+        assert (found["step"], found["table"].unique().tolist()) == (50, [7.0])
+
+
+def test_pieces_are_left_out_only_if_the_server_has_exactly_the_copy_they_are_from() -> None:
+    table = torch.zeros(6_000_000)
+    with served() as server, copying(server) as one, copying(server) as two:
+        sends(one, 10, table, lineage=2)
+        sends(two, 10, torch.full((6_000_000,), 7.0), lineage=2)
+        table[0] = 1.0
+        sends(one, 11, table, lineage=2)
+        found = fetched(server)
+        assert isinstance(found, dict)
+        assert torch.equal(found["table"], table), "both resumed from the same state on disk, with the same versions"
+
+
+def test_memory_is_reserved_only_while_a_copy_is_there_or_arrives() -> None:
+    with served(limit_mb=50) as server:
+        with outside_copy.connect(server.place("gone")) as stream:
+            stream.send(PutCopy(0, 1, 20_000_000))
+            assert stream.receive() == CopyState()
+            with copying(server, "other") as other:
+                sends(other, 1, torch.ones(4_000_000))
+                assert other.step == -1
+        with wait_until(20), copying(server, "other") as other:
+            while other.step < 0:
+                sends(other, 1, torch.ones(4_000_000))
+
+
+def test_one_update_of_a_task_arrives_at_a_time() -> None:
+    piece = b"x" * 4_000_000
+    with served(limit_mb=50) as server, ExitStack() as stack:
+        streams = [stack.enter_context(outside_copy.connect(server.place())) for _ in range(3)]
+        for stream in streams:
+            stream.send(PutCopy(0, 1, 20_000_000))
+            assert stream.receive() == CopyState()
+            stream.send(CopyPiece(0, len(piece), digest_of(piece)), piece)
+        for stream in streams[:-1]:
+            with pytest.raises((OSError, BadMessage)):
+                stream.receive()
+        streams[-1].send(EndCopy(1, digest_of_all([digest_of(piece)])))
+        assert isinstance(found := streams[-1].receive(), CopyState)
+        assert found.step == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        (CopyPiece(0, 0, digest_of(b"")), b""),
+        (CopyPiece(0, 2, digest_of(b"ab") * 2), b"ab"),
+        (CopyPiece(0, 2, digest_of(b"x")), b"ab"),
+        (CopyPiece(0, 101, digest_of(b"a" * 101)), b"a" * 101),
+        (EndCopy(1, ""), b""),
+        (EndCopy(10**18, ""), b""),
+    ],
+)
+def test_wrong_pieces_and_ends_are_refused(message: WireMessage, content: bytes) -> None:
+    with served() as server, outside_copy.connect(server.place()) as stream:
+        stream.send(PutCopy(0, 1, 100))
+        stream.receive()
+        stream.send(message, content)
+        with pytest.raises((OSError, BadMessage)):
+            stream.receive()
+
+
+def test_a_dropped_copy_that_is_arriving_is_not_kept() -> None:
+    piece = b"x" * 100
+    with served() as server, outside_copy.connect(server.place()) as stream:
+        stream.send(PutCopy(0, 1, 100))
+        stream.receive()
+        server.agent.sendall(encode(DropCopy("t").to_dict()) + b"\n")
+        with pytest.raises((OSError, BadMessage)):
+            stream.receive()
+        with suppress(OSError):
+            stream.send(CopyPiece(0, 100, digest_of(piece)), piece)
+        assert fetched(server) is None
+
+
+def test_strangers_have_one_deadline_and_leave_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(copy_server, "_STRANGER_S", 0.5)
+    with served() as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow, wait_until(20):
+            slow.settimeout(0.1)
+            while True:
+                try:
+                    slow.sendall(b"x")
+                    if not slow.recv(1):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as odd:
+            odd.sendall(b'{"task":"\\ud800"}\n')
+            with suppress(ConnectionError):
+                assert not odd.recv(1)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_the_server_goes_on_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as server:
+        start = threading.Thread.start
+        failed = threading.Event()
+
+        def fails(thread: threading.Thread) -> None:
+            if failed.is_set():
+                start(thread)
+            else:
+                failed.set()
+                raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", fails)
+        with pytest.raises((OSError, BadMessage)):
+            fetched(server)
+        assert failed.is_set()
+        assert fetched(server) is None
+
+
+def test_a_copy_that_is_being_sent_delays_neither_a_save_nor_a_commit_and_never_fails_the_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own, tree = StateInternals(), fold({"step": 1})
+    own.saver.folder, copy = tmp_path, own.outside
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = CopyPlace("127.0.0.1", silent.getsockname()[1], "t", "00" * 32)
+        copy.aim(SendCopies(place))
+        copy.start(tree, 1, 0)
+        assert copy.busy
+        assert own.in_use(tree)
+        assert own.saver.due
+        before = time.monotonic()
+        copy.abandon()
+        assert time.monotonic() - before < busy_s(1.0)
+        assert not own.in_use(tree)
+        copy.aim(SendCopies(replace(place, key="no key")))
+        copy.send(tree, 1, 0, Sending())
+    assert not copy.due, "it is tried again later"
+    assert "no copy of the state was sent" in capfd.readouterr().err
+
+
+def test_nothing_of_an_abandoned_copy_is_confirmed() -> None:
+    with served() as server, copying(server) as copy:
+        sending = Hooked(3, lambda: sending.abandon())  # noqa: PLW0108 - it is not there yet
+        copy.send(fold({"step": 1, "table": torch.ones(4_000_000)}), 1, 0, sending)
+        assert copy.due
+        assert fetched(server) is None
+
+
 def test_strangers_and_damaged_copies_are_rejected() -> None:
     with served() as server, copying(server) as copy:
-        stranger = outside_copy.connect(server.place(secret=b"x" * 32))
-        stranger.send(GetCopy())
-        with pytest.raises((BadMessage, OSError)):
-            stranger.receive()
-        stranger.close()
+        with outside_copy.connect(server.place(secret=b"x" * 32)) as stranger:
+            stranger.send(GetCopy())
+            with pytest.raises((BadMessage, OSError)):
+                stranger.receive()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(outside_copy, "digest_of", lambda _: "0" * 64)
             sends(copy, 1, torch.ones(2_000_000))
+        assert copy.step == -1, "it arrived damaged, and is not committed"
+        assert fetched(server) is None
+        copy.aim(SendCopies(server.place()))
+        sends(copy, 1, torch.ones(2_000_000))
+        server.server._copies["t"].pieces[-1][0] ^= 1  # noqa: SLF001 - as a broken memory does
         with pytest.raises(BadCommit, match="damaged"):
             fetched(server)
 
@@ -280,5 +480,5 @@ def test_a_server_that_does_not_answer_delays_nothing_for_long() -> None:
         copy.aim(SendCopies(place))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("bftrain_elastic.wire.copy_stream.SILENCE_S", 0.3)
-            copy.send(fold({"step": 1}), 1, 0, lambda: None)
+            copy.send(fold({"step": 1}), 1, 0, Sending())
         assert (copy.step, copy.due) == (-1, False)
