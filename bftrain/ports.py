@@ -255,8 +255,9 @@ class Launcher(Protocol):
     def add(self, task: str, job: Mapping[str, Any]) -> None:
         """Receive the job of a task, before its first action.
 
-        A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s`` and ``workers_per_node``. ``finish_code``,
-        ``finish_file``, ``work_samples``, ``stall_limit_s``, ``setup``, ``prefix`` and ``python`` are optional.
+        A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s``, ``workers_per_node`` and ``identity``, which
+        no other task ever has and which stays if the task is renamed. ``finish_code``, ``finish_file``,
+        ``work_samples``, ``stall_limit_s``, ``setup``, ``prefix`` and ``python`` are optional.
         """
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:

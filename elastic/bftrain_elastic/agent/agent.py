@@ -244,7 +244,7 @@ class NodeAgent:
         match message:
             case messages.MessageToWorker(message=order) if worker is not None:
                 worker.record_order(order)
-                self._worker_socket.send(worker.name, self._copies.with_key(order, worker.task))
+                self._worker_socket.send(worker.name, self._copies.with_key(order))
             case messages.StopWorker(grace_s=grace_s) if worker is not None:
                 self._stop(worker, grace_s)
             case messages.InspectWorker(worker=name):
@@ -353,11 +353,10 @@ class NodeAgent:
             self._prefork_of(worker).send(messages.SignalProcess(worker.pid, int(number)))
 
     def _forget(self, message: messages.ForgetWorkers | messages.DropCopy) -> None:
-        task, name = message.task, getattr(message, "worker", "")
-        if not name:
-            self._copies.drop(task)
         if isinstance(message, messages.DropCopy):
+            self._copies.drop(message.task)
             return
+        task, name = message.task, message.worker
         self._ended.forget(task, name)
         for worker in self._workers.values():
             worker.forgotten |= worker.task == task and name in {"", worker.name}

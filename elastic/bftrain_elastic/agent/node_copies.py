@@ -29,11 +29,12 @@ class NodeCopies:
     ) -> None:
         self._secret = settings.secret
         self._send = send
+        self._on_lost = on_lost
         serve = partial(
             copy_server.serve, address=settings.address, secret=settings.secret, limit=settings.copies_bytes
         )
         self.process = PreforkProcess(
-            selector, serve=serve, nice=settings.nice, on_message=self._on_message, on_lost=on_lost
+            selector, serve=serve, nice=settings.nice, on_message=self._on_message, on_lost=self._on_process_lost
         )
         self._started_at = time.monotonic()
         self._serving: CopyServing | None = None  # None until the server runs
@@ -46,16 +47,25 @@ class NodeCopies:
             self._send(replace(self._serving, age_s=age_s, held=tuple(self._held.values())))
 
     def drop(self, task: str) -> None:
-        """Free the copy of a task."""
-        if self._held.pop(task, None) is not None:
-            self.process.send(DropCopy(task))
+        """Free the copy of a task, also one that is arriving."""
+        self._held.pop(task, None)
+        self.process.send(DropCopy(task))
 
-    def with_key(self, order: Message, task: str) -> Message:
+    def with_key(self, order: Message) -> Message:
         """Add the task's key to an order that names a copy server; it never travels between nodes."""
         if not order.get("copy"):
             return order
-        key = copy_key(self._secret, task).hex()
-        return order | {"copy": order["copy"] | {"task": task, "key": key}}
+        key = copy_key(self._secret, order["copy"]["task"]).hex()
+        return order | {"copy": order["copy"] | {"key": key}}
+
+    def _on_process_lost(self, process: PreforkProcess) -> None:
+        """Report that the copies are gone; a new server reports itself."""
+        self._held = {}
+        if self._serving is not None:
+            self._serving = replace(self._serving, limit=0)
+            self.report()
+            self._serving = None
+        self._on_lost(process)
 
     def _on_message(self, _process: PreforkProcess, message: WireMessage) -> None:
         match message:

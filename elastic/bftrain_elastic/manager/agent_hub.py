@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from typing import Final, NoReturn, Protocol
@@ -47,8 +47,8 @@ class HubListener(Protocol):
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
         """Return whether a launcher adopts a worker of an earlier manager, or needs its exit."""
 
-    def knows(self, task: str) -> bool:
-        """Return whether the launcher has this task."""
+    def tasks_with(self, identity: str) -> list[str]:
+        """Return the names of the launcher's tasks with this identity, under which copies of states are kept."""
 
     def tick(self, now: float) -> None:
         """Do periodic work, ten times a second."""
@@ -102,7 +102,7 @@ class AgentHub(ThreadCalls):
         self._names = 0  # number of names given so far
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
-        self.copies = CopyPlaces(self.emit)  # used in the hub's thread
+        self.copies = CopyPlaces(self._emit_of_copies)  # used in the hub's thread
         self._ending = False
         self._abandoned = False
         self._holding = False  # worker starts are suspended
@@ -213,9 +213,15 @@ class AgentHub(ThreadCalls):
             if owner.task == task:
                 self.stop(worker, 0.0)
         self._ends = {worker: said for worker, said in self._ends.items() if not worker.startswith(f"{task}/")}
-        self.copies.forget(task)
         for agent in self._agents.values():
             agent.send(wire.ForgetWorkers(task))
+
+    def forget_copies(self, identity: str) -> None:
+        """Drop the copies of a state, unless its task is still there under another name."""
+        if not self._tasks_with(identity):
+            self.copies.forget(identity)
+            for agent in self._agents.values():
+                agent.send(wire.DropCopy(identity))
 
     def busy(self, listener: HubListener) -> bool:
         """Return whether any worker of ``listener`` is left."""
@@ -305,13 +311,25 @@ class AgentHub(ThreadCalls):
         now = time.monotonic()
         match message:
             case wire.CopyHeld():
-                self.copies.held(agent.node, message, now)
-            case wire.CopyServing(held=held):
-                known = [one for one in held if any(listener.knows(one.task) for listener in self._listeners)]
-                for task in {one.task for one in held}.difference(one.task for one in known):
-                    agent.send(wire.DropCopy(task))
-                serving = replace(message, held=tuple(known))
+                for held in self._known_copies(agent, [message]):
+                    self.copies.held(agent.node, held, now)
+            case wire.CopyServing():
+                serving = replace(message, held=self._known_copies(agent, message.held))
                 self.copies.serves(agent.node, agent.address, serving, agent.send, now)
+
+    def _known_copies(self, agent: AgentConnection, copies: Sequence[wire.CopyHeld]) -> tuple[wire.CopyHeld, ...]:
+        """Return the copies whose task is here; the agent drops the rest."""
+        for copy in copies:
+            if not self._tasks_with(copy.task):
+                agent.send(wire.DropCopy(copy.task))
+        return tuple(copy for copy in copies if self._tasks_with(copy.task))
+
+    def _tasks_with(self, identity: str) -> list[str]:
+        return [task for listener in self._listeners for task in listener.tasks_with(identity)]
+
+    def _emit_of_copies(self, event: Message) -> None:
+        for task in self._tasks_with(event["task"]):
+            self.emit({**event, "task": task})
 
     def _forward(self, owner: WorkerOwner, message: WireMessage) -> None:
         tell = owner.listener.tell_task

@@ -7,7 +7,7 @@ and to the one that is there longest.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bftrain_elastic.wire.agent_messages import CopyHeld, CopyServing, DropCopy
@@ -33,11 +33,14 @@ class _Server:
     def has_room(self, task: str, size: int, now: float) -> bool:
         """Return whether it takes the state of a task."""
         used = ROOM * sum(one.size for one in self.held.values() if one.task != task)
-        return used + ROOM * size <= self.limit and now - self.refused.get(task, -_RETRY_S) >= _RETRY_S
+        return 0 < self.limit >= used + ROOM * size and now - self.refused.get(task, -_RETRY_S) >= _RETRY_S
 
 
 class CopyPlaces:
-    """Chooses the copy servers of tasks; ``emit`` receives the steps of their copies, and notes."""
+    """Chooses the copy servers of tasks; ``emit`` receives the steps of their copies, and notes.
+
+    Tasks are given by their identity, which no other task ever has.
+    """
 
     def __init__(self, emit: Callable[[Message], None]) -> None:
         self._emit = emit
@@ -107,7 +110,7 @@ class CopyPlaces:
                 self._chosen.pop(task, None)
                 return None
             self._chosen[task] = node
-        return self._servers[node].place
+        return replace(self._servers[node].place, task=task)
 
     def _best(self, task: str, nodes: Sequence[str], size: int, now: float) -> str | None:
         """Return the best node for a copy: one that joined at another time, and of these the one that is there longest.
@@ -136,7 +139,7 @@ class CopyPlaces:
 
     def newest(self, task: str) -> CopyPlace | None:
         """Return where the newest copy of a task is."""
-        there = [(one.held[task], one.place) for one in self._servers.values() if task in one.held]
+        there = [(one.held[task], replace(one.place, task=task)) for one in self._servers.values() if task in one.held]
         return max(there, key=lambda one: (one[0].lineage, one[0].step))[1] if there else None
 
     def _tell(self, task: str) -> None:

@@ -30,7 +30,9 @@ class LauncherJob:
     is done, by that exit code, or by that file and an exit with 0 (relative paths start in ``folder``); any other exit
     is then a preemption or a failure. ``work_samples`` is the whole work, if known. A task that makes no step for
     ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash), ``prefix`` (words in front
-    of the command) or ``python`` it runs in its own environment and is not forked.
+    of the command) or ``python`` it runs in its own environment and is not forked. ``identity`` is never used
+    by another task, even if its name or folder is reused: in-memory copies of its state are kept under it (default:
+    the folder).
     """
 
     argv: tuple[str, ...]
@@ -46,6 +48,7 @@ class LauncherJob:
     setup: tuple[str, ...] = ()
     prefix: tuple[str, ...] = ()
     python: str = ""
+    identity: str = ""
 
     def __post_init__(self) -> None:
         """Validate all fields."""
@@ -53,6 +56,7 @@ class LauncherJob:
             raise BadJob("must be a script or command, and its arguments", where="argv")
         if not self.folder:
             raise BadJob("names no folder for commits and logs", where="folder")
+        object.__setattr__(self, "identity", self.identity or self.folder)
         if not all(isinstance(one, str) for pair in self.env.items() for one in pair):
             raise BadJob("must map names to strings", where="env")
         for name in ("stop_grace_s", "workers_per_node", "stall_limit_s"):

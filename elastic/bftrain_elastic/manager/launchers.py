@@ -74,7 +74,7 @@ class AgentLauncher:
     def drop(self, task: str) -> None:
         """Forget a task and kill all its processes."""
         self._names.discard(task)
-        self._hub.call(lambda: self._drop(task))
+        self._hub.call(lambda: self._forget(task))
 
     def close(self) -> None:
         """Kill all workers of all tasks; return once they have exited."""
@@ -147,6 +147,12 @@ class AgentLauncher:
         running = wanted[: self._limits.get(task, len(wanted))]
         self.tell_task(task, lambda lifecycle: lifecycle.set_nodes(running, at_once=now - set(wanted)))
 
+    def _forget(self, task: str) -> None:
+        job = self._jobs.get(task)
+        self._drop(task)
+        if job is not None:
+            self._hub.forget_copies(job.identity)
+
     def _drop(self, task: str) -> None:
         self._by_node = None
         for known in (self._jobs, self._lifecycles, self._held, self._limits):
@@ -190,9 +196,9 @@ class AgentLauncher:
             return False
         return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, left)))
 
-    def knows(self, task: str) -> bool:
-        """Return whether the task was added and not dropped."""
-        return task in self._jobs
+    def tasks_with(self, identity: str) -> list[str]:
+        """Return the tasks with an identity: two while one is renamed."""
+        return [task for task, job in self._jobs.items() if job.identity == identity]
 
     def tick(self, now: float) -> None:
         """Call all lifecycles."""
@@ -259,11 +265,11 @@ class HubTaskContext:
 
     def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:
         """Return where the task sends copies of its state while it is on these nodes."""
-        return self._hub.copies.choose(self._task, nodes, self.now())
+        return self._hub.copies.choose(self._job.identity, nodes, self.now())
 
     def newest_copy(self) -> CopyPlace | None:
         """Return where the newest copy of its state is."""
-        return self._hub.copies.newest(self._task)
+        return self._hub.copies.newest(self._job.identity)
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager."""

@@ -154,7 +154,10 @@ class ClearNode(WireMessage, name="clear"):
 
 
 class DropCopy(WireMessage, name="drop_copy"):
-    """Free the in-memory copy of a task's state; the agent passes this on to its copy server."""
+    """Free the in-memory copy of a task's state; the agent passes this on to its copy server.
+
+    ``task`` is the identity of the task.
+    """
 
     task: str
 
@@ -240,7 +243,10 @@ class WorkerExited(WireMessage, name="exited"):
 
 
 class CopyHeld(WireMessage, name="copy_held"):
-    """The node has a copy of a task's state in memory, of ``size`` bytes; ``step`` -1: it has no room for the state."""
+    """The node has a copy of a task's state in memory, of ``size`` bytes; ``step`` -1: it has no room for the state.
+
+    ``task`` is the identity of the task, not its name.
+    """
 
     task: str
     lineage: Count

@@ -126,7 +126,10 @@ FROM_WORKER: Final = by_type(
 
 
 class CopyPlace(WireMessage, name="copy_place"):
-    """A copy server on a node outside the task. The agent adds the task and its key, which never leave the node."""
+    """A copy server on a node outside the task; ``task`` is the identity of the task.
+
+    The agent adds the key for this identity, which never leaves the node.
+    """
 
     host: str
     port: Port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import selectors
 import socket
 import threading
 import time
@@ -17,9 +18,13 @@ import pytest
 import torch
 
 from bftrain_elastic.agent import copy_server
+from bftrain_elastic.agent.agent_settings import AgentSettings
 from bftrain_elastic.agent.copy_server import CopyServer
+from bftrain_elastic.agent.node_copies import NodeCopies
 from bftrain_elastic.errors import BadCommit, BadMessage
+from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.copy_places import TOGETHER_S, CopyPlaces
+from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.wire.agent_messages import FROM_PREFORK, CopyHeld, CopyServing, DropCopy
 from bftrain_elastic.wire.copy_stream import (
     CopyPiece,
@@ -40,6 +45,7 @@ from bftrain_elastic.worker.state_tree import fold
 from bftrain_elastic.worker.state_values import StateInternals
 from tests.helpers.lifecycles import NativeCase
 from tests.helpers.pace import busy_s
+from tests.helpers.scripted_agents import Comes, MessageInbox
 
 pytestmark = pytest.mark.torch
 MB = 1_000_000
@@ -89,7 +95,7 @@ def test_committed_counts_copies_that_are_outside_the_task_only() -> None:
     site.copied(first, 10)
     second = site.chosen("t", "a", first)
     assert site.steps() == [10, 0], "the node with the copy belongs to the task now"
-    assert site.places.newest("t") == CopyPlace(first, 7000), "it is still better than none"
+    assert site.places.newest("t") == CopyPlace(first, 7000, "t"), "it is still better than none"
     site.copied(second, 12)
     assert site.orders == [(first, DropCopy("t"))], "one copy is enough"
     site.places.left(second)
@@ -134,7 +140,7 @@ def test_a_node_that_is_about_to_leave_passes_its_copies_on() -> None:
     site.joins("c")
     site.places.leaves("b")
     assert site.chosen("t", "a") == "c"
-    assert site.places.newest("t") == CopyPlace("b", 7000), "until the other one is there"
+    assert site.places.newest("t") == CopyPlace("b", 7000, "t"), "until the other one is there"
 
 
 def test_the_first_worker_learns_where_to_keep_the_copy_and_new_ones_where_it_is() -> None:
@@ -151,6 +157,88 @@ def test_the_first_worker_learns_where_to_keep_the_copy_and_new_ones_where_it_is
     case.context.copies["place"] = None
     case.tick(0.1)
     assert [(who, order["copy"]) for who, order in case.context.take_sent("send_copies")] == [(first, None)]
+
+
+def test_a_node_that_leaves_is_no_place_for_a_state_of_unknown_size() -> None:
+    site = Site()
+    site.joins("b")
+    site.places.leaves("b")
+    assert site.chosen("t", "a") == ""
+
+
+# -- the hub, with scripted agents
+
+
+def job(tmp_path: Path, identity: str) -> dict[str, object]:
+    return {"argv": ["x.py"], "folder": str(tmp_path), "identity": identity}
+
+
+def held(identity: str, step: int = 5) -> Message:
+    return CopyHeld(identity, 0, step, MB).to_dict()
+
+
+def newest(hub: AgentHub, identity: str) -> CopyPlace | None:
+    return hub.ask(lambda: hub.copies.newest(identity))
+
+
+def test_a_new_task_never_gets_the_copies_of_an_earlier_one_with_its_name(
+    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher, tmp_path: Path
+) -> None:
+    launcher.add("a", job(tmp_path, "1"))
+    agent = comes("n1")
+    agent.send(**CopyServing(7000, MB).to_dict() | {"held": [held("1")]})
+    assert inbox.until("copied")["task"] == "a"
+    launcher.drop("a")
+    assert agent.hear("drop_copy")["task"] == "1"
+    agent.send(**held("1", 6))
+    assert agent.hear("drop_copy")["task"] == "1", "it was arriving when the task ended"
+    launcher.add("a", job(tmp_path, "2"))
+    away = comes("n2")
+    away.send(**CopyServing(7000, MB).to_dict() | {"held": [held("1"), held("2", 3)]})
+    assert away.hear("drop_copy")["task"] == "1", "its agent was away when the task ended"
+    assert newest(hub, "1") is None
+    assert newest(hub, "2") == CopyPlace("127.0.0.1", 7000, "2")
+
+
+def test_a_renamed_task_keeps_its_copies(
+    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher, tmp_path: Path
+) -> None:
+    launcher.add("a", job(tmp_path, "1"))
+    agent = comes("n1")
+    agent.send(**CopyServing(7000, MB).to_dict() | {"held": [held("1")]})
+    inbox.until("copied")
+    launcher.add("b", job(tmp_path, "1"))
+    launcher.drop("a")
+    assert newest(hub, "1") == CopyPlace("127.0.0.1", 7000, "1")
+    agent.send(**held("1", 9))
+    assert inbox.until("copied", 2)["task"] in {"a", "b"}
+    launcher.drop("b")
+    assert agent.hear("drop_copy")["task"] == "1"
+
+
+# -- the agent
+
+
+def test_an_agent_drops_arriving_copies_and_reports_none_when_its_server_is_lost() -> None:
+    sent: list[WireMessage] = []
+    with selectors.DefaultSelector() as selector:
+        settings = AgentSettings(
+            node="n", manager=("127.0.0.1", 1), secret=b"s" * 32, address="127.0.0.1", copies_bytes=MB, nice=0
+        )
+        copies = NodeCopies(selector, settings, send=sent.append, on_lost=lambda _: None)
+        process, orders = copies.process, list[WireMessage]()
+        process.send = orders.append  # type: ignore[method-assign]  # records what would be sent
+        copies.drop("never complete")
+        assert orders == [DropCopy("never complete")]
+        copies._on_message(process, CopyServing(7000, MB))  # noqa: SLF001 - as from its process
+        copies._on_message(process, CopyHeld("t", 0, 1, 5))  # noqa: SLF001
+        process._lost("")  # noqa: SLF001
+        latest = sent[-1]
+        assert isinstance(latest, CopyServing)
+        assert (latest.limit, latest.held) == (0, ())
+        sent.clear()
+        copies.report()
+        assert not sent, "until another server is there"
 
 
 # -- real servers and streams

@@ -227,6 +227,8 @@ async def test_a_task_gets_another_name_and_keeps_its_number_its_place_and_what_
         assert daemon.harvester.unfinished == ("a", "better", "c", "d")
         assert [one.name for one in service.tasks(ANN, all=False)] == ["a", "better", "c", "d"]
         assert ("drop", "b") in world.log
+        identity = world.jobs["b"]["identity"]
+        assert world.jobs["better"]["identity"] == identity, "copies of its state are kept under it"
         await service.edit(ANN, "d", TaskEdit(name="after-a"))
         with pytest.raises(NotFound):
             service.task(ANN, "b")
@@ -235,6 +237,7 @@ async def test_a_task_gets_another_name_and_keeps_its_number_its_place_and_what_
         with pytest.raises(NotNow, match="holds nodes"):
             await service.edit(ANN, "a", TaskEdit(name="z"))
         await service.submit(ANN, submission("b", 2, curve=FLAT))  # the name is free again
+        assert world.jobs["b"]["identity"] != identity
         world.tell("a", "done", step=1)
         await decided(daemon)
         assert set(daemon.harvester.held) == {"better"}, "it was the next"
