@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.errors import Fault
 from bftrain.values.wire import NOTHING
 from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds
 from bftrain_replay.rounds.round_admission import RoundAdmission
@@ -136,6 +137,7 @@ class RoundEngine:
         """Simulate rounds by compiled code until shares are due, or the run may end."""
         policy, state, times = self._policy, compiled.state, self.progress.pairs
         assert isinstance(policy, ByShares)  # noqa: S101 - as in _compiled_rounds
+        tasks: Mapping[str, NDArray[Any]] = NOTHING
         if self._here.size:
             tasks, pairs = policy.recompute(self._contenders(self._here))
             compiled.bind(**tasks)
@@ -164,6 +166,8 @@ class RoundEngine:
         self._next_arrival_s = float(self.gangs.submit_s[self._come]) if more else math.inf
         if state.overload:
             self.ended = OVERLOAD
+        elif not (state.steps or tasks or self._why_to_end()):
+            raise Fault("compiled rounds made no progress", where=round_at(self.now_s, self._settings.round_s))
 
     @property
     def remarks(self) -> tuple[str, ...]:

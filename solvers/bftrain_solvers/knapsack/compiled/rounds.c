@@ -479,7 +479,10 @@ EXPORT int bftrain_rounds(Rounds *r)
         }
         if (r->overload || (r->come == r->tasks && !r->here_count) || !r->unmeasured || r->now_s >= r->limit_s)
             return 0;
-        if (r->idle_rounds >= PATIENCE || r->steps == r->most_steps || (r->drawn && !r->orders_left))
+        /* Stalled; but new shares, computed just before this call, have a round to let tasks run */
+        if (r->steps > begun && r->idle_rounds >= PATIENCE && r->come == r->tasks && r->due_s == INFINITY)
+            return 0;
+        if (r->steps == r->most_steps || (r->drawn && !r->orders_left))
             return 0;
         if (r->rows && r->pairs + r->here_count > r->most_pairs)
             return 0;

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bftrain import TaskSpec, rounds
+from bftrain import TaskSpec
+from bftrain.errors import Fault
 from bftrain_replay.rounds.compiled_rounds import CompiledRounds
 from bftrain_replay.rounds.round_result import RoundResult
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.rounds.round_steps import RoundSteps
+from bftrain_replay.rounds.simulation import simulate
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_function
 from tests.helpers.round_cases import gang
 from tests.unit.replay.rounds.test_pair_table import table
@@ -43,14 +47,22 @@ def everything(result: RoundResult) -> tuple[object, ...]:
     return result.tasks_table, result.rounds_table, result.users_table, result.over_time_table, result.summary
 
 
+def simulated(nodes: dict[str, int], tasks: list[TaskSpec], options: Options) -> RoundResult:
+    """Simulate as Gavel does; a run that takes too long is interrupted."""
+    calls = iter(range(1000))
+    return simulate(
+        nodes, tasks, RoundSettings(like="gavel", **options), watch=lambda *_: next(calls, None) is not None
+    )
+
+
 def assert_equal(
     monkeypatch: pytest.MonkeyPatch, nodes: dict[str, int], tasks: list[TaskSpec], options: Options
 ) -> RoundResult:
     """Simulate with and without compiled code; return the result."""
-    ours = rounds(nodes, tasks, like="gavel", **options)
+    ours = simulated(nodes, tasks, options)
     with monkeypatch.context() as patched:
         patched.setattr(CompiledRounds, "of", lambda *_: None)
-        plain = rounds(nodes, tasks, like="gavel", **options)
+        plain = simulated(nodes, tasks, options)
     assert everything(ours) == everything(plain)
     assert [pair for pair, _ in ours.engine.progress.pairs.items()] == [
         pair for pair, _ in plain.engine.progress.pairs.items()
@@ -86,3 +98,25 @@ def test_runs_of_other_kinds_end_the_same_way(
 ) -> None:
     result = assert_equal(monkeypatch, nodes, drawn(np.random.default_rng(7), 60), {"policy": "max-min", **options})
     assert result.ended == ended
+
+
+@pytest.mark.parametrize(
+    ("until_s", "ended", "end_s"), [(None, "all_done", [5.0, 1925.0, 3845.0]), (1500.5, "until", [5.0])]
+)
+def test_waits_for_a_postponed_computation(
+    monkeypatch: pytest.MonkeyPatch, until_s: float | None, ended: str, end_s: list[float]
+) -> None:
+    submitted = {"a": 0.0, "b": 20.0, "c": 2000.0}  # b and c wait for more than 1000 rounds
+    tasks = [gang(name, 5.0, submit_s=submit_s) for name, submit_s in submitted.items()]
+    result = assert_equal(monkeypatch, {"v": 1}, tasks, {"policy": "max-min", "round_s": 1.0, "until_s": until_s})
+    assert result.ended == ended
+    assert sorted(result.engine.end_s)[: len(end_s)] == end_s
+
+
+def test_a_call_without_progress_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(compiled: CompiledRounds, _: RoundSteps) -> None:
+        compiled.state.steps = 0
+
+    monkeypatch.setattr(CompiledRounds, "simulate", nothing)
+    with pytest.raises(Fault, match="no progress"):
+        simulated({"v": 1}, [gang("a", 5.0)], {"policy": "max-min"})
