@@ -30,7 +30,7 @@ _FIELDS: Final = (
     (ctypes.c_int64, "rows"),
     (ctypes.c_void_p, "row_one row_other row_kind row_shares row_deficit_s row_speeds row_received_s row_pair"),
     (ctypes.c_void_p, "pair_tasks pair_counted pair_s pair_read_s pair_before_s"),
-    (ctypes.c_int64, "here_count come round changes dirty idle_rounds unmeasured overload orders_left pairs"),
+    (ctypes.c_int64, "here_count come round changes dirty idle_rounds unmeasured overload too_long orders_left pairs"),
     (ctypes.c_double, "now_s due_s reset_s"),
     (ctypes.c_void_p, "here"),
     (ctypes.c_int64, "steps"),

@@ -166,6 +166,8 @@ class RoundEngine:
         self._next_arrival_s = float(self.gangs.submit_s[self._come]) if more else math.inf
         if state.overload:
             self.ended = OVERLOAD
+        elif state.too_long:
+            self._compiled = None  # the engine's own rounds count further
         elif not (state.steps or tasks or self._why_to_end()):
             raise Fault("compiled rounds made no progress", where=round_at(self.now_s, self._settings.round_s))
 

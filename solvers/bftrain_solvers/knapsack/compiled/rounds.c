@@ -10,6 +10,7 @@ typedef int64_t i64;
 #define EXPORT __attribute__((visibility("default")))
 #define ROUNDING (1.0 - 1e-12) /* the constants of round_engine.py and round_policy.py */
 #define PATIENCE 1000
+#define MOST_ROUNDS 9007199254740992.0 /* 2^53: doubles count larger numbers with gaps, and rows of steps are doubles */
 #define OF_EQUALS 1e-12
 #define NO_SHARE 1e9
 #define STEP_COLUMNS 13
@@ -41,7 +42,7 @@ typedef struct {
     i64 *pair_tasks, *pair_counted;
     double *pair_s, *pair_read_s, *pair_before_s;
     /* state */
-    i64 here_count, come, round, changes, dirty, idle_rounds, unmeasured, overload, orders_left, pairs;
+    i64 here_count, come, round, changes, dirty, idle_rounds, unmeasured, overload, too_long, orders_left, pairs;
     double now_s, due_s, reset_s;
     i64 *here;
     /* results: rows of steps, and node-seconds by user */
@@ -316,8 +317,11 @@ static i64 choose(Rounds *r)
 
 /* -- a step: one round, or several alike */
 
+/* Return how many rounds ahead are alike; 0 for more than this code can count. */
 static i64 rounds_alike(const Rounds *r, i64 running)
 {
+    if (r->round > (i64)MOST_ROUNDS - PATIENCE)
+        return 0;
     int alike = running == r->here_count && !r->never_alike && (r->kinds == 1 || !r->drawn);
     for (i64 i = 0; alike && r->kinds > 1 && i < running; i++)
         alike = r->run_kind[i] == 0;
@@ -331,6 +335,8 @@ static i64 rounds_alike(const Rounds *r, i64 running)
         until_s = smaller(until_s, r->now_s + least_s * ROUNDING);
     if (until_s == INFINITY)
         return PATIENCE;
+    if (!(until_s / r->round_s < MOST_ROUNDS))
+        return 0;
     i64 last = (i64)ceil(until_s / r->round_s);
     last += ((double)last * r->round_s < until_s) - ((double)(last - 1) * r->round_s >= until_s);
     return last - r->round > 1 ? last - r->round : 1;
@@ -389,13 +395,13 @@ static void count_pairs(Rounds *r, i64 running, const double *held_s)
     }
 }
 
-static void step(Rounds *r, i64 running)
+/* Carry out a step; return 0, with nothing changed, if it has too many rounds. */
+static int step(Rounds *r, i64 running)
 {
     i64 kinds = r->kinds, started, stopped, finished = 0, first = r->round, pool = 0, waiting = r->here_count - running;
     double begin_s = r->now_s, used[kinds], *row = r->step_rows + r->steps * STEP_COLUMNS;
     double *users = r->step_users + r->steps * r->users, *held_s = r->held_s;
     int any = 0;
-    launch(r, running, &started, &stopped);
     for (i64 i = 0; i < running; i++) {
         double speed = r->reached[i];
         r->run_nodes[i] = (double)r->nodes[r->run[i]] * (r->mate[i] >= 0 ? 0.5 : 1.0);
@@ -403,6 +409,9 @@ static void step(Rounds *r, i64 running)
         any |= speed != 0.0;
     }
     i64 rounds = rounds_alike(r, running);
+    if (!rounds)
+        return 0;
+    launch(r, running, &started, &stopped);
     r->round += rounds;
     r->now_s = smaller((double)r->round * r->round_s, r->limit_s);
     double has_s = r->now_s - begin_s, seen_s = smaller((double)(first + 1) * r->round_s, r->now_s);
@@ -462,6 +471,7 @@ static void step(Rounds *r, i64 running)
     for (int column = 0; column < STEP_COLUMNS; column++)
         row[column] = cells[column];
     r->steps++;
+    return 1;
 }
 
 /* Simulate rounds until shares have to be computed, memory is used up, or the run may end. */
@@ -495,6 +505,10 @@ EXPORT int bftrain_rounds(Rounds *r)
             }
             running = choose(r);
         }
-        step(r, running);
+        if (!step(r, running)) {
+            r->orders_left += r->drawn && r->here_count; /* the order of this choice is not used */
+            r->too_long = 1;
+            return 0;
+        }
     }
 }

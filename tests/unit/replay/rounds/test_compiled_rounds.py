@@ -49,7 +49,7 @@ def everything(result: RoundResult) -> tuple[object, ...]:
 
 def simulated(nodes: dict[str, int], tasks: list[TaskSpec], options: Options) -> RoundResult:
     """Simulate as Gavel does; a run that takes too long is interrupted."""
-    calls = iter(range(1000))
+    calls = iter(range(100))
     return simulate(
         nodes, tasks, RoundSettings(like="gavel", **options), watch=lambda *_: next(calls, None) is not None
     )
@@ -120,3 +120,14 @@ def test_a_call_without_progress_is_an_internal_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(CompiledRounds, "simulate", nothing)
     with pytest.raises(Fault, match="no progress"):
         simulated({"v": 1}, [gang("a", 5.0)], {"policy": "max-min"})
+
+
+@pytest.mark.parametrize("kind_order", ["listed", "drawn"])
+@pytest.mark.parametrize("work", [1e17, 1e22])
+def test_more_rounds_than_compiled_code_can_count(
+    monkeypatch: pytest.MonkeyPatch, work: float, kind_order: str
+) -> None:
+    tasks = [gang("a", work, submit_s=0.0), gang("b", 1e7, submit_s=10.0), gang("c", 1e7, submit_s=9e6)]
+    options = {"policy": "max-min", "kind_order": kind_order, "max_backlog_s": 1e300}
+    result = assert_equal(monkeypatch, {"v": 2}, tasks, options)
+    assert (result.ended, result.engine.end_s[0]) == ("all_done", pytest.approx(work))
