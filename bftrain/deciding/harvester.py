@@ -20,7 +20,7 @@ from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size
 from bftrain.deciding.node_stay import NodeStay, fixed_horizon_s
-from bftrain.deciding.objectives import SpeedObjective
+from bftrain.deciding.objectives import SpeedObjective, is_built_in
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_running, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
@@ -132,7 +132,7 @@ class Harvester:
         """The parts of a Harvester without any events so far, if all are default ones; otherwise ``None``."""
         objective, most = self._tabulator.objective, self._admission.oldest_tasks
         special = self.uses_history or self.uses_work_left or self.chooses_batches or not self._state.keeps_neighbours
-        if type(objective) is not SpeedObjective or most is None or special or self._changes or self.time_s > -inf:
+        if not is_built_in(objective) or most is None or special or self._changes or self.time_s > -inf:
             return None
         return DefaultParts(objective, self._solver, self._horizon_s, self._fits_costs, most)
 

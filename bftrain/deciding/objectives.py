@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,16 @@ throughput = SpeedObjective("throughput", plain_speed)
 speedup = SpeedObjective("speedup", relative_speed)
 weighted = SpeedObjective("weighted", weighted_speed)
 deadline = SoftDeadline("deadline")
+
+
+def is_built_in(objective: object) -> TypeGuard[SpeedObjective]:
+    """Return whether the values of an objective depend only on the curve and the weight of a task.
+
+    That is known only of the functions above: other functions receive the whole task.
+    """
+    if type(objective) is not SpeedObjective or objective.capabilities != SPEED_ALONE:
+        return False
+    return any(objective.of_speeds is function for function in (plain_speed, relative_speed, weighted_speed))
 
 
 def isolated_speed(task: CompetingTask | TaskSpec, by_kind: Mapping[str, int], tasks: int) -> float:

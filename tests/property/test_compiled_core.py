@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from bftrain import EventLog, NodeState, ReplaySettings, SpeedCurve, TaskSpec, build_harvester
-from bftrain_replay.simulation import compiled_core
+from bftrain import Decision, EventLog, Harvester, NodeState, ReplaySettings, SpeedCurve, TaskSpec, build_harvester
+from bftrain.deciding.objectives import Entries, ForEach, OfSpeeds, SpeedObjective, relative_speed, speedup
+from bftrain.ports import ObjectiveCapabilities
+from bftrain_replay.simulation import compiled_core, engine
+from bftrain_replay.simulation.task_progress import TaskProgress
+from bftrain_solvers.exact import ExactSolver
 from bftrain_solvers.knapsack import compiled_allocation
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
-from tests.helpers.core_storms import NAMES, node_names, outcome, storm
+from tests.helpers.core_storms import NAMES, NamedAlone, node_names, outcome, storm
 from tests.helpers.transitions import log_from_transitions
 
 pytestmark = pytest.mark.skipif(compiled_library() is None, reason="there is no compiled code")
@@ -108,17 +114,22 @@ def test_classes_and_fits_are_forgotten(log: EventLog, specs: list[TaskSpec], gi
         same(log, specs, given_settings)
 
 
+CURVE = SpeedCurve(nodes=(1,), rate=(1.0,))
+ONE_NODE = log_from_transitions([(0.0, "n1", NodeState.IDLE)], node_names=["n1"], begin_s=0.0, end_s=9.0)
+PAIR = [TaskSpec(name=name, curve=CURVE, max_nodes=4, user=name) for name in "ab"]
+
+
+def takes(harvester: Harvester) -> bool:
+    return compiled_core.compiled_core(harvester, ONE_NODE, PAIR, records=False) is not None
+
+
 def test_the_default_parts_take_the_compiled_core() -> None:
-    curve = SpeedCurve(nodes=(1,), rate=(1.0,))
-    specs = [TaskSpec(name=name, curve=curve, max_nodes=4) for name in "ab"]
-    log = log_from_transitions([(0.0, "n1", NodeState.IDLE)], node_names=["n1"], begin_s=0.0, end_s=9.0)
+    def built(**given_settings: str | float) -> Harvester:
+        return build_harvester(ReplaySettings(**given_settings))  # type: ignore[arg-type]
 
-    def takes(**given_settings: str | float) -> bool:
-        harvester = build_harvester(ReplaySettings(**given_settings))  # type: ignore[arg-type]
-        return compiled_core.compiled_core(harvester, log, specs, records=False) is not None
-
-    assert takes()
-    assert takes(objective="speedup", max_tasks=1, horizon_s=60.0)
+    assert takes(built())
+    assert takes(built(objective="speedup", max_tasks=1, horizon_s=60.0))
+    assert takes(built(objective="weighted"))
     for other in (
         {"objective": "deadline"},
         {"objective": "max-min"},
@@ -126,4 +137,40 @@ def test_the_default_parts_take_the_compiled_core() -> None:
         {"admission": "load"},
         {"placement": "grouped"},
     ):
-        assert not takes(**other)
+        assert not takes(built(**other))
+
+
+def test_an_objective_that_reads_other_fields_is_the_harvesters() -> None:
+    """Only the built-in functions of speeds are known to read no other fields of tasks, and no sizes."""
+
+    def of_user(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
+        return np.multiply(each(lambda task, _: 5.0 if task.user == "b" else 1.0), speeds)
+
+    decided = [
+        [task.done_samples for task in engine.run(ONE_NODE, PAIR, decider).tasks if isinstance(task, TaskProgress)]
+        for decider in (harvester_of(of_user), NamedAlone(harvester_of(of_user)))
+    ]
+    assert decided == [[0.0, 9.0]] * 2
+
+
+def test_an_objective_with_other_capabilities_is_the_harvesters() -> None:
+    coupled = ObjectiveCapabilities(uses_work_left=False, level_coupling=True)
+    assert takes(harvester_of(relative_speed))
+    assert not takes(Harvester(solver=ExactSolver(), objective=SpeedObjective("own", relative_speed, coupled)))
+
+
+def test_a_subclass_decides_itself() -> None:
+    class Counting(Harvester):
+        calls = 0
+
+        def decide(self, time_s: float) -> Decision:
+            self.calls += 1
+            return super().decide(time_s)
+
+    counting = Counting(solver=ExactSolver(), objective=speedup)
+    engine.run(ONE_NODE, PAIR, counting)
+    assert counting.calls == 1
+
+
+def harvester_of(of_speeds: OfSpeeds) -> Harvester:
+    return Harvester(solver=ExactSolver(), objective=SpeedObjective("own", of_speeds))

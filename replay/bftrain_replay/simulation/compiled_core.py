@@ -49,9 +49,10 @@ class Step(NamedTuple):
 def compiled_core(decider: object, log: EventLog, tasks: Sequence[TaskSpec], *, records: bool) -> CompiledCore | None:
     """Return a compiled core that decides as ``decider``, or ``None`` if no compiled core can.
 
-    With ``records`` it records the allocations of nodes.
+    With ``records`` it records the allocations of nodes. ``decider`` stays without events: after the run it has no
+    nodes, tasks or time, so callers read the results of the run only.
     """
-    if not isinstance(decider, Harvester):
+    if type(decider) is not Harvester:  # a subclass may decide otherwise
         return None
     parts = decider.default_parts
     if parts is None or not tasks or type(parts.solver) is not ExactSolver or compiled_library() is None:
