@@ -105,5 +105,5 @@ def test_a_queue_that_preempts_others_is_refused_by_a_real_pbs(tmp_path: Path) -
     live = LocalDaemon(tmp_path, SITE.format(queue="workq", host=socket.gethostname()))
     live.start()
     assert live.process.wait(60) == 4
-    assert "preempt others'" in live.story()
+    assert "preempt other jobs" in live.story()
     live.client.close()

@@ -153,7 +153,7 @@ def test_a_partition_that_is_not_preempted_is_refused(cluster: Slurm, tmp_path: 
     with Pilots(cluster, tmp_path / "site", partition="main") as pilots:
         wait_until(lambda: pilots.problem() is not None, "it ends", pilots.tell)
         assert isinstance(pilots.problem(), NotAvailable)
-        assert "others would wait" in str(pilots.problem())
+        assert "other jobs would wait" in str(pilots.problem())
         assert cluster.run("squeue", "-h", "--name=bftrain-test", "-t", "PD,R").stdout == ""
 
 

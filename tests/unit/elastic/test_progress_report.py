@@ -54,5 +54,5 @@ def test_a_program_says_that_it_is_finished(tmp_path: Path, monkeypatch: pytest.
             assert json.loads(guest.recv(1000)) == {"type": "hello", "worker": "t/n1/0/1-1"}
             assert json.loads(guest.recv(1000)) == {"type": "finished"}
             assert guest.recv(1000) == b""
-    with pytest.warns(RuntimeWarning, match="the end of the work could not be reported"):
+    with pytest.warns(RuntimeWarning, match="completion could not be reported"):
         finish()

@@ -234,7 +234,7 @@ async def test_a_task_gets_another_name_and_keeps_its_number_its_place_and_what_
             service.task(ANN, "b")
         with pytest.raises(NotNow, match="is called 'c' already"):
             await service.edit(ANN, "better", TaskEdit(name="c"))
-        with pytest.raises(NotNow, match="holds nodes"):
+        with pytest.raises(NotNow, match="has nodes"):
             await service.edit(ANN, "a", TaskEdit(name="z"))
         await service.submit(ANN, submission("b", 2, curve=FLAT))  # the name is free again
         assert world.jobs["b"]["identity"] != identity
@@ -257,7 +257,7 @@ async def test_a_running_task_is_paused_first(tmp_path: Path) -> None:
         await service.submit(ANN, submission("a", 2, curve=FLAT))
         world.lend("n1", "n2", "n3")
         await decided(daemon)
-        with pytest.raises(NotNow, match="holds nodes"):
+        with pytest.raises(NotNow, match="has nodes"):
             await service.edit(ANN, "a", TaskEdit(max_nodes=3))
         await service.pause(ANN, "a")
         await service.edit(ANN, "a", TaskEdit(max_nodes=3))

@@ -79,7 +79,7 @@ def test_a_table_of_gavel_gives_the_models_of_one_kind(tmp_path: Path) -> None:
 
 def test_a_name_stands_once_and_is_found_or_suggested(tmp_path: Path) -> None:
     path = saved(tmp_path, SET)
-    with pytest.raises(BadInput, match="the model 'toy' is in another file too"):
+    with pytest.raises(BadInput, match="the model 'toy' is also in another file"):
         catalogue([path, path])
     known = catalogue(())
     assert chosen(known, "vgg16") is known["vgg16"]

@@ -188,7 +188,7 @@ def test_a_part_of_a_log() -> None:
     task = gang("t", 1e9)
     assert rounds(log, [task], round_s=50.0, window="100..300").summary["idle_node_h"] * 3600 == 200.0
     assert rounds(log, [task], round_s=50.0, nodes="b").summary["idle_node_h"] * 3600 == 1000.0
-    with pytest.raises(BadInput, match="window: means nothing on a cluster"):
+    with pytest.raises(BadInput, match="window: has no effect on a cluster"):
         rounds(ONE, [task], window="1..2")
 
 

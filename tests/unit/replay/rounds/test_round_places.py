@@ -127,5 +127,5 @@ def test_what_is_refused() -> None:
         rounds({"v": 2}, tasks, per_host="two")
     with pytest.raises(BadInput, match="placement: has no effect, because the hosts of nodes are unknown"):
         rounds({"": 2}, tasks, placement="scattered")
-    with pytest.raises(BadInput, match="racks: means nothing on a cluster"):
+    with pytest.raises(BadInput, match="racks: has no effect on a cluster"):
         rounds({"": 2}, tasks, racks={"*": "1"})

@@ -328,5 +328,5 @@ def test_policies_by_name() -> None:
         rounds({"": 1}, [gang("a", 1.0)], policy="srft")
     for name in registry.parts("rounds"):
         assert registry.load("rounds", name)().name == name
-    with pytest.raises(BadInput, match="overtaking: shares know no order"):
+    with pytest.raises(BadInput, match="overtaking: sharing policies have no order"):
         rounds({"": 1}, [gang("a", 1.0)], policy="max-min", overtaking="no")
