@@ -165,5 +165,5 @@ def _job(record: LiveTaskRecord, site: SiteSettings) -> dict[str, Any]:
     }
     job: dict[str, Any] = {"argv": run.argv, "folder": run.folder, "cwd": run.cwd, "env": run.env}
     job |= {"stop_grace_s": run.stop_grace_s, "workers_per_node": run.workers_per_node}
-    job["identity"] = f"{record.number} {record.submitted_s!r}"  # numbers begin again with a new journal
+    job["identity"] = f"{record.number} {record.submitted_s!r}"  # a new journal counts from 1 again
     return job | {name: value for name, value in optional.items() if value is not None}

@@ -49,7 +49,7 @@ from bftrain_elastic.worker.background_save import fits_in_memory
 _CONNECTIONS: Final = 256
 _PAUSE_S: Final = 0.1  # pause after a failed accept
 _STRANGER_S: Final = 5.0  # time limit of authentication
-_IDLE_S: Final = 600.0  # a worker that sends nothing for so long connects again
+_IDLE_S: Final = 60.0  # a worker that sends nothing for so long connects again
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _NO_STEP: Final = -1
 
 
 class Sending:
-    """One attempt to send a copy. Any thread may abandon it: nothing is sent after that, and no other worker waits for it."""
+    """One attempt to send a copy. Any thread may abandon it: nothing is sent after that."""
 
     def __init__(self) -> None:
         self.abandoned = False
