@@ -117,6 +117,15 @@ def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path, no_torch: str) -
     assert json.loads(quiet.out)["ended"] == "stopped"
 
 
+def test_a_program_that_is_no_python_script_runs(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\necho hello from the program\nsleep 60\n")
+    script.chmod(0o755)
+    done = bftrain("train", script, "--nodes", "1:2", "--launcher", "process", "--for", "1", "-v")
+    assert "node1-0: hello from the program" in done.err
+    assert "no step was reported" in done.err
+
+
 @pytest.mark.parametrize(
     ("step", "words"),
     [
@@ -183,7 +192,7 @@ def test_a_closed_pipe_ends_it_without_a_trace(tmp_path: Path, no_torch: str) ->
 def test_a_script_of_another_kind_is_sent_to_its_launcher() -> None:
     native = bftrain("train", EXAMPLES / "cnn_horovod.py", "--nodes", "1:1", "--for", "20")
     assert native.code == 3
-    assert "it is for Horovod: --backend horovod" in native.err
+    assert "it is for Horovod: --launcher horovod" in native.err
 
 
 @pytest.mark.parametrize(

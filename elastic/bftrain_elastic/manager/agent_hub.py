@@ -177,6 +177,11 @@ class AgentHub(ThreadCalls):
                 agent.send(wire.ExpectScripts())
         self._script_tasks.add(task)
 
+    @property
+    def expects_scripts(self) -> bool:
+        """Whether agents import the modules of scripts, and report when they have."""
+        return bool(self._script_tasks)
+
     def spawn(self, listener: HubListener, node: str, order: wire.SpawnWorker) -> None:
         """Start a worker as soon as its node has no worker of another task."""
         self._owners[order.worker] = WorkerOwner(listener, order.task, node)

@@ -54,7 +54,7 @@ TOGETHER: Final = {  # code that exchanges the gradients and divides the data, b
 }
 OWN_GROUP: Final = "it forms a process group of its own, but with this launcher bftrain forms the groups"
 OWN_GROUP_FIX: Final = (
-    "change it as 'From a DDP script' in docs/how-to/elastic.md shows, or run it unchanged with --backend torchrun"
+    "change it as 'From a DDP script' in docs/how-to/elastic.md shows, or run it unchanged with --launcher torchrun"
 )
 _OWN_GROUP_SIGNS: Final = (
     *("never called", "process group twice", "using env:// rendezvous: environment variable"),
@@ -176,11 +176,11 @@ def explain(reason: str, script: Path) -> ScriptFailure:
         return ScriptFailure(
             f"it failed: {last}", fix or "fix this error, and run the script alone first: python SCRIPT", output
         )
-    fix = f"{RUN}; a program that cannot be resized needs --backend process"
+    fix = f"{RUN}; a program that cannot be resized needs --launcher process"
     if "hvd.elastic" in text and "bftrain_elastic.run" in first:
-        fix = "it is for Horovod: --backend horovod"
+        fix = "it is for Horovod: --launcher horovod"
     if "State(" in text and "hvd.elastic" in first:
-        fix = "it is for plain PyTorch: --backend native"
+        fix = "it is for plain PyTorch: --launcher native"
     return ScriptFailure(first, fix, output)
 
 

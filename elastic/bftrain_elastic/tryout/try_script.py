@@ -183,8 +183,8 @@ class ScriptTrial:
         self._begun.close()
 
     def is_warm(self) -> bool:
-        """Return whether all agents are connected and have imported the modules."""
-        return len(self._all("warm")) >= len(self._names)
+        """Return whether all agents are connected and have imported the modules; programs need none."""
+        return len(self._all("warm" if self.hub.expects_scripts else "registered")) >= len(self._names)
 
     def resize(self, size: int) -> None:
         """Assign ``size`` nodes to the task."""

@@ -86,7 +86,7 @@ _SHARDS: Final = frozenset({"FullyShardedDataParallel", "DTensor", "ZeroRedundan
 
 _WHOLE: Final = (
     "divide a model by fully_shard, or an optimizer by ZeroRedundancyOptimizer, in a ShardedTraining, or train all "
-    "of it with state.parallel(); with --backend process a script writes its shards itself when SIGTERM comes"
+    "of it with state.parallel(); with --launcher process a script writes its shards itself when SIGTERM comes"
 )
 
 
