@@ -103,7 +103,14 @@ class DocumentedCommand(click.Command):
         self.settable = {_name_of(option): option for option in self.params if _hints.get(option) == ""}
         if self.settable:
             text = f"Set {', '.join(self.settable)}."
-            option = click.Option([_SET], metavar="NAME=VALUE", multiple=True, expose_value=False, help=text)
+            option = click.Option(
+                [_SET],
+                metavar="NAME=VALUE",
+                multiple=True,
+                expose_value=False,
+                help=text,
+                shell_complete=self._complete_settable,
+            )
             _headings[option] = "Rarely used"
             place = next((place for place, each in enumerate(self.params) if _headings.get(each) == COMMON), None)
             self.params.insert(len(self.params) if place is None else place, option)
@@ -137,10 +144,20 @@ class DocumentedCommand(click.Command):
                 raise click.BadOptionUsage(word, what, ctx)
         return super().parse_args(ctx, args)
 
+    def _complete_settable(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        parameter: click.Parameter,  # noqa: ARG002 - click's signature
+        incomplete: str,
+    ) -> list[str]:
+        return [f"{name}=" for name in self.settable if name.startswith(incomplete)]
+
     def _in_present_spelling(
         self, ctx: click.Context, args: list[str], options: Mapping[str, click.Option]
     ) -> list[str]:
         """Replace former spellings of options with a hint, and ``--set NAME=VALUE`` by the option of that name."""
+        if ctx.resilient_parsing:  # completion
+            return args
         present, rest = list[str](), list[str]()
         if "--" in args:
             place = args.index("--")
@@ -158,7 +175,7 @@ class DocumentedCommand(click.Command):
                 present.append(word)
             else:
                 present.append(f"{new or name}{equals}{value}")
-            if new is not None and not ctx.resilient_parsing and not {"-q", "--quiet"} & {*args}:
+            if new is not None and not {"-q", "--quiet"} & {*args}:
                 click.echo(f"hint: {name} is now {new}; the old spelling will be removed", err=True)
         return present + rest
 

@@ -29,6 +29,7 @@ RENAMED: Final = {
     "tasks profiles": "generate profiles",
     "usage": "task usage",
 }
+_IN_FULL: Final = {"export": "report DIR -o FILE.json"}  # where the present name needs an option
 REMOVED: Final = {
     "top": "use bftrain status --watch, or bftrain live page",
     "live measure": "run python examples/live/measure_waits.py",
@@ -38,11 +39,16 @@ REMOVED: Final = {
 }
 
 
-class Renaming(NamedTuple):
-    """A former name, the present name, and the arguments with the present name."""
+# What distinguishes the program that bftrain check takes now from the records that it took formerly
+_OPTIONS_OF_PROGRAMS: Final = frozenset({"--launcher", "--backend", "--preload", "--steps", "--patience"})
+_SUFFIXES_OF_PROGRAMS: Final = frozenset({".py", ".sh"})
+_HEADS_OF_PROGRAMS: Final = (b"#!", b"\x7fELF")
 
-    old: str
-    new: str
+
+class Renaming(NamedTuple):
+    """The arguments with the present name, and a hint for people who typed the former one."""
+
+    hint: str
     arguments: list[str]
 
 
@@ -52,7 +58,9 @@ def renaming_of(arguments: Sequence[str]) -> Renaming | None:
         old = " ".join(arguments[:count])
         new = RENAMED.get(old)
         if new is not None and (old != "check" or _is_data(arguments[1:])):
-            return Renaming(old, new, [*new.split(), *arguments[count:]])
+            then = "check itself takes a training script" if old == "check" else "the old name will be removed"
+            hint = f"hint: bftrain {old} is now bftrain {_IN_FULL.get(old, new)}; {then}"
+            return Renaming(hint, [*new.split(), *arguments[count:]])
     return None
 
 
@@ -61,9 +69,14 @@ def _is_data(arguments: Sequence[str]) -> bool:
     from bftrain.files import head_of
 
     for word in arguments:
+        if word == "--" or word.partition("=")[0] in _OPTIONS_OF_PROGRAMS:
+            return False
         if word == "-":
             return True
+        path = Path(word)
         with suppress(OSError):
-            if Path(word).is_file():
-                return not word.endswith(".py") and not head_of(Path(word)).startswith(b"#!")
+            if path.exists() and not path.is_dir():
+                if not path.is_file():  # a pipe, which must not be read here
+                    return True
+                return path.suffix not in _SUFFIXES_OF_PROGRAMS and not head_of(path).startswith(_HEADS_OF_PROGRAMS)
     return False

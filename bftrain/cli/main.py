@@ -54,8 +54,7 @@ class MainGroup(LazyGroup):
         """Resolve a command; hint at the new name of a renamed one; name the nearest to an unknown one."""
         if renaming := renaming_of(args):
             if not ctx.resilient_parsing and not {"-q", "--quiet"} & {*args}:  # completion prints nothing else
-                text = f"hint: bftrain {renaming.old} is now bftrain {renaming.new}; the old name will be removed"
-                click.echo(text, err=True)
+                click.echo(renaming.hint, err=True)
             args = renaming.arguments
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command '{args[0]}': {REMOVED.get(args[0]) or suggestion(args[0], COMMANDS)}")

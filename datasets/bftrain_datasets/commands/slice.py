@@ -10,6 +10,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
+from bftrain.errors import UsageError
 from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output, node_list
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     if nodes is None and window is None and lead_s is None and not anonymous:
         raise click.UsageError("set --nodes, --window, or both; or --anonymise")
     check_log_name(path)
+    if path.exists() and log.exists() and path.samefile(log):
+        raise UsageError(f"'{path}' is the input", where="-o", fix="name another file")
     whole = load_log(log)
     chosen: slice | NDArray[np.int64] | None = None
     if nodes is not None and Path(nodes).is_file():

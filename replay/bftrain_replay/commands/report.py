@@ -9,6 +9,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, rare
 from bftrain.cli.output import Output, prints_results
+from bftrain.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, dir_okay=False)
 _TRACE: Final = ".json"
+_SUFFIXES: Final = frozenset({".html", ".htm", _TRACE})
 
 
 @click.command(
@@ -49,10 +51,14 @@ def command(
     from bftrain.result_folder import REPORT_FILE, locked_result
     from bftrain_replay.saved_run import load_run
 
+    if page is not None and page.suffix not in _SUFFIXES:
+        raise UsageError(f"'{page}' ends in neither .html nor .json", where="-o", fix="name a page or a trace so")
+    elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None and page.suffix == _TRACE:
+        if elsewhere or title or static:
+            raise UsageError("--svg, --png, --title and --static are for pages", where=f"-o {page}", fix="omit them")
         _write_trace(folder, page, out)
         return
-    elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None or elsewhere:
         written = _write(load_run(folder).page(title), page, elsewhere, static=static)
     else:

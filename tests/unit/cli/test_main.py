@@ -226,7 +226,9 @@ def test_a_former_name_runs_the_present_command_with_a_hint(bftrain: CommandLine
     given = (*more, "--help")
     ended, present = bftrain(*old.split(), *given), bftrain(*RENAMED[old].split(), *given)
     assert (ended.code, ended.out) == (0, present.out)
-    assert ended.err == f"hint: bftrain {old} is now bftrain {RENAMED[old]}; the old name will be removed\n"
+    new = "report DIR -o FILE.json" if old == "export" else RENAMED[old]
+    then = "check itself takes a training script" if old == "check" else "the old name will be removed"
+    assert ended.err == f"hint: bftrain {old} is now bftrain {new}; {then}\n"
     assert "hint" not in bftrain(*old.split(), *given, "-q").err
 
 
@@ -240,3 +242,20 @@ def test_check_takes_a_script_and_records_as_before(
     ended = bftrain("check", "--timezone", "UTC", tmp_path / name)
     assert ended.err.startswith("hint: bftrain check is now bftrain import --dry-run") is hint
     assert ("No such option '--timezone'" in ended.err or "No such option: --timezone" in ended.err) is not hint
+
+
+def test_check_takes_programs_and_pipes(bftrain: CommandLine, tmp_path: Path) -> None:
+    program, records, pipe = tmp_path / "prog", tmp_path / "jobs.txt", tmp_path / "pipe"
+    program.write_bytes(b"\x7fELF\x02")
+    records.write_text("JobID|Start\n")
+    os.mkfifo(pipe)
+    for words in ((program,), ("--launcher", "process", records), (tmp_path / "typo.py", "--", records)):
+        assert "import --dry-run" not in bftrain("check", "--timezone", "UTC", *words).err
+    assert "is now bftrain import --dry-run" in bftrain("check", pipe, "--help").err
+    assert "To check records: bftrain import --dry-run" in bftrain("check", tmp_path / "none.txt").err
+
+
+def test_settable_names_are_completed(bftrain: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del folder
+    assert completed(bftrain, monkeypatch, "decide", "--set", "tu") == ["plain,turn="]
+    assert "plain,fallback=" in completed(bftrain, monkeypatch, "decide", "--set", "")

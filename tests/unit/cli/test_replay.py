@@ -261,3 +261,13 @@ def test_an_export_tells_how_much_it_wrote(bftrain: CommandLine) -> None:
     replayed(bftrain)
     output = json.loads(bftrain("report", "out", "-o", "t.json", "--json").out)
     assert output == {"file": "t.json", "events": len(json.loads(Path("t.json").read_text())["traceEvents"])}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(("x.pftrace",), "'x.pftrace' ends in neither .html nor .json"), (("t.json", "--svg", "p"), "are for pages")],
+)
+def test_a_report_rejects_what_it_would_ignore(bftrain: CommandLine, words: tuple[str, ...], reason: str) -> None:
+    replayed(bftrain)
+    ended = bftrain("report", "out", "-o", *words)
+    assert (ended.code, reason in ended.err, Path(words[0]).exists()) == (2, True, False), ended.err

@@ -134,6 +134,12 @@ def test_the_command_writes_the_part(bftrain: CommandLine, file: Path, log: Even
     assert load_log(out).node_names == log.node_names[3:]
 
 
+def test_a_log_is_not_replaced_by_its_part(bftrain: CommandLine, file: Path) -> None:
+    before = file.read_bytes()
+    ended = bftrain("slice", file, "-o", file, "--nodes", "0:2")
+    assert (ended.code, "is the input" in ended.err, file.read_bytes()) == (2, True, before)
+
+
 def test_nodes_may_stand_in_a_file(bftrain: CommandLine, file: Path, tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.txt"
     nodes.write_text("# the first rack\nsecret-r1n[1-2]\n")
