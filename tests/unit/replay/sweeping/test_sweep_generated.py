@@ -46,7 +46,7 @@ def test_options_of_what_is_generated_make_other_inputs(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("[grid]\ntasks.cuont = [1]\n", r"sweep.toml:\d+: grid.tasks.cuont: 'jobs' has no such option.*'count'"),
-        ('[grid]\ntasks.count = ["many"]\n', r"sweep.toml:\d+: grid.tasks.count: .*int"),
+        ('[grid]\ntasks.count = ["many"]\n', r"sweep.toml:\d+: grid.tasks.count: .*whole number"),
         ("[fixed]\ntasks.count = 1\n", r"sweep.toml:\d+: fixed.tasks.count: is no setting .*generated"),
         ("[grid]\nbaseline.count = [1]\n", r"grid.baseline: a range has no 'count'"),
         ('[grid]\ntasks.gangs = ["1:x"]\n', r"gangs is '1:x'"),
