@@ -29,7 +29,7 @@ RENAMED: Final = {
     "tasks profiles": "generate profiles",
     "usage": "task usage",
 }
-_IN_FULL: Final = {"export": "report DIR -o FILE.json"}  # where the present name needs an option
+_IN_FULL: Final = {"export": "report DIR -o FILE.json"}  # present names that need an option
 REMOVED: Final = {
     "top": "use bftrain status --watch, or bftrain live page",
     "live measure": "run python examples/live/measure_waits.py",
