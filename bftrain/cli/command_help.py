@@ -12,6 +12,7 @@ import click
 
 from bftrain.cli.former_names import REMOVED
 from bftrain.durations import FORMS
+from bftrain.errors import near
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 P = ParamSpec("P")
@@ -135,14 +136,21 @@ class DocumentedCommand(click.Command):
             for name in (*parameter.opts, *parameter.secondary_opts)
         }
         args = self._in_present_spelling(ctx, args, options)
-        for word, following in pairwise(args):
+        for word, following in pairwise(args if ctx.resilient_parsing else [*args, ""]):
             if word == "--":
                 break
             option = options.get(word)
-            if option and not option.is_flag and not option.count and following in options:
-                what = f"Option '{word}' requires an argument, {option.make_metavar(ctx)}, before '{following}'."
+            is_last = following == "" and word is args[-1]
+            if option and not option.is_flag and not option.count and (is_last or following in options):
+                before = "" if is_last else f", before '{following}'"
+                what = f"Option '{word}' requires an argument, {option.make_metavar(ctx)}{before}."
                 raise click.BadOptionUsage(word, what, ctx)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if error.param is not None and error.param in self.settable.values():
+                error.param_hint = f"'{_SET} {_name_of(error.param)}'"
+            raise
 
     def _complete_settable(
         self,
@@ -182,10 +190,17 @@ class DocumentedCommand(click.Command):
     def _set(self, ctx: click.Context, text: str) -> str:
         """Return the option for NAME=VALUE."""
         name, equals, value = text.partition("=")
-        option = self.settable.get(name.strip().replace("_", "-").removesuffix("-s"))
-        if option is None or not equals:
-            known = ", ".join(f"{each}=VALUE" for each in self.settable)
-            raise click.BadParameter(f"'{text}' is none of {known}", ctx, param_hint=_SET)
+        key = name.strip().replace("_", "-")
+        option = self.settable.get(key.removesuffix("-s"))
+        if option is None:
+            what = f"'{text}' is none of {', '.join(f'{each}=VALUE' for each in self.settable)}"
+            if any(f"--{key}" in each.opts for each in self.params if isinstance(each, click.Option)):
+                what = f"'{key}' has an option of its own: --{key} {value or 'VALUE'}"
+            elif hint := near(key, self.settable):
+                what = f"{what}; {hint}"
+            raise click.BadParameter(what, ctx, param_hint=_SET)
+        if not equals:
+            raise click.BadParameter(f"'{text}' has no value: {_SET} {key}=VALUE", ctx, param_hint=_SET)
         return f"{option.opts[0]}={value.strip()}"
 
     @property

@@ -191,7 +191,7 @@ def _environment(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals and name not in os.environ:
-            raise UsageError(f"'{name}' is not set here", where="--env", fix=f"--env {name}=VALUE")
+            raise UsageError(f"'{name}' is not set here", where="--set env", fix=f"--set env={name}=VALUE")
         found[name] = value if equals else os.environ[name]
     return found
 
@@ -429,7 +429,8 @@ class _MomentOrNone(MomentOption):
     example="bftrain task edit cnn --nodes 2:16\nbftrain task edit cnn --deadline 2030-01-31T18:00 --weight 0.5",
 )
 @click.argument("task", metavar="TASK")
-@rare("min_nodes", "max_nodes", hint="--nodes MIN:MAX")
+@rare("min_nodes", hint="--nodes MIN:")
+@rare("max_nodes", hint="--nodes :MAX")
 @click.option("--nodes", metavar="MIN:MAX", help="Minimum and maximum number of nodes; one may be omitted: 4:, or :8.")
 @click.option("--min-nodes", type=int)
 @click.option("--max-nodes", type=int)
@@ -484,4 +485,6 @@ def edit(  # noqa: PLR0913 - one parameter an option
 def _in_words(task: TaskView) -> str:
     due = "" if task.deadline_s is None else f", due at {clock(task.deadline_s)}"
     campaign = f", of campaign {task.campaign}" if task.campaign else ""
-    return f"{task.name}: {task.min_nodes} to {task.max_nodes} nodes, weight {task.weight:g}{due}{campaign}"
+    sizes = f"{task.min_nodes} to {task.max_nodes}" if task.min_nodes < task.max_nodes else f"{task.max_nodes}"
+    nodes = f"{sizes} node" if task.max_nodes == 1 else f"{sizes} nodes"
+    return f"{task.name}: {nodes}, weight {task.weight:g}{due}{campaign}"

@@ -292,7 +292,7 @@ def described(task: TaskView) -> RenderableType:
         ("submitted", clock(task.submitted_s)),
         ("started", "" if task.started_s is None else clock(task.started_s)),
         ("ended", "" if task.ended_s is None else clock(task.ended_s)),
-        ("done", f"{done(task)} ({task.samples:,.0f} samples{counts}, {task.step:,} steps)"),
+        ("done", f"{done(task) or 'nothing yet'} ({task.samples:,.0f} samples{counts}, {task.step:,} steps)"),
         ("in memory", f"up to step {task.in_memory_step:,}" if task.in_memory_step else ""),
         ("committed", committed_in_words(task)),
         ("loss", "" if task.loss is None else f"{task.loss:.6g}"),
@@ -317,7 +317,8 @@ def status_table(status: StatusView) -> RenderableType:
         harvest = units(f"{today.samples:,.0f} samples in {today.node_s / 3600:.2f} node-hours ({today.day})")
     if status.decision is not None:
         last = status.decision
-        decided = f"{last.number} times, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
+        times = "once" if last.number == 1 else f"{last.number} times"
+        decided = f"{times}, last at {clock(last.time_s)} in {1e3 * last.solve_s:.1f} ms"
     until = "" if status.paused_until_s is None else f"; continues at {clock(status.paused_until_s)}"
     rows = [
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),

@@ -142,6 +142,22 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(bftrain: CommandLine) -
     assert (ended.code, "'trun=5' is none of fallback=VALUE, turn=VALUE, " in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("decide --set trun=5 -", "did you mean 'turn'?"),
+        ("decide --set turn -", "'turn' has no value: --set turn=VALUE"),
+        ("decide --set turn=abc -", "Invalid value for '--set turn'"),
+        ("replay --set horizon=30 x", "'horizon' has an option of its own: --horizon 30"),
+        ("doctor --completion", "requires an argument, [bash|zsh|fish]."),
+        ("task edit b --min-nodes 3 --nodes 4", "hint: --min-nodes is now --nodes MIN:;"),
+    ],
+)
+def test_a_rejected_option_names_what_to_type(bftrain: CommandLine, words: str, reason: str) -> None:
+    ended = bftrain(*words.split())
+    assert (ended.code, reason in ended.err) == (2, True), ended.err
+
+
 def values(ended: Ended, name: str) -> list[object]:
     """Read what was printed as JSON: one value on one line, or lines of them; nothing where no live run answers."""
     if CALLS[name].nothing:
