@@ -12,7 +12,7 @@ import click
 
 from bftrain.cli.former_names import REMOVED
 from bftrain.durations import FORMS
-from bftrain.errors import near
+from bftrain.errors import near, suggestion
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 P = ParamSpec("P")
@@ -241,6 +241,9 @@ class CommandGroup(click.Group):
         name = " ".join([*ctx.command_path.split()[1:], *args[:1]])
         if name in REMOVED:
             ctx.fail(f"No such command '{args[0]}': {REMOVED[name]}")
+        commands = self.list_commands(ctx)
+        if args and args[0] not in commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command '{args[0]}': {suggestion(args[0], commands)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

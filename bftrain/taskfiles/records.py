@@ -190,9 +190,12 @@ def sizes_of(record: Mapping[str, Any], where: str) -> dict[str, int]:
     """Return the bounds in ``nodes = "1:8"``, if the record has it."""
     if "nodes" not in record:
         return {}
+    place = where if where == "--nodes" else f"{where}: nodes"
     smallest, _, largest = str(record["nodes"]).partition(":")
     if not smallest.isdecimal() or not (largest or smallest).isdecimal():
-        raise BadInput(f"nodes: '{record['nodes']}' is not MIN:MAX", where=where, fix="such as 1:8")
+        raise BadInput(f"'{record['nodes']}' is not MIN:MAX", where=place, fix="such as 1:8")
+    if int(largest or smallest) < int(smallest):
+        raise BadInput(f"'{record['nodes']}' has a maximum below the minimum", where=place, fix="such as 1:8")
     return {"min_nodes": int(smallest), "max_nodes": int(largest or smallest)}
 
 

@@ -69,11 +69,11 @@ def command(
         raise UsageError("the demo has settings of its own", where="--config", fix="omit --demo or --config")
     if demo and shares is not None:
         raise UsageError("cannot be used with --demo", where="--shares", fix="omit --demo or --shares")
+    if limit_s is not None and not demo:
+        raise UsageError("is for the demo only", where="--for", fix="bftrain live --demo --for 60")
     if config is None and not demo:
         fix = "bftrain live --example slurm > site.toml begins one; bftrain live --demo shows how it goes"
         raise UsageError("a live run needs the settings of a site", where="--config", fix=fix)
-    if limit_s is not None and not demo:
-        raise UsageError("is for the demo only", where="--for", fix="bftrain live --demo --for 60")
     with blocked_signals():
         if config is None:
             from bftrain.live.commands.demo_site import run_demo

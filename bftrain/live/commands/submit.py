@@ -250,6 +250,7 @@ def _submissions(
             record["args"] = [*record.get("args", []), *words]
         base = Path(what).absolute().parent
         return [submission_of(_varied(one, at), where, base, learned) for where, one in records for at in grid]
+    sizes_of(options, "--nodes")  # names the option if it is invalid
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)

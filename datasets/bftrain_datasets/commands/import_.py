@@ -10,6 +10,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
+from bftrain.errors import UsageError
 from bftrain.node_units import NODE
 from bftrain_datasets.commands import records
 from bftrain_datasets.commands.logfiles import figures_of, kinds_option, log_output
@@ -56,6 +57,10 @@ def command(
     from bftrain_datasets.log.idle_doubts import doubts_of
     from bftrain_datasets.log.log_files import check_log_name, save_log
 
+    if path is not None and (dry_run or explain):
+        raise UsageError("writes nothing", where="--dry-run" if dry_run else "--explain", fix="omit -o")
+    if dry_run and explain:
+        raise UsageError("cannot be used with --explain", where="--dry-run", fix="omit one")
     options = records.options_of(given)
     if dry_run:
         _dry_run(files, options, out, strict=strict)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from bftrain.errors import BadInput, suggestion
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
+from bftrain.text_formats import counted
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, PublicSet
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
@@ -198,7 +199,7 @@ def miss_text(found: TableMap) -> str:
     others = [name for name in found.names if name not in found.columns]
     rest = f"; other columns: {', '.join(others[:12])}" if others else ""
     missing = " and ".join(found.missing())
-    return f"{len(found.names)} columns, recognised: {known}; missing: {missing}{rest}"
+    return f"{counted(len(found.names), 'column')}, recognised: {known}; missing: {missing}{rest}"
 
 
 def named_set(name: str) -> PublicSet:

@@ -221,7 +221,7 @@ def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, 
     if given:
         names = tuple(name.strip() for name in given)
         if len(names) != len(folders):
-            what = f"{len(names)} labels for {len(folders)} replays"
+            what = f"{text_formats.counted(len(names), 'label')} for {text_formats.counted(len(folders), 'replay')}"
             raise UsageError(what, where="--label", fix="give one for each")
         twice = checks.repeated(names)
         if twice is not None:

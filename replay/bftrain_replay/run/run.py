@@ -530,6 +530,10 @@ def summary_in(folder: Path) -> dict[str, Any]:
     """Read the summary of a run."""
     complete_replacement(folder)
     path = folder / "summary.json"
+    if not folder.exists():
+        raise BadInput("there is no such folder", where=str(folder), fix="name the folder of a replay")
+    if (folder / "replay" / "summary.json").is_file():  # folder of bftrain demo
+        raise BadInput("contains a replay in a folder of its own", where=str(folder), fix=f"name {folder / 'replay'}")
     if not path.is_file():
         raise BadInput("contains no summary.json", where=str(folder), fix="name the folder of a replay")
     return wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=_LEFT_ALONE)

@@ -79,6 +79,13 @@ def test_a_grid_is_a_task_for_each_combination(bftrain: CommandLine, run: LiveTh
         assert (ended.code, f"'{odd}' is not NAME=VALUE,VALUE" in ended.err) == (2, True)
 
 
+@pytest.mark.parametrize("nodes", ["8:4", "x"])
+def test_wrong_sizes_name_the_option(bftrain: CommandLine, run: LiveThread, nodes: str) -> None:
+    del run
+    ended = bftrain("submit", "train.py", "--nodes", nodes)
+    assert (ended.code, ended.err.startswith(f"bftrain: --nodes: '{nodes}' ")) == (3, True), ended.err
+
+
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
@@ -149,7 +156,7 @@ def test_words_and_options_change_the_task_of_a_file(bftrain: CommandLine, run: 
         (("nothing.py", "--nodes", "1:2"), 3, "there is no such file"),
         (("train.py",), 3, "the number of nodes is missing (such as --nodes 1:8)"),
         (("train.py", "--nodes", "x"), 3, "'x' is not MIN:MAX"),
-        (("train.py", "--nodes", "3:2"), 3, "below min_nodes"),
+        (("train.py", "--nodes", "3:2"), 3, "a maximum below the minimum"),
         (("train.py", "--nodes", "1:2", "--name", "-x"), 3, "letters, digits"),
         (("train.py", "--nodes", "1:2", "--launcher", "nativ"), 3, "'nativ'"),
         (("train.py", "--nodes", "1:2", "--env", "NOT_SET_HERE"), 2, "is not set here"),
