@@ -127,7 +127,7 @@ while True:
 def test_a_killed_trial_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text(PLAIN)
     (tmp_path / "tmp").mkdir()
-    command = [PROGRAM, "train", str(tmp_path / "plain.py"), "--backend", "process"]
+    command = [PROGRAM, "train", str(tmp_path / "plain.py"), "--launcher", "process"]
     trial = subprocess.Popen(
         [*command, "--nodes", "2"], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.DEVNULL
     )

@@ -106,12 +106,12 @@ for number in range(1, 100):
 def test_with_v_the_scripts_own_output_is_shown(tmp_path: Path, no_torch: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
-    done = bftrain("train", script, "--nodes", "1:1", "--backend", "process", "-v", PYTHONPATH=no_torch)
+    done = bftrain("train", script, "--nodes", "1:1", "--launcher", "process", "-v", PYTHONPATH=no_torch)
     assert done.code == 0, done.err
     assert "node1-0: hello from the script" in done.err
     assert done.out.startswith("done after 99 steps")
     quiet = bftrain(
-        "train", script, "--nodes", "1:1", "--backend", "process", "--for", "0.5", "-q", "--json", PYTHONPATH=no_torch
+        "train", script, "--nodes", "1:1", "--launcher", "process", "--for", "0.5", "-q", "--json", PYTHONPATH=no_torch
     )
     assert all("not preloaded" in line for line in quiet.err.splitlines()), "and that is so in this test only"
     assert json.loads(quiet.out)["ended"] == "stopped"
@@ -156,7 +156,7 @@ def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, no_
     script, place = tmp_path / "script.py", tmp_path / "tmp"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)").replace("100", "1000000"))
     place.mkdir()
-    command = [PROGRAM, "train", script, "--nodes", "1:2", "--backend", "process", "--script", "2@0"]
+    command = [PROGRAM, "train", script, "--nodes", "1:2", "--launcher", "process", "--script", "2@0"]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -182,7 +182,7 @@ def test_a_closed_pipe_ends_it_without_a_trace(tmp_path: Path, no_torch: str) ->
     script = tmp_path / "script.py"
     script.write_text(ALONE.format(step="report(samples=10, loss=1 / number)"))
     (tmp_path / "tmp").mkdir()
-    command = f"bftrain train {script} --nodes 1:1 --backend process 2>&1 | head -n 1"
+    command = f"bftrain train {script} --nodes 1:1 --launcher process 2>&1 | head -n 1"
     done = shell(command, TMPDIR=str(tmp_path / "tmp"), PYTHONPATH=no_torch)
     assert (done.code, done.out) == (0, "starting an agent ...\n")
     assert list((tmp_path / "tmp").glob("bftrain*")) == []

@@ -134,7 +134,7 @@ for epoch in range(1000):
         pytest.param(EQUAL_SAMPLES + loop(), [], marks=pytest.mark.soak),
         pytest.param(FSDP, [], marks=pytest.mark.soak),
         pytest.param(
-            HOROVOD, ["--backend", "horovod", "--", "--steps", "5000"], marks=[pytest.mark.horovod, pytest.mark.soak]
+            HOROVOD, ["--launcher", "horovod", "--", "--steps", "5000"], marks=[pytest.mark.horovod, pytest.mark.soak]
         ),
     ],
     ids=["evaluation", "all samples are equal", "fully_shard", "horovod"],
@@ -146,5 +146,5 @@ def test_workers_that_train_together_are_right(tmp_path: Path, script: str, opti
 
 
 def test_a_ddp_script_is_right_under_launchers_that_restart_it_but_for_its_checkpoint(tmp_path: Path) -> None:
-    found = findings(tmp_path, DDP, "--backend", "process")
+    found = findings(tmp_path, DDP, "--launcher", "process")
     assert found["divides the work"]["ok"], found
