@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
@@ -26,6 +26,7 @@ REQUIRED: Final = "Required"
 _COMMON_ROW: Final = ("--json, -q, -v, -h", "Print JSON, only the result, details, or this help.")
 _SET: Final = "--set"
 # One word per concept for the values of options without a metavar of their own, by option or by type
+_UNBREAKABLE: Final = "\u2011"  # a hyphen at which no line is broken
 _METAVARS: Final = {
     **dict.fromkeys(("window", "measure"), "A..B"),
     **dict.fromkeys(("metrics", "seeds"), "NAME,.."),
@@ -83,6 +84,19 @@ def omitted(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return function
 
     return mark
+
+
+class _WholeWords(click.HelpFormatter):
+    """Breaks no line at a hyphen, so that names and paths can be copied."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _UNBREAKABLE))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, text.replace("-", _UNBREAKABLE)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_UNBREAKABLE, "-")
 
 
 class DocumentedCommand(click.Command):
@@ -217,6 +231,12 @@ class DocumentedCommand(click.Command):
         for title, records in self.records_by_heading(ctx).items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help page."""
+        formatter = _WholeWords(width=ctx.terminal_width, max_width=ctx.max_content_width)
+        self.format_help(ctx, formatter)
+        return formatter.getvalue().rstrip("\n")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog, and the form of durations if an option is one."""

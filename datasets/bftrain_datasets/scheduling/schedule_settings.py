@@ -52,7 +52,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1, rare=True)] = None
     sharing: Annotated[str, Option("none: a job gets whole nodes; cores: processors", choices=SHARINGS)] = WHOLE_NODES
     map: Annotated[
-        str, Option("Meanings of columns in a table of jobs: submit=COL,start=COL,elapsed=COL:min,count=COL")
+        str, Option("Meanings of columns in a table of jobs: submit=COL, start=COL, elapsed=COL:min, count=COL")
     ] = ""
     preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..")] = ""
     least_run_s: Annotated[float, Option("Minimum run time in seconds", at_least=0.0, rare=True)] = 0.0
