@@ -45,9 +45,9 @@ def test_a_full_disk_ends_neither_the_run_nor_a_training() -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))  # no file of the daemon grows, its log included
         with pytest.raises(NotAvailable, match="not certain yet"):
             daemon.client.submit(task("b", folder))
-        said = "until the journal can be written, no new tasks are taken"
+        said = "until the journal can be written, new tasks are rejected"
         daemon.until(lambda: any(said in one.text for one in daemon.client.status().remarks), "it says so")
-        with pytest.raises(NotAvailable, match="nothing can be changed now"):
+        with pytest.raises(NotAvailable, match="no changes are possible now"):
             daemon.client.submit(task("c", folder))
         before = beat.read_text()
         daemon.until(lambda: beat.read_text() not in {"", before}, "the task goes on")
@@ -101,7 +101,7 @@ def test_a_disk_without_space_is_named_and_what_cannot_be_written_is_not_said_to
         filled.unlink()
         begun.unlink()
         output = (folder / "live.log").read_text()
-        assert "all is remembered" not in output
+        assert "the state is in" not in output
         daemon.start()
         daemon.until(daemon.runs, "it goes on when there is space again")
         daemon.until(begun.exists, "and so does the task")
