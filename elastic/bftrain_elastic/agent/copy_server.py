@@ -108,8 +108,9 @@ class CopyServer:
     def run(self) -> None:
         """Serve until the agent exits."""
         self._tell(messages.PreforkWarm())
-        self._tell(messages.CopyServing(self._listener.getsockname()[1], self._limit))
+        port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+        self._tell(messages.CopyServing(port, self._limit))
         with suppress(ConnectionError), self._agent:  # the agent may exit with unread messages
             self._follow()
         with suppress(OSError), self._listener:
