@@ -25,8 +25,8 @@ DURATION: Final = "DURATION"  # the metavar of durations
 REQUIRED: Final = "Required"
 _COMMON_ROW: Final = ("--json, -q, -v, -h", "Print JSON, only the result, details, or this help.")
 _SET: Final = "--set"
-# One word per concept for the values of options without a metavar of their own, by option or by type
 _UNBREAKABLE: Final = "\u2011"  # a hyphen at which no line is broken
+# One word per concept for the values of options that declare no metavar, by option or by type
 _METAVARS: Final = {
     **dict.fromkeys(("window", "measure"), "A..B"),
     **dict.fromkeys(("metrics", "seeds"), "NAME,.."),
@@ -47,15 +47,32 @@ _headings: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 _hints: Final[WeakKeyDictionary[click.Parameter, str]] = WeakKeyDictionary()
 
 
-def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Group the options below this decorator, down to the next heading, under ``title``."""
+def _each_option(mark: Callable[[Any], object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that calls ``mark`` with each option below it."""
 
-    def mark(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         for parameter in getattr(function, "__click_params__", ()):
-            _headings.setdefault(parameter, title)
+            mark(parameter)
         return function
 
-    return mark
+    return decorate
+
+
+def heading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Group the options below this decorator, down to the next heading, under ``title``."""
+    return _each_option(lambda option: _headings.setdefault(option, title))
+
+
+def omitted(*names: str, hint: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Omit these options from the help, because another command's help describes them."""
+
+    def mark(option: click.Option) -> None:
+        if option.name in names:
+            option.hidden = True
+            if hint is not None:
+                _hints[option] = hint
+
+    return _each_option(mark)
 
 
 def rare(*names: str, hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -63,27 +80,7 @@ def rare(*names: str, hint: str = "") -> Callable[[Callable[P, R]], Callable[P, 
 
     For one release the options themselves are accepted, with a hint.
     """
-
-    def mark(function: Callable[P, R]) -> Callable[P, R]:
-        for parameter in getattr(function, "__click_params__", ()):
-            if parameter.name in names:
-                parameter.hidden = True
-                _hints[parameter] = hint
-        return function
-
-    return mark
-
-
-def omitted(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Omit these options from the help, because another command's help describes them."""
-
-    def mark(function: Callable[P, R]) -> Callable[P, R]:
-        for parameter in getattr(function, "__click_params__", ()):
-            if parameter.name in names:
-                parameter.hidden = True
-        return function
-
-    return mark
+    return omitted(*names, hint=hint)
 
 
 class _WholeWords(click.HelpFormatter):
@@ -161,6 +158,10 @@ class DocumentedCommand(click.Command):
                 raise click.BadOptionUsage(word, what, ctx)
         try:
             return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                error.possibilities[:] = [_present_spelling(options[name]) or name for name in error.possibilities]
+            raise
         except click.BadParameter as error:
             if error.param is not None and error.param in self.settable.values():
                 error.param_hint = f"'{_SET} {_name_of(error.param)}'"
@@ -184,16 +185,20 @@ class DocumentedCommand(click.Command):
         if "--" in args:
             place = args.index("--")
             args, rest = args[:place], args[place:]
-        words = iter(args)
+        words, seen = iter(args), set[str]()
         for word in words:
             name, equals, value = word.partition("=")
             if name == _SET and self.settable:
-                present.append(self._set(ctx, value if equals else next(words, "")))
+                setting = self._set(ctx, value if equals else next(words, ""))
+                name = setting.partition("=")[0]
+                if name in seen and not options[name].multiple:
+                    raise click.BadParameter(f"'{name.lstrip('-')}' is set twice", ctx, param_hint=_SET)
+                seen.add(name)
+                present.append(setting)
                 continue
             new = self.renamed.get(name)
             option = options.get(name)
-            if new is None and option is not None and (hint := _hints.get(option)) is not None:
-                new = hint or f"{_SET} {_name_of(option)}=VALUE"
+            if new is None and option is not None and (new := _present_spelling(option)) is not None:
                 present.append(word)
             else:
                 present.append(f"{new or name}{equals}{value}")
@@ -249,6 +254,12 @@ class DocumentedCommand(click.Command):
 
 def _name_of(option: click.Parameter) -> str:
     return option.opts[0].lstrip("-")
+
+
+def _present_spelling(option: click.Parameter) -> str | None:
+    """Return what replaces a rare option, and ``None`` for other options."""
+    hint = _hints.get(option)
+    return f"{_SET} {_name_of(option)}=VALUE" if hint == "" else hint
 
 
 class CommandGroup(click.Group):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.config import Settings
-from bftrain.errors import UsageError
+from bftrain.errors import BadInput, UsageError
 from bftrain.parts import as_objective
 from bftrain.ports import Objective
 from bftrain.taskfiles.files import load_tasks
@@ -82,6 +82,8 @@ def replay(
             what = "replays in other processes, which a function cannot be handed to"
             raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
     events = load_log(Path(log)) if isinstance(log, str | Path) else log
+    if not isinstance(events, EventLog):
+        raise BadInput(f"{log!r} is not a log", where="log", fix="pass a file name, or the result of bftrain.load_log")
     given = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
     if auto_cap:
         how = with_auto_cap(events, how, given)

@@ -18,7 +18,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import LITERAL, Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted, NotAvailable, PartlyFailed, UsageError
-from bftrain.node_units import NODE, words_of
+from bftrain.node_units import NODE, node_of, words_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -112,6 +112,9 @@ def drain(nodes: tuple[str, ...], client: Client, out: Output, *, end: bool) -> 
             names = tuple(NodeSet(",".join(nodes)))
         except NodeSetException as error:
             raise BadInput(str(error), where=",".join(nodes), fix="such as nid[0001-0004,7]") from error
+        known = {name for view in client.nodes() for name in (view.name, node_of(view.name))}
+        if unknown := [name for name in names if name not in known]:
+            out.warn(f"the live run does not know {', '.join(unknown)} yet; bftrain live drain lists its nodes")
         found = client.drain(names, end=end)
     else:
         found = client.nodes()

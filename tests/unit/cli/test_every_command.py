@@ -148,6 +148,8 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(bftrain: CommandLine) -
         ("decide --set trun=5 -", "did you mean 'turn'?"),
         ("decide --set turn -", "'turn' has no value: --set turn=VALUE"),
         ("decide --set turn=abc -", "Invalid value for '--set turn'"),
+        ("decide --set turn=3 --set turn=4 -", "'turn' is set twice"),
+        ("decide --tur 3 -", "'--set turn=VALUE'?)"),
         ("replay --set horizon=30 x", "'horizon' has an option of its own: --horizon 30"),
         ("task foo", "No such command 'foo': known: "),
         ("generate taks", "did you mean 'tasks'?"),

@@ -107,7 +107,7 @@ def test_nodes_are_drained_by_set_and_used_again(bftrain: CommandLine, run: Live
     hand_in(run, "a")
     lend(run, "n01", "n02", "n03")
     ended = bftrain("live", "drain", "n[01-02]", "n07")
-    assert ended.code == 0, ended.err
+    assert (ended.code, "warning: the live run does not know n07 yet;" in ended.err) == (0, True), ended.err
     rows = [line.split()[:2] for line in ended.out.splitlines() if "n0" in line]
     assert [name for name, _ in rows] == ["n01", "n02", "n07"]
     assert {state for _, state in rows} <= {"draining", "drained"}
@@ -115,7 +115,8 @@ def test_nodes_are_drained_by_set_and_used_again(bftrain: CommandLine, run: Live
     run.do(lambda _: None)
     listed = {one["name"]: one for one in json.loads(bftrain("live", "drain", "--json").out)}
     assert (listed["n03"]["state"], listed["n03"]["task"], listed["n01"]["state"]) == ("used", "a", "drained")
-    assert bftrain("live", "drain", "--end", "n[01-02,07]").code == 0
+    ended = bftrain("live", "drain", "--end", "n[01-02,07]")
+    assert (ended.code, ended.err) == (0, "")
     run.do(lambda _: None)
     assert {one["state"] for one in json.loads(bftrain("live", "drain", "--json").out)} == {"used"}
     refused = bftrain("live", "drain", "n[1-")

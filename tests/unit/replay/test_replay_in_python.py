@@ -110,6 +110,8 @@ def test_settings_objectives_and_a_watch_can_be_given() -> None:
 def test_what_is_not_known_is_named() -> None:
     with pytest.raises(UsageError, match=r"no setting 'max_task' \(did you mean 'max_tasks'"):
         bftrain.replay(LOG, TASKS, max_task=3)
+    with pytest.raises(BadInput, match=r"log: 123 is not a log \(pass a file name"):
+        bftrain.replay(123)  # type: ignore[arg-type]  # the case
     with pytest.raises(UsageError, match="is the solver itself"):
         bftrain.replay(LOG, TASKS, baseline="exact")
 
