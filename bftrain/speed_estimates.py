@@ -65,7 +65,7 @@ def is_significant_change(before: SpeedCurve | None, after: SpeedCurve, largest:
 def size_to_measure(held: int, smallest: int, known: Container[int]) -> int:
     """Return the number of the ``held`` nodes on which a task should run now for a measurement.
 
-    The result is the largest of ``held``, half of it, and so on down to ``smallest`` that is not in ``known`` yet: a
+    The result is the largest size among ``held``, ``held / 2``, ..., ``smallest`` that is not in ``known`` yet: a
     task is first measured on all its nodes, and then shrinks, which is cheaper than growing. The task grows
     back once, when all are known; tasks need nodes to be measured.
     """

@@ -1,4 +1,4 @@
-"""Completion in bash of values with a colon: bash splits ``FILE.py:NAME`` into three words and expects the last one."""
+"""Bash completion of values with a colon: bash splits ``FILE.py:NAME`` into three words and expects the third."""
 
 from __future__ import annotations
 

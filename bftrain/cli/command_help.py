@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
@@ -83,6 +83,12 @@ def rare(*names: str, hint: str = "") -> Callable[[Callable[P, R]], Callable[P, 
     return omitted(*names, hint=hint)
 
 
+def print_hint(arguments: Sequence[str], text: str) -> None:
+    """Print a hint on standard error, unless ``-q`` is among the arguments."""
+    if not {"-q", "--quiet"} & {*arguments}:
+        click.echo(f"hint: {text}", err=True)
+
+
 class _WholeWords(click.HelpFormatter):
     """Breaks no line at a hyphen, so that names and paths can be copied."""
 
@@ -128,7 +134,7 @@ class DocumentedCommand(click.Command):
             self.params.insert(len(self.params) if place is None else place, option)
 
     def records_by_heading(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return names and text of the options of each heading; required ones are first, those of all commands last."""
+        """Return names and text of the options of each heading; required options come first, common options last."""
         groups: dict[str, list[tuple[str, str]]] = {REQUIRED: []}
         for parameter in self.params:
             record = parameter.get_help_record(ctx)
@@ -202,8 +208,8 @@ class DocumentedCommand(click.Command):
                 present.append(word)
             else:
                 present.append(f"{new or name}{equals}{value}")
-            if new is not None and not {"-q", "--quiet"} & {*args}:
-                click.echo(f"hint: {name} is now {new}; the old spelling will be removed", err=True)
+            if new is not None:
+                print_hint(args, f"{name} is now {new}; the old spelling will be removed")
         return present + rest
 
     def _set(self, ctx: click.Context, text: str) -> str:

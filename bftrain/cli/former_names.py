@@ -59,7 +59,7 @@ def renaming_of(arguments: Sequence[str]) -> Renaming | None:
         new = RENAMED.get(old)
         if new is not None and (old != "check" or _is_data(arguments[1:])):
             then = "check itself takes a training script" if old == "check" else "the old name will be removed"
-            hint = f"hint: bftrain {old} is now bftrain {_IN_FULL.get(old, new)}; {then}"
+            hint = f"bftrain {old} is now bftrain {_IN_FULL.get(old, new)}; {then}"
             return Renaming(hint, [*new.split(), *arguments[count:]])
     return None
 

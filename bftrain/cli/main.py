@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 import click
 
 from bftrain.cli import bash_completion  # noqa: F401 - it registers itself
+from bftrain.cli.command_help import print_hint
 from bftrain.cli.command_table import COMMANDS, SECTIONS, LazyGroup
-from bftrain.cli.former_names import REMOVED, renaming_of
+from bftrain.cli.former_names import renaming_of
 from bftrain.errors import (
     BadInput,
     BftrainError,
@@ -34,7 +35,6 @@ from bftrain.errors import (
     is_from_own_file,
     raised,
     source_line,
-    suggestion,
 )
 from bftrain.version import __version__
 
@@ -51,13 +51,11 @@ class MainGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command; hint at the new name of a renamed one; name the nearest to an unknown one."""
+        """Resolve a command; hint at the new name of a renamed one."""
         if renaming := renaming_of(args):
-            if not ctx.resilient_parsing and not {"-q", "--quiet"} & {*args}:  # completion prints nothing else
-                click.echo(renaming.hint, err=True)
+            if not ctx.resilient_parsing:  # completion prints only candidates
+                print_hint(args, renaming.hint)
             args = renaming.arguments
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command '{args[0]}': {REMOVED.get(args[0]) or suggestion(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     # The reader of the output may end early (head, less), which is no error. Both methods can print, --help in the

@@ -88,7 +88,7 @@ class StepPlot(msgspec.Struct, frozen=True, eq=False):
 
 
 class PartPlot(msgspec.Struct, frozen=True, eq=False):
-    """A number over time and a part of it, such as idle and used nodes; ``names`` are the labels of part and rest.
+    """A number over time and one part, such as idle and used nodes; ``names`` are the labels of part and rest.
 
     Each column shows means over its time interval: the part filled, and above it the rest, shaded.
     """

@@ -44,7 +44,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class UnfinishedTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An unfinished task; ``held`` contains its nodes in the sequence of their assignment, each with its group.
+    """An unfinished task; ``held`` maps its nodes, in the sequence of their assignment, to their groups.
 
     All of them have the same ``kind``. The task's history (``past``) is missing in journals of earlier versions.
     """

@@ -63,7 +63,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefaultParts(NamedTuple):
-    """Parts with which a decision depends only on nodes, sizes and speeds: a compiled core can make it as well."""
+    """Parts that decide from nodes, sizes and speeds alone, so a compiled core can replace them."""
 
     objective: SpeedObjective
     solver: Solver

@@ -25,7 +25,7 @@ _FIRST_WEIGHT: Final = 4.0  # ... weighted as this many observed departures
 _HALVED_AFTER: Final = 2000.0  # departures after which earlier observations count half
 _LEAST_S: Final = 30.0
 _MOST_S: Final = 14400.0  # tasks also start and finish, so sizes change even if nodes stay for days
-_MOST_CHANGES: Final = 4.0  # maximum size changes during the stay of one node: neighbouring nodes leave together
+_MOST_CHANGES: Final = 4.0  # maximum size changes while a node stays: neighbouring nodes leave together
 _STEPS: Final = 2  # steps per factor of two: tables are reused while the expected stay is unchanged
 
 

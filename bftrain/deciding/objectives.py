@@ -50,7 +50,7 @@ def speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     return _speeds(task.curve, int(sizes[-1]))
 
 
-@lru_cache(maxsize=128)  # tasks of one model share a curve, and rows are rebuilt after each change in size
+@lru_cache(maxsize=128)  # tasks of the same model share a curve, and rows are rebuilt after each change in size
 def _speeds(curve: SpeedCurve, largest: int) -> Entries:
     speeds = curve.speeds(largest)
     speeds.setflags(write=False)

@@ -107,7 +107,7 @@ class NeighbourPlacement:
     def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
         """Return the nodes nearest to the middle of the task's nodes; for a start, the most compact set.
 
-        GPUs or cores of one node are closer than those of different nodes. A start uses the node with the smallest
+        GPUs or cores of the same node are closer than of different nodes. A start uses the node with the smallest
         sufficient number of free slots, which leaves whole nodes for larger tasks.
         """
         if count == len(free):

@@ -78,11 +78,11 @@ class Client:
         return self._ask("GET", "/v1/status", schemas.StatusView)
 
     def tasks(self, *, over: bool = False) -> tuple[schemas.TaskView, ...]:
-        """Return our unfinished tasks, with ``over`` also the finished ones; an operator gets those of all users."""
+        """Return our unfinished tasks, with ``over`` also the finished ones; operators get tasks of all users."""
         return self._ask("GET", "/v1/tasks", tuple[schemas.TaskView, ...], query={"all": "true"} if over else {})
 
     def task(self, name: str) -> schemas.TaskView:
-        """Return the task called ``name``, or ``#NUMBER``; raise :class:`NotFound` if there is none of ours."""
+        """Return the task called ``name``, or ``#NUMBER``; raise :class:`NotFound` if we have no such task."""
         return self._ask("GET", _of_task(name), schemas.TaskView)
 
     def submit(self, submission: schemas.Submission) -> schemas.TaskView:
@@ -183,7 +183,7 @@ class Client:
         if body is not None:
             headers["content-type"] = "application/json"
         if method != "GET":
-            self.close()  # an idle connection may close during a request, whose outcome is then unknown
+            self.close()  # the outcome of a request is unknown if an idle connection closes meanwhile
         reused = self._connection is not None
         try:
             if self._connection is None:

@@ -67,7 +67,7 @@ class LineFormatter(logging.Formatter):
         if self._form == "json":
             at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
             return json.dumps({"time": at, "level": level, "text": text}, ensure_ascii=False)
-        # Tasks and schedulers may say anything: no terminal sequences, and no lines that look like those of the log
+        # Tasks and schedulers may say anything: no terminal sequences, and no lines that look like log lines
         parts = [
             "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line) for line in text.splitlines()
         ]

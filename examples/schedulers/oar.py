@@ -36,7 +36,7 @@ STATES = {
 
 
 class Settings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """OAR's own settings of a site, in addition to those of all pilots."""
+    """OAR's own site settings, in addition to the settings of all pilots."""
 
     project: str = "default"
 

@@ -277,7 +277,7 @@ class EventFeed:
         self._add(time_s, "size", changes=tuple(changes))
 
     def since(self, number: int, name_of: Callable[[int], str | None]) -> Iterable[Happening]:
-        """Return the entries after ``number``, except those of tasks without a name in ``name_of``."""
+        """Return the entries after ``number``, except for tasks missing from ``name_of``."""
         for entry in self._entries:
             if entry.number > number:
                 text = self._words(entry, name_of)

@@ -59,7 +59,7 @@ class BadRequest(Exception):
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, refuse: Refuse) -> None:
-    """Answer all requests of one connection; ``refuse`` builds the response to a request that cannot be parsed."""
+    """Answer all requests of a connection; ``refuse`` builds the response to a request that cannot be parsed."""
     connection = _ClientConnection(reader, writer)
     try:
         more = True
@@ -151,7 +151,7 @@ class _ClientConnection:
         self._head_only = head.method == b"HEAD"
         fields = dict(head.headers)
         length = fields.get(b"content-length")
-        if length is not None and b"transfer-encoding" in fields:  # a proxy in between may interpret the other header
+        if length is not None and b"transfer-encoding" in fields:  # a proxy may interpret the other header
             raise BadRequest(400, "it has both Transfer-Encoding and Content-Length")
         if int(length or 0) > LARGEST_BODY:
             raise BadRequest(413, _TOO_LARGE)

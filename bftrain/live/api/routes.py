@@ -134,9 +134,7 @@ def _parsed(name: str, text: str, kind: Any) -> object:  # noqa: ANN401 - an ann
         raise BadConfig(f"must be {form}, not {text[:30]!r}", where=name) from error
 
 
-_Span = Annotated[
-    float, Meta(gt=0, le=LONGEST_S), said("How many seconds to look back; the further, the wider the cells.")
-]
+_Span = Annotated[float, Meta(gt=0, le=LONGEST_S), said("Seconds to look back; cells are wider for longer spans.")]
 
 
 async def _drain(service: LiveService, caller: Caller, given: schemas.Nodes) -> tuple[schemas.NodeView, ...]:
@@ -156,7 +154,7 @@ def _watch(
     caller: Caller,
     *,
     span: _Span = 600.0,
-    updates: Annotated[int, Meta(ge=0, le=LARGEST), said("End after so many; 0: go on.")] = 0,
+    updates: Annotated[int, Meta(ge=0, le=LARGEST), said("Number of updates to send; 0: unlimited.")] = 0,
 ) -> Response:
     # nginx would buffer the stream
     return Response(

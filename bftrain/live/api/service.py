@@ -54,8 +54,8 @@ _FAULT: Final = "internal error"
 _ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
 
 LARGEST: Final = 2**53  # exact in all JSON readers
-Offset = Annotated[int, Meta(ge=-LARGEST, le=LARGEST), said("The byte to begin with; below 0: from the end.")]
-Grouping = Annotated[str, said("What is summed up together.", schema={"enum": list(GROUPINGS)})]
+Offset = Annotated[int, Meta(ge=-LARGEST, le=LARGEST), said("The first byte; negative: counted from the end.")]
+Grouping = Annotated[str, said("The grouping of the sums.", schema={"enum": list(GROUPINGS)})]
 Day = Annotated[
     str,
     said(
@@ -232,7 +232,7 @@ class LiveService:
         self,
         caller: Caller,
         *,
-        all: Annotated[bool, said("Those as well that are over.")] = False,  # noqa: A002 - its name in the query
+        all: Annotated[bool, said("Include finished tasks.")] = False,  # noqa: A002 - its name in the query
     ) -> tuple[schemas.TaskView, ...]:
         """List the caller's unfinished tasks, or all including the latest finished ones."""
         found = (*(self._store.finished if all else ()), *self._store.unfinished)
@@ -394,7 +394,7 @@ class LiveService:
     async def _check_own_folder(self, record: LiveTaskRecord) -> None:
         """Raise if an unfinished task has the same folder, also by another spelling such as a link."""
         others = self._store.unfinished
-        # a held-up task may hang, so its file system is not accessed
+        # a task on hold may hang, so its file system is not accessed
         odd = {one.number: one.run.folder for one in others if one.name in self._tasks.held_up}
         known = {**self._folders, **odd}
 

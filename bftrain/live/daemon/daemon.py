@@ -250,7 +250,7 @@ class LiveDaemon:
             self.decision_loop.decide()
 
     async def _try_again(self) -> None:
-        """Let held-up tasks compete as soon as they can run."""
+        """Let tasks on hold compete as soon as they can run."""
         for name in tuple(self.task_manager.held_up):
             record = self.task_store.get(name)
             if record is None or name not in self.task_manager.held_up:
@@ -378,7 +378,7 @@ class LiveDaemon:
         return [*map(self.harvester.spec, [task for task in self.harvester.unfinished if task not in paused][:most])]
 
     def _usable(self, kind: str = "") -> int:
-        """Return the number of nodes these tasks could use, of one kind or of all together."""
+        """Return the number of nodes these tasks could use, of one kind or of all kinds."""
         return sum(spec.max_nodes for spec in self._willing() if not kind or spec.curve_on(kind) is not None)
 
 

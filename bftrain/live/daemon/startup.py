@@ -121,7 +121,7 @@ def _locked(path: Path, *, shared: bool = False) -> IO[bytes]:
     """Lock the state or the shared folder against other runs; the lock is released when this process exits.
 
     Live runs with a common folder would write into the same task folders. On shared file systems without locks,
-    no lock is taken.
+    nothing is locked.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb+")
     try:

@@ -56,7 +56,7 @@ class TaskManager:
         """Resume a task after a restart.
 
         A task with a rejected job has failed. A task that cannot run at present (missing file system, broken launcher)
-        is held up and retried.
+        is put on hold and retried.
         """
         name, track = record.name, self.tracks.get(record.name) or self.begin(record)
         attempt = self._attempts.get(name)

@@ -192,7 +192,7 @@ class TaskProgressTrack:
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
 
     def _changed_noise(self, spec: TaskSpec) -> float | None:
-        """Return the noise scale if decisions use it, and it differs from the last one they used."""
+        """Return the noise scale if decisions use it, and it differs from the value they used last."""
         noise = self.progress.noise_scale
         if noise is None or spec.batch is None:
             return None

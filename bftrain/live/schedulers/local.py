@@ -1,7 +1,7 @@
 """The local scheduler: slots on this machine that become idle and busy by a timetable. For demos, tests and PCs.
 
 It treats agents like a batch scheduler treats pilot jobs: it sends SIGTERM to reclaim a slot. With a grace period, the
-slot counts as taken after the agent's exit, and the agent is killed at the end of the period.
+slot counts as busy after the agent's exit, and the agent is killed at the end of the period.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class LocalScheduler(Scheduler):
         self._began = None
 
     def hold(self) -> None:
-        """Stop the timetable at its start until :meth:`go_on`, for example to show all of it in a demo."""
+        """Stop the timetable at its start until :meth:`go_on`, for example to show it in full in a demo."""
         self._held = True
 
     def go_on(self) -> None:

@@ -316,7 +316,7 @@ class PilotJobs(Scheduler):
                 self._remark("submit", f"pilots cannot be submitted: {limit}")
 
     async def _submit_length(self, order: PilotOrder, count: int, *, at_once: int) -> tuple[int, CommandFailed | None]:
-        """Submit pilots of one length; return their number, and the error if even a single pilot is rejected."""
+        """Submit pilots of equal length; return their number, and the error if even a single pilot is rejected."""
         done = 0
         while done < count and self._stock.may_submit:
             some = min(count - done, at_once)

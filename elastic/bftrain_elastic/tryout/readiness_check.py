@@ -271,7 +271,7 @@ def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFind
 
 
 def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
-    """Return the values between which a rising count fell at a change of the nodes, or None."""
+    """Return the values before and after a rising count fell at a change of the nodes, or None."""
     falls = [(one, other) for one, other in pairwise(series) if other[1] < one[1]]
     rises = any(other[1] > one[1] for one, other in pairwise(series))
     counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, rise and fall

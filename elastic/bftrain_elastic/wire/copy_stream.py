@@ -36,7 +36,7 @@ class PutCopy(WireMessage, name="put"):
 
 
 class CopyPiece(WireMessage, name="piece"):
-    """A piece of a copy; its bytes follow. A copy that was requested ends with a piece of 0 bytes."""
+    """A piece of a copy; its bytes follow. A piece of 0 bytes completes a requested copy."""
 
     number: Count
     size: Count
@@ -97,7 +97,7 @@ class CopyStream:
         self._connection = connection
         self.go_on = go_on
         self.patience_s = SILENCE_S
-        self.ends_at = math.inf  # monotonic time at which the connection ends, however much the peer sends
+        self.ends_at = math.inf  # monotonic deadline of the connection, however much the peer sends
         self._received = bytearray()
         self._sealed: AuthenticatedStream | None = None
 

@@ -66,7 +66,7 @@ def save(
 
 
 def header_of(tree: StateTree, step: int, lineage: int) -> bytes:
-    """Return the bytes of a file before those of the tensors."""
+    """Return the bytes of a file that precede the tensors."""
     shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
     known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
     header = json.dumps(known, separators=(",", ":")).encode()
@@ -133,7 +133,7 @@ def read(file: BinaryIO, where: str) -> SavedCommit:
 
 
 def version_of(folder: Path) -> tuple[int, int]:
-    """Return the lineage and step of the state in ``folder``, which rise with newer states; -1 if there is none."""
+    """Return the lineage and step of the state in ``folder``, which rise with newer states; -1 without a state."""
     header = _header_of(folder)
     return (int(header.get("lineage", 0)), int(header["step"])) if header else (-1, -1)
 

@@ -1,7 +1,7 @@
 """Pieces of a model and its optimizer: a worker's part of each whole tensor, and packed copies.
 
-A piece is a box within a whole tensor, given by its first index and its length in each dimension. So pieces of one
-group can be cut and joined to form the pieces of a group of another size.
+A piece is a box within a whole tensor, given by its first index and its length in each dimension. So the pieces of
+a group can be cut and joined to form the pieces of a group of another size.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class State(StateBase):
         return BatchShare.of(samples, self.rank, self.workers)
 
     def random_numbers(self, samples: int, seed: int = 0) -> AbstractContextManager[None]:
-        """Draw the random numbers of a step, such as those of dropout, identically at any number of workers.
+        """Draw the random numbers of a step, for example for dropout, identically at any number of workers.
 
         They depend on ``seed``, the step, and a sample's position in the batch of ``samples``: each worker draws for
         the whole batch, and uses the numbers of its share.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, print_hint
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
 from bftrain.cli.value_completion import LOG_FILES, TASK_FILES
@@ -50,8 +50,8 @@ class ReplayCommand(DocumentedCommand):
             command, name = rounds.command, "rounds"
         else:
             return super().make_context(info_name, args, parent, **extra)
-        if not extra.get("resilient_parsing") and not {"-q", "--quiet"} & {*args}:  # completion prints nothing else
-            click.echo(f"hint: this is now bftrain {name}; bftrain replay will stop accepting it", err=True)
+        if not extra.get("resilient_parsing"):  # completion prints only candidates
+            print_hint(args, f"this is now bftrain {name}; bftrain replay will stop accepting it")
         return command.make_context(name, args, parent, **extra)
 
 

@@ -241,7 +241,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
         made["completion_at_least_s"] = None
     waits_s = [each.waiting_s for each in tasks]  # NaN: it never arrived
     made |= _shown("waited_s.mean", [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s])
-    # Compared with exclusive use of the cluster, and with 1/n of it
+    # Compared with exclusive use of the cluster, and of 1/n of its nodes
     made |= _spread("slowdown", _OF_RATIOS, [each.slowdown for each in finished])
     made |= _spread("rho", _OF_RATIOS, [each.rho for each in finished])
     counts = [(int((each.rho > 1.0).sum()), int((~np.isnan(each.rho)).sum())) for each in finished]

@@ -175,7 +175,7 @@ class ComparedRun:
 
 
 def compared_run(label: str, run: Run) -> ComparedRun:
-    """Return a run with its figures; raise ``BadInput`` if they are not those of a replay or of rounds."""
+    """Return a run with its figures; raise ``BadInput`` unless they belong to a replay or to rounds."""
     kinds: dict[str, type[SummaryFigures | RoundSummaryFigures]] = {REPLAY: SummaryFigures, ROUNDS: RoundSummaryFigures}
     where = run.content.place
     if run.kind.form not in kinds:

@@ -260,7 +260,7 @@ def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _without_common(names: list[str]) -> list[str]:
-    """Drop the words at the start or end common to all long names, such as those of a sweep's folders."""
+    """Drop the words at the start or end common to all long names, such as the folder names of a sweep."""
     if len(names) == 1 or max(map(len, names)) <= LONGEST:
         return names
     parting = ",/ " if all("=" in name for name in names) else "-_.,/ "  # setting=value,... is parted at commas

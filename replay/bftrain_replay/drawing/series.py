@@ -82,7 +82,7 @@ _LEVEL: Final = 6  # compression level (maximum 9); the top three levels take si
 def counts(numbers: NDArray[Any]) -> str:
     """Pack integers from 0 to 2^32: all lowest bytes, then all second ones, and so on, deflated together.
 
-    Bytes of one rank are similar, and high-rank bytes are mostly 0, so this compresses better than number by number.
+    Bytes of equal rank are similar, and high-rank bytes are mostly 0, so this compresses better than number by number.
     """
     ranks = np.ascontiguousarray(numbers, dtype="<u4").view(np.uint8).reshape(-1, _BYTES)
     return _text(ranks[:, rank].tobytes() for rank in range(_BYTES))

@@ -1,6 +1,6 @@
 """The state of compiled rounds: ``rounds.c`` simulates the rounds between two computations of shares.
 
-Results are those of the engine's own rounds to the last bit.
+Results equal the engine's own rounds to the last bit.
 """
 
 from __future__ import annotations

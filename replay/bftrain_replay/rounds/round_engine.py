@@ -55,7 +55,7 @@ class _RunSpeeds(NamedTuple):
 
 
 class RoundEngine:
-    """One run. Results: columns by task and by kind, ``steps``, and the reason it ``ended``."""
+    """One run. Results: columns by task and by kind, ``steps``, and the reason for its end, ``ended``."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ USER_STRETCHES = 250  # resolution of the users table
 
 
 class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one kind: the peak number and the node-hours."""
+    """The peak number and the node-hours of a node kind."""
 
     nodes: int
     idle_node_h: float
@@ -43,7 +43,7 @@ class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one run. Unknown figures are ``None``; ``task_figures`` cover the measured tasks."""
+    """The figures of a run. Unknown figures are ``None``; ``task_figures`` cover the measured tasks."""
 
     policy: str
     ended: str

@@ -139,8 +139,8 @@ class DaskExecutor:
     def _future(self, client: Any, sha256: str, load: Callable[[], object]) -> Any:  # noqa: ANN401 - as above
         """Return a cluster input, sent once as a task result: Dask recomputes it after a loss."""
         if sha256 not in self._sent:
-            # Another prefix than that of passes: Dask takes the mean time of a prefix as the cost of its tasks, and
-            # moves none to an idle worker that it expects to end at once
+            # A different prefix from passes: Dask estimates the cost of tasks from the mean time of their prefix, and
+            # moves no task that it expects to finish immediately to an idle worker
             key = f"input-of-{self._topic}-{sha256}"
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # size warning; it is sent only once

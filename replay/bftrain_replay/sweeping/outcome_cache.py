@@ -209,7 +209,7 @@ def _repeats(job: SweepPass) -> bool:
 
 
 def _finished(outcome: PassOutcome) -> bool:
-    """Return whether a pass was done, without a decision that depended on the machine's speed."""
+    """Return whether a pass was done, and no decision depended on the machine's speed."""
     if outcome.status is not PassStatus.DONE:
         return False
     if outcome.made_from.kind is RunKind.YARDSTICKS:

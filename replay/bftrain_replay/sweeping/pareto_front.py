@@ -24,7 +24,7 @@ from bftrain_replay.sweeping.sweep_table import (
 
 _EXAMPLE: Final = "such as harvested and preemptions"
 _MORE, _LESS = BetterDirection
-# Figures without a ranking of their own; weighed against another figure, their direction is clear
+# Figures that are not ranked alone; weighed against another figure, their direction is clear
 _WEIGHED: Final = {
     "harvest_node_h": _MORE,
     "used_node_h": _MORE,

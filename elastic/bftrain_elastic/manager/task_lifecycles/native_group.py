@@ -100,7 +100,7 @@ class GroupMember:
 
     @property
     def place(self) -> str:
-        """Node and slot, which a replacement worker inherits."""
+        """Node and slot; a replacement worker inherits them."""
         return f"{self.node}:{self.slot}"
 
     def has_joined(self, step: int) -> bool:
