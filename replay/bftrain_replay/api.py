@@ -22,7 +22,7 @@ from bftrain_datasets.scheduling import scheduling
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.rounds import round_folder, simulation
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.run.provenance import InputSource
+from bftrain_replay.run.provenance import InputSource, file_name
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.variations import check_rules
 from bftrain_replay.schedule_run import run_of_schedule
@@ -65,13 +65,9 @@ def replay(
     >>> round(done.metrics["efficiency"], 2)
     0.96
     """
-    metric = None
-    if isinstance(objective, str):
-        options["objective"] = objective
-    elif objective is not None:
-        called = str(getattr(objective, "name", None) or getattr(objective, "__name__", type(objective).__name__))
-        metric = as_objective(called, objective)
-        options["objective"] = metric.name
+    metric = _objective_in_memory(objective)
+    if objective is not None:
+        options["objective"] = objective if metric is None else metric.name
     auto_cap = options.get("max_tasks") == AUTO
     if auto_cap:
         del options["max_tasks"]
@@ -89,16 +85,19 @@ def replay(
         how = with_auto_cap(events, how, given)
     workload = saturating_workload(events, how) if given is None else None
     specs = workload.tasks if workload is not None else given or ()
-    source = InputSource(
-        log=str(log) if isinstance(log, str | Path) else "",
-        tasks=str(tasks) if isinstance(tasks, str | Path) else "",
-        baseline=baseline,
-        workload=workload,
-    )
+    source = InputSource(log=file_name(log), tasks=file_name(tasks), baseline=baseline, workload=workload)
     done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
     if sensitivity and done.complete:
         done = _with_table(done, how, source, watch)
     return run_of(done, source)
+
+
+def _objective_in_memory(objective: str | Objective | Callable[..., object] | None) -> Objective | None:
+    """Return an objective that was given as an object or a function; ``None`` for a name."""
+    if objective is None or isinstance(objective, str):
+        return None
+    name = getattr(objective, "name", None) or getattr(objective, "__name__", type(objective).__name__)
+    return as_objective(str(name), objective)
 
 
 def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, watch: Watch | None) -> ReplayStudy:

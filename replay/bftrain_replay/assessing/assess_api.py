@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +21,13 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.assessing import assess_page, handback
 from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
-from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
+from bftrain_replay.assessing.batch_jobs import jobs_of
 from bftrain_replay.assessing.figure_text import headline
-from bftrain_replay.assessing.handback import ResimulatedWaits
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.run.harvest_by_block import interval
+from bftrain_replay.run.provenance import file_name
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.study import Watch
 from bftrain_replay.sweeping.alternatives import runner
@@ -97,21 +97,16 @@ def assess(  # noqa: PLR0913 - one parameter an option
     """
     settings, models = ReplaySettings.with_options(options, "assess"), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
-    jobs = jobs_of([Path(each) for each in records], source) if records else None
-    again, why_not = _resimulated(jobs, source, handback_delay_s, resimulate)
     zone = timezone or source.provenance.options.get("timezone")
     inputs = AssessmentInputs(
-        name=str(log) if isinstance(log, str | Path) else "log",
+        name=file_name(log) or "log",
         command=_IN_PYTHON,
-        tasks=str(tasks) if isinstance(tasks, str | Path) else "" if tasks is None else "the call",
+        tasks=file_name(tasks) or ("" if tasks is None else "the call"),
         zone=time_formats.zone(zone) if zone else UTC,
         prices=node_prices or NodePrices(),
         handback_delay_s=handback_delay_s,
-        jobs=jobs,
-        resimulated=again,
-        not_resimulated=why_not,
     )
-
+    inputs = _with_jobs(inputs, source, records, resimulate)
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
         figures = assess_log(
             source,
@@ -138,18 +133,19 @@ def _replayed(
     return replayed
 
 
-def _resimulated(
-    jobs: BatchJobs | None, log: EventLog, delay_s: float | None, policy: str | None
-) -> tuple[ResimulatedWaits | None, str]:
-    """Schedule the batch queue again, if requested, or return why that cannot be done."""
+def _with_jobs(
+    inputs: AssessmentInputs, log: EventLog, records: Sequence[str | Path], policy: str | None
+) -> AssessmentInputs:
+    """Add the jobs of ``records`` and, with ``policy``, their waits when it schedules them again with the delay."""
+    jobs, delay_s = jobs_of([Path(each) for each in records], log) if records else None, inputs.handback_delay_s
     if policy is None:
-        return None, ""
+        return replace(inputs, jobs=jobs)
     if jobs is None or delay_s is None:
         raise UsageError("needs a delay, and the records of jobs", where="resimulate", fix="give both")
-    why_not = handback.obstacle(jobs, len(log.node_names))
-    if why_not:
-        return None, why_not
-    return handback.resimulate(jobs, len(log.node_names), delay_s, policy), ""
+    nodes = len(log.node_names)
+    if why_not := handback.obstacle(jobs, nodes):
+        return replace(inputs, jobs=jobs, not_resimulated=why_not)
+    return replace(inputs, jobs=jobs, resimulated=handback.resimulate(jobs, nodes, delay_s, policy))
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -34,6 +35,11 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
     def task_name(self) -> str:
         """The name of the tasks' file, or of the generated workload."""
         return self.tasks or (f"{self.workload.trials} trials of {self.workload.model}" if self.workload else "")
+
+
+def file_name(source: object) -> str:
+    """Return the name of an input that is a file; empty for a value in memory."""
+    return str(source) if isinstance(source, str | Path) else ""
 
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
