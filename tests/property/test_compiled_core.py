@@ -100,7 +100,7 @@ def test_what_the_knapsack_declines_is_the_harvesters(
     log: EventLog, specs: list[TaskSpec], given_settings: ReplaySettings, room: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compiled_allocation, "_ROOM", room)
+        patched.setattr(compiled_allocation, "ROOM", room)
         same(log, specs, given_settings)
 
 

@@ -6,53 +6,53 @@ Results equal the engine's own rounds to the last bit.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
-from bftrain_solvers.knapsack.compiled_knapsack import compiled_function
+from bftrain_solvers.knapsack.compiled_knapsack import CompiledStruct, compiled_function, fields_of
 
 _NAME: Final = "bftrain_rounds"
 _MOST_STEPS: Final = 256
 ORDERS: Final = 256  # orders of kinds drawn in advance
 
-# The fields of struct Rounds, in order: whole numbers, numbers, and arrays
-_FIELDS: Final = (
-    (ctypes.c_int64, "tasks kinds users drawn at_boundary never_alike first_measured after_measured most_steps"),
-    (ctypes.c_int64, "most_pairs"),
-    (ctypes.c_double, "round_s limit_s interval_s most_backlog_s"),
-    (ctypes.c_void_p, "submit_s speeds best nodes owner fastest left service_s node_s paired_s done_samples"),
-    (ctypes.c_void_p, "start_s end_s seen_s kind partner starts moves preemptions"),
-    (ctypes.c_void_p, "shares deficit_s service_then_s is_new count held_node_s pool_node_s orders"),
-    (ctypes.c_int64, "rows"),
-    (ctypes.c_void_p, "row_one row_other row_kind row_shares row_deficit_s row_speeds row_received_s row_pair"),
-    (ctypes.c_void_p, "pair_tasks pair_counted pair_s pair_read_s pair_before_s"),
-    (ctypes.c_int64, "here_count come round changes dirty idle_rounds unmeasured overload too_long orders_left pairs"),
-    (ctypes.c_double, "now_s due_s reset_s"),
-    (ctypes.c_void_p, "here"),
-    (ctypes.c_int64, "steps"),
-    (ctypes.c_void_p, "step_rows step_users run run_kind mate run_row is_here granted row_of wish reached needs_s"),
-    (ctypes.c_void_p, "samples run_nodes held_s wish_priority row_priority"),
-)
 
+class _State(CompiledStruct):
+    """The struct ``Rounds`` of rounds.c."""
 
-class _State(ctypes.Structure):
-    _fields_ = tuple((name, kind) for kind, names in _FIELDS for name in names.split())
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = fields_of(
+        (ctypes.c_int64, "tasks kinds users drawn at_boundary never_alike first_measured after_measured most_steps"),
+        (ctypes.c_int64, "most_pairs"),
+        (ctypes.c_double, "round_s limit_s interval_s most_backlog_s"),
+        (ctypes.c_void_p, "submit_s speeds best nodes owner fastest left service_s node_s paired_s done_samples"),
+        (ctypes.c_void_p, "start_s end_s seen_s kind partner starts moves preemptions"),
+        (ctypes.c_void_p, "shares deficit_s service_then_s is_new count held_node_s pool_node_s orders"),
+        (ctypes.c_int64, "rows"),
+        (ctypes.c_void_p, "row_one row_other row_kind row_shares row_deficit_s row_speeds row_received_s row_pair"),
+        (ctypes.c_void_p, "pair_tasks pair_counted pair_s pair_read_s pair_before_s"),
+        (ctypes.c_int64, "here_count come round changes dirty idle_rounds unmeasured overload too_long"),
+        (ctypes.c_int64, "orders_left pairs"),
+        (ctypes.c_double, "now_s due_s reset_s"),
+        (ctypes.c_void_p, "here"),
+        (ctypes.c_int64, "steps"),
+        (ctypes.c_void_p, "step_rows step_users run run_kind mate run_row is_here granted row_of wish reached needs_s"),
+        (ctypes.c_void_p, "samples run_nodes held_s wish_priority row_priority"),
+    )
 
 
 class CompiledRounds:
-    """The state of a run. Attributes of ``state`` are numbers; :meth:`bind` sets arrays."""
+    """The state of a run; attributes of ``state`` are numbers, and its ``bind`` sets arrays."""
 
     def __init__(self, function: Callable[..., int], tasks: int, kinds: int, users: int) -> None:
-        self.state: Any = _State(tasks=tasks, kinds=kinds, users=users, most_steps=_MOST_STEPS)
-        self._function, self._arrays = function, dict[str, NDArray[Any]]()
+        self.state = state = _State(tasks=tasks, kinds=kinds, users=users, most_steps=_MOST_STEPS)
+        self._function, self._arrays = function, state.arrays
         whole = ("here", "run", "run_kind", "mate", "run_row", "is_here", "granted", "row_of")
-        self.bind(**{name: np.zeros(tasks + 1, dtype=np.int64) for name in whole})
-        self.bind(**{name: np.zeros(tasks + 1) for name in ("reached", "needs_s", "samples", "run_nodes", "held_s")})
-        self.bind(step_rows=np.zeros((_MOST_STEPS, len(RoundStep._fields))), step_users=np.zeros((_MOST_STEPS, users)))
+        state.bind(**{name: np.zeros(tasks + 1, dtype=np.int64) for name in whole})
+        state.bind(**{name: np.zeros(tasks + 1) for name in ("reached", "needs_s", "samples", "run_nodes", "held_s")})
+        state.bind(step_rows=np.zeros((_MOST_STEPS, len(RoundStep._fields))), step_users=np.zeros((_MOST_STEPS, users)))
         self.bind_pairs({})
 
     @classmethod
@@ -61,21 +61,14 @@ class CompiledRounds:
         function = compiled_function(_NAME)
         return None if function is None else cls(function, tasks, kinds, users)
 
-    def bind(self, **arrays: NDArray[Any]) -> None:
-        """Set arrays, which compiled code reads and changes in place."""
-        self._arrays |= arrays
-        for name, array in arrays.items():
-            assert array.flags.c_contiguous  # noqa: S101 - compiled code has no strides
-            setattr(self.state, name, array.ctypes.data)
-
     def bind_pairs(self, columns: dict[str, NDArray[Any]]) -> None:
         """Set the shares of pairs."""
-        self.bind(**columns)
+        self.state.bind(**columns)
         self.state.rows = rows = columns["row_one"].size if columns else 0
         self._arrays["row_of"][:] = -1
         if "wish" not in self._arrays or rows > self._arrays["row_priority"].size:
             size = self.state.tasks + 2 * rows + 1
-            self.bind(
+            self.state.bind(
                 wish=np.zeros(size, dtype=np.int64), wish_priority=np.zeros(size), row_priority=np.zeros(2 * rows)
             )
 

@@ -98,7 +98,6 @@ class RoundEngine:
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
         self._had_pairs = False  # whether the previous step had pairs
         self._come = 0
-        self._next_arrival_s = float(gangs.submit_s[0]) if count else math.inf
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
         self._admitted: Places = np.zeros(0, dtype=np.intp)
@@ -122,11 +121,11 @@ class RoundEngine:
             return None
         if (found := CompiledRounds.of(len(gangs), len(gangs.kinds), len(self.users))) is None:
             return None
-        found.bind(submit_s=gangs.submit_s, speeds=gangs.speeds, best=gangs.speeds.max(axis=1), nodes=gangs.nodes)
-        found.bind(fastest=gangs.fastest, owner=self._owner, left=progress.left, service_s=progress.service_s)
-        found.bind(node_s=progress.node_s, paired_s=progress.paired_s, kind=progress.kind, partner=progress.partner)
-        found.bind(**{name: getattr(self, name) for name in _COUNTED}, count=np.array([*supply.most.values()]))
         state = found.state
+        state.bind(submit_s=gangs.submit_s, speeds=gangs.speeds, best=gangs.speeds.max(axis=1), nodes=gangs.nodes)
+        state.bind(fastest=gangs.fastest, owner=self._owner, left=progress.left, service_s=progress.service_s)
+        state.bind(node_s=progress.node_s, paired_s=progress.paired_s, kind=progress.kind, partner=progress.partner)
+        state.bind(**{name: getattr(self, name) for name in _COUNTED}, count=np.array([*supply.most.values()]))
         state.drawn, state.at_boundary, state.never_alike = drawn, settings.finish == BOUNDARY, bool(settings.pairs)
         state.first_measured, state.after_measured = self.measured.start, self.measured.stop
         state.round_s, state.limit_s, state.most_backlog_s = settings.round_s, self._limit_s, settings.max_backlog_s
@@ -140,16 +139,16 @@ class RoundEngine:
         tasks: Mapping[str, NDArray[Any]] = NOTHING
         if self._here.size:
             tasks, pairs = policy.recompute(self._contenders(self._here))
-            compiled.bind(**tasks)
+            state.bind(**tasks)
             if tasks:
                 compiled.bind_pairs(pairs)
         if (state.never_alike and times.make_room(len(self.gangs))) or not state.most_pairs:
-            compiled.bind(pair_tasks=times.tasks, pair_counted=times.counted, pair_s=times.joint_s)
-            compiled.bind(pair_read_s=times.read_s, pair_before_s=times.before_s)
+            state.bind(pair_tasks=times.tasks, pair_counted=times.counted, pair_s=times.joint_s)
+            state.bind(pair_read_s=times.read_s, pair_before_s=times.before_s)
             state.most_pairs = len(times.tasks)
         orders = self._chooser.orders(ORDERS if state.drawn else 0)
         state.orders_left = len(orders)
-        compiled.bind(orders=np.ascontiguousarray(orders))
+        state.bind(orders=np.ascontiguousarray(orders))
         compiled.set_here(self._here)
         state.come, state.round, state.now_s, state.idle_rounds = self._come, self._round, self.now_s, self._idle_rounds
         state.unmeasured, state.pairs, state.due_s = self._unmeasured, times.count, policy.resets.due_s
@@ -162,8 +161,6 @@ class RoundEngine:
         times.take_new(state.pairs)
         if state.changes:
             self._here = compiled.here
-        more = self._come < len(self.gangs)
-        self._next_arrival_s = float(self.gangs.submit_s[self._come]) if more else math.inf
         if state.overload:
             self.ended = OVERLOAD
         elif state.too_long:
@@ -217,6 +214,11 @@ class RoundEngine:
         """The time at which the policy looks at the tasks again."""
         return float(getattr(self._policy, "due_s", math.inf))
 
+    @property
+    def _next_arrival_s(self) -> float:
+        """The submission time of the next task; infinite after the last one."""
+        return float(self.gangs.submit_s[self._come]) if self._come < len(self.gangs) else math.inf
+
     def _arrivals(self) -> None:
         if self.now_s < self._next_arrival_s:
             return
@@ -225,7 +227,6 @@ class RoundEngine:
         if self._entry is not None:
             self._entry.came(np.arange(self._come, come), self.now_s)
         self._come = come
-        self._next_arrival_s = float(self.gangs.submit_s[come]) if come < len(self.gangs) else math.inf
         self._changed()
         if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
             self.ended = OVERLOAD  # the queue would empty without further arrivals

@@ -19,13 +19,15 @@ from bftrain.deciding.harvester import DecisionRequest, DefaultParts, Harvester
 from bftrain.deciding.node_stay import CostFit, NodeStay, costs_of
 from bftrain.deciding.placement import position
 from bftrain.deciding.solve_with_fallback import ChosenSizes
+from bftrain.deciding.task_entry import TaskEntry, TaskHistory
 from bftrain.deciding.value_table_builder import objective_values
 from bftrain.node_units import is_slot
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import unchecked
 from bftrain_datasets.log.eventlog import EventLog, NodeRun
 from bftrain_solvers.exact import ExactSolver
-from bftrain_solvers.knapsack.compiled_allocation import DECLINED, CompiledAllocation
+from bftrain_solvers.knapsack.compiled_allocation import CompiledAllocation
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
 
 _LARGEST_TABLE: Final = 2**20  # numbers; larger ones are the Harvester's
@@ -161,13 +163,13 @@ class CompiledCore:
             fit = self._stay.fit(allocation.pool / len(tasks)) if self._parts.fits_costs else None
             self._classes.use(fit)
             begun = perf_counter()
-            outcome = allocation.choose()
+            chosen = allocation.choose()
             solve_s = perf_counter() - begun
-            if outcome == DECLINED:
+            if chosen:
+                value = fsum(allocation.entries())
+            else:
                 choice = self._ask_harvester(now_s, fit)
                 value, solve_s = choice.value, choice.solution.wall_s
-            else:
-                value = fsum(allocation.entries())
         actions = allocation.carry_out(now_s)
         changes = allocation.size_changes()
         if self._dropped:
@@ -208,7 +210,7 @@ class _TaskClasses:
         """Forget all classes."""
         self._number: dict[object, int] = {}
         self._examples: list[TaskSpec] = []
-        self._costs_s: dict[CostFit | None, tuple[list[int], NDArray[np.float64]]] = {}
+        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # with the number of classes done
         self._used: tuple[CostFit | None, int] | None = None  # the fit, and how many classes have its costs
 
     @property
@@ -236,30 +238,17 @@ class _TaskClasses:
         now = fit, len(self._examples)
         if now == self._used:
             return
-        if fit not in self._costs_s:
-            if len(self._costs_s) >= _FITS:
-                self._costs_s.clear()
-            self._costs_s[fit] = [0], np.zeros((self._most, 3))
-        (done, *_), costs_s = self._costs_s[fit]
+        if fit not in self._costs_s and len(self._costs_s) >= _FITS:
+            self._costs_s.clear()
+        done, costs_s = self._costs_s.get(fit) or (0, np.zeros((self._most, 3)))
         for number, spec in enumerate(self._examples[done:], done):
             costs_s[number] = fit.costs_of(spec) if fit is not None else costs_of(spec)
-        self._costs_s[fit][0][0] = len(self._examples)
+        self._costs_s[fit] = len(self._examples), costs_s
         self._used = now
         self._allocation.set_costs(costs_s)
 
 
 def competing_task(spec: TaskSpec, size: int, fit: CostFit | None) -> CompetingTask:
     """Describe a task without kinds for a decision."""
-    grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
-    return CompetingTask(
-        name=spec.name,
-        size=size,
-        min_nodes=spec.min_nodes,
-        max_nodes=spec.max_nodes,
-        curve=spec.curve,
-        weight=spec.weight,
-        user=spec.user,
-        grow_cost_s=grow_cost_s,
-        shrink_cost_s=shrink_cost_s,
-        start_cost_s=start_cost_s,
-    )
+    entry = TaskEntry(spec, TaskHistory(submitted_s=0.0, since_s=0.0))
+    return unchecked(entry.competing(0.0, fit=fit), size=size)

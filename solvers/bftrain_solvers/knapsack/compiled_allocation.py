@@ -7,7 +7,7 @@ It makes the default decisions of :class:`bftrain.deciding.harvester.Harvester`,
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -15,47 +15,37 @@ from numpy.typing import NDArray
 
 from bftrain.errors import Fault
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
+from bftrain_solvers.knapsack.compiled_knapsack import ROOM, CompiledStruct, compiled_library, fields_of
 
-SOLVED: Final = 0
-DECLINED: Final = 1  # the knapsack is too large or its numbers are extreme
-_ROOM: Final = 2**22  # numbers; addresses only, memory is used as needed
 STORED_AT_ONCE: Final = 4096  # finished allocations
-
 
 # The actions, by the numbers of allocation.c
 START, GROW, SHRINK, STOP, PREEMPTED_SHRINK, PREEMPTED_STOP, BELOW_MINIMUM_STOP = range(7)
 
-_POINTERS: Final = (
-    *("number_of", "log_place", "position", "name_rank", "is_slot", "owner", "next", "previous", "since", "free"),
-    "words",
-    *("around", "idle", "nearness", "minimum", "row_class", "first", "last", "size", "decided", "lost", "changing"),
-    *("worth", "greatest", "costs_s", "largest"),
-    "stride",
-    "horizon_s",
-    *("competing", "sizes", "present", "numbers", "entries", "table", "room"),
-    "numbers_of_room",
-    *("last_price", "actions", "size_changes", "from_s", "to_s", "of_task", "on_node"),
-)
-_COUNTS: Final = ("records", "recorded", "action_count", "change_count", "competing_count", "pool", "used")
-_NUMBERS: Final = {"words", "stride", "numbers_of_room", *_COUNTS}
 
+class _State(CompiledStruct):
+    """The struct ``Allocation`` of allocation.c."""
 
-class _Fields(ctypes.Structure):
-    """The struct ``Allocation`` of allocation.c: every field has 8 bytes."""
-
-    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
-        (name, ctypes.c_int64 if name in _NUMBERS else ctypes.c_double if name == "horizon_s" else ctypes.c_void_p)
-        for name in (*_POINTERS, *_COUNTS)
-    ]
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = fields_of(
+        (ctypes.c_void_p, "number_of log_place position name_rank is_slot owner next previous since free"),
+        (ctypes.c_int64, "words"),
+        (ctypes.c_void_p, "around idle nearness minimum row_class first last size decided lost changing"),
+        (ctypes.c_void_p, "worth greatest costs_s largest"),
+        (ctypes.c_int64, "stride"),
+        (ctypes.c_double, "horizon_s"),
+        (ctypes.c_void_p, "competing sizes present numbers entries table room"),
+        (ctypes.c_int64, "numbers_of_room"),
+        (ctypes.c_void_p, "last_price actions size_changes from_s to_s of_task on_node"),
+        (ctypes.c_int64, "records recorded action_count change_count competing_count pool used"),
+    )
 
 
 class CompiledAllocation:
     """Idle nodes, tasks and their nodes, and the values from which sizes are chosen.
 
     ``positions`` are those of :mod:`bftrain.deciding.placement`. Values count over ``horizon_s``; a row of them has
-    ``stride`` sizes from 0 on. With ``records``,
-    finished allocations are kept for :meth:`finished`, which has to be called after each :meth:`carry_out`.
+    ``stride`` sizes from 0 on. With ``records``, finished allocations are kept for :meth:`finished`, which has to be
+    called after each :meth:`carry_out`.
     """
 
     def __init__(
@@ -73,54 +63,49 @@ class CompiledAllocation:
         library = compiled_library()
         if library is None:
             raise Fault("there is no compiled code")
-        count, most = len(names), min(competing, tasks)
-        self._fields, self._arrays = _Fields(), dict[str, NDArray[Any]]()
-        self._at = ctypes.addressof(self._fields)
+        count, words = len(names), (len(names) + 63) // 64
+        self._state = state = _State(
+            words=words, stride=stride, horizon_s=horizon_s, numbers_of_room=ROOM, records=records
+        )
+        self._arrays, self._at = state.arrays, ctypes.addressof(state)
         by_name = sorted(range(count), key=names.__getitem__)
         by_place = sorted(by_name, key=positions.__getitem__)
         rank, number_of = (np.empty(count, dtype=np.int64) for _ in range(2))
         rank[by_name] = number_of[by_place] = np.arange(count)
         order = np.array(by_place, dtype=np.int64)
-        words = (count + 63) // 64
+        places, slots = np.array(positions, dtype=np.int64)[order], np.array(is_slot, dtype=np.int64)[order]
+        state.bind(number_of=number_of, log_place=order, name_rank=rank[order], position=places, is_slot=slots)
+        state.bind(owner=np.full(count, -2), free=np.zeros(words, dtype=np.uint64), since=np.zeros(count))
+        self._bind_integers(count, "next", "previous", "around", "idle", "nearness")
+        state.bind(**{name: np.full(tasks, -1) for name in ("first", "last")})
+        self._bind_integers(tasks, "minimum", "row_class", "size", "decided", "lost", "changing")
+        self._bind_integers(competing, "competing", "sizes", "present", "numbers")
+        state.bind(entries=np.zeros(competing), table=np.empty(competing * stride), room=np.empty(ROOM, dtype=np.int64))
+        self._bind_integers(4, "last_price")
+        self._bind_integers(3 * competing, "actions")
+        self._bind_integers(2 * competing, "size_changes")
         rows = STORED_AT_ONCE + 2 * count if records else 0
-        self._set(number_of=number_of, log_place=order, name_rank=rank[order])
-        self._set(position=np.array(positions, dtype=np.int64)[order], is_slot=np.array(is_slot, dtype=np.int64)[order])
-        self._set(owner=np.full(count, -2), free=np.zeros(words, dtype=np.uint64), since=np.zeros(count))
-        of_nodes = ("next", "previous", "around", "idle", "nearness")
-        self._set(**{name: np.zeros(count, dtype=np.int64) for name in of_nodes})
-        self._set(**{name: np.full(tasks, -1) for name in ("first", "last")})
-        of_tasks = ("minimum", "row_class", "size", "decided", "lost", "changing")
-        self._set(**{name: np.zeros(tasks, dtype=np.int64) for name in of_tasks})
-        self._set(**{name: np.zeros(most, dtype=np.int64) for name in ("competing", "sizes", "present", "numbers")})
-        self._set(entries=np.zeros(most), table=np.empty(most * stride), room=np.empty(_ROOM, dtype=np.int64))
-        self._set(last_price=np.zeros(4, dtype=np.int64))
-        self._set(actions=np.zeros(3 * most, dtype=np.int64), size_changes=np.zeros(2 * most, dtype=np.int64))
-        self._set(from_s=np.empty(rows), to_s=np.empty(rows))
-        self._set(of_task=np.empty(rows, dtype=np.int32), on_node=np.empty(rows, dtype=np.int32))
-        fields = self._fields
-        fields.horizon_s = horizon_s
-        fields.words, fields.stride, fields.numbers_of_room, fields.records = words, stride, _ROOM, records
+        state.bind(from_s=np.empty(rows), to_s=np.empty(rows))
+        state.bind(of_task=np.empty(rows, dtype=np.int32), on_node=np.empty(rows, dtype=np.int32))
         self._leave = _function(library, "bftrain_leave", ctypes.c_void_p, ctypes.c_int64, ctypes.c_double)
         self._join = _function(library, "bftrain_join", ctypes.c_void_p, ctypes.c_int64)
         self._release = _function(library, "bftrain_release", ctypes.c_int64, ctypes.c_double)
         self._choose = _function(library, "bftrain_choose")
         self._carry_out = _function(library, "bftrain_carry_out", ctypes.c_double)
 
-    def _set(self, **arrays: NDArray[Any]) -> None:
-        for name, array in arrays.items():
-            self._arrays[name] = array  # this reference keeps its memory
-            setattr(self._fields, name, array.ctypes.data)
+    def _bind_integers(self, size: int, *names: str) -> None:
+        self._state.bind(**{name: np.zeros(size, dtype=np.int64) for name in names})
 
     @property
     def used(self) -> int:
         """The number of allocated nodes."""
-        used: int = self._fields.used
+        used: int = self._state.used
         return used
 
     @property
     def pool(self) -> int:
         """The number of idle nodes, allocated ones included."""
-        pool: int = self._fields.pool
+        pool: int = self._state.pool
         return pool
 
     def add_task(self, task: int, minimum: int, row_class: int) -> None:
@@ -147,21 +132,20 @@ class CompiledAllocation:
 
     def compete(self, tasks: Sequence[int]) -> None:
         """Set the competing tasks; all tasks with nodes are among them."""
-        self._fields.competing_count = len(tasks)
+        self._state.competing_count = len(tasks)
         self._arrays["competing"][: len(tasks)] = tasks
 
     def set_classes(self, worth: Floats, greatest: Floats, largest: Integers) -> None:
         """Set the value per second by class and size, its greatest value by class, and the largest size by class."""
-        self._set(worth=worth, greatest=greatest, largest=largest)
+        self._state.bind(worth=worth, greatest=greatest, largest=largest)
 
     def set_costs(self, costs_s: Floats) -> None:
         """Set the seconds that growing, shrinking and starting cost, by class."""
-        self._set(costs_s=costs_s)
+        self._state.bind(costs_s=costs_s)
 
-    def choose(self) -> int:
-        """Choose the sizes of the competing tasks; return SOLVED or DECLINED."""
-        outcome: int = self._choose(self._at)
-        return outcome
+    def choose(self) -> bool:
+        """Choose the sizes of the competing tasks; False if the problem is too large or its numbers are extreme."""
+        return not self._choose(self._at)
 
     def size(self, task: int) -> int:
         """Return the number of nodes of a task."""
@@ -169,12 +153,12 @@ class CompiledAllocation:
 
     def sizes(self) -> list[int]:
         """Return the chosen sizes of the competing tasks."""
-        sizes: list[int] = self._arrays["sizes"][: self._fields.competing_count].tolist()
+        sizes: list[int] = self._arrays["sizes"][: self._state.competing_count].tolist()
         return sizes
 
     def entries(self) -> list[float]:
         """Return the values of the chosen sizes."""
-        entries: list[float] = self._arrays["entries"][: self._fields.competing_count].tolist()
+        entries: list[float] = self._arrays["entries"][: self._state.competing_count].tolist()
         return entries
 
     def set_sizes(self, sizes: Sequence[int]) -> None:
@@ -189,26 +173,19 @@ class CompiledAllocation:
 
     def size_changes(self) -> list[int]:
         """Return the sizes that differ from those of the decision before, as task, size, task, ..."""
-        changes: list[int] = self._arrays["size_changes"][: 2 * self._fields.change_count].tolist()
+        changes: list[int] = self._arrays["size_changes"][: 2 * self._state.change_count].tolist()
         return changes
-
-    def nodes(self, task: int) -> Iterator[int]:
-        """Yield the nodes of a task in the sequence of their assignment."""
-        node = int(self._arrays["first"][task])
-        while node >= 0:
-            yield int(self._arrays["log_place"][node])
-            node = int(self._arrays["next"][node])
 
     def finished(self, least: int) -> tuple[NDArray[Any], ...] | None:
         """Return and forget finished allocations: tasks, nodes, starts and ends; ``None`` if they are too few."""
-        count = self._fields.recorded
+        count = self._state.recorded
         if count < least:
             return None
-        self._fields.recorded = 0
+        self._state.recorded = 0
         return tuple(self._arrays[name][:count].copy() for name in ("of_task", "on_node", "from_s", "to_s"))
 
     def _actions(self) -> list[int]:
-        count = self._fields.action_count
+        count = self._state.action_count
         actions: list[int] = self._arrays["actions"][: 3 * count].tolist() if count else []
         return actions
 

@@ -11,15 +11,16 @@ import os
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.library_file import library_file, other_libraries
 
 NO_COMPILED: Final = "BFTRAIN_NO_COMPILED"
-_ROOM: Final = 2**22  # 32 MiB of addresses; memory is only used as needed
+ROOM: Final = 2**22  # 32 MiB of addresses; memory is only used as needed
 
 
 class CompiledKnapsack:
@@ -28,7 +29,7 @@ class CompiledKnapsack:
     ``room`` is the capacity of its memory in numbers; larger problems are declined.
     """
 
-    def __init__(self, library: ctypes.PyDLL, room: int = _ROOM) -> None:
+    def __init__(self, library: ctypes.PyDLL, room: int = ROOM) -> None:
         number, address = ctypes.c_int64, ctypes.c_void_p
         self._solve = library.bftrain_best_sizes
         self._solve.argtypes = (address, number, number, address, address, number, address, address, number, address)
@@ -93,6 +94,26 @@ def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | I
     plain = [np.ascontiguousarray(array) for array in arrays]
     addresses = [ctypes.c_void_p(array.ctypes.data) for array in plain]
     return not library[name](*map(ctypes.c_int64, numbers), *addresses)
+
+
+def fields_of(*groups: tuple[type, str]) -> list[tuple[str, Any]]:
+    """Return the fields of a struct in order, from types with the names of their fields."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
+
+
+class CompiledStruct(ctypes.Structure):
+    """A struct of numbers and arrays, which compiled code reads and changes in place. Subclasses set ``_fields_``."""
+
+    def __init__(self, **numbers: float) -> None:
+        super().__init__(**numbers)
+        self.arrays = dict[str, NDArray[Any]]()  # keeps their memory
+
+    def bind(self, **arrays: NDArray[Any]) -> None:
+        """Set arrays by field."""
+        self.arrays |= arrays
+        for name, values in arrays.items():
+            assert values.flags.c_contiguous  # noqa: S101 - compiled code has no strides
+            setattr(self, name, values.ctypes.data)
 
 
 @cache

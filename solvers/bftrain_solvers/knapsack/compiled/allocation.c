@@ -8,7 +8,6 @@
 
 #include <math.h>
 
-#define EXPORTED __attribute__((visibility("default")))
 #define FREE (-1)    /* idle and unallocated */
 #define OUTSIDE (-2) /* not idle: the main scheduler's */
 #define NONE (-1)
@@ -101,7 +100,7 @@ static void assign(Allocation *a, i64 task, i64 node, double now_s) {
 }
 
 /* Nodes leave the pool: their tasks shrink, or stop below their minimum. Return 1 if a node was not in the pool. */
-EXPORTED int bftrain_leave(Allocation *a, const i64 *places, i64 count, double now_s) {
+EXPORT int bftrain_leave(Allocation *a, const i64 *places, i64 count, double now_s) {
     i64 affected = 0;
     a->action_count = 0;
     for (i64 i = 0; i < count; i++) {
@@ -137,7 +136,7 @@ EXPORTED int bftrain_leave(Allocation *a, const i64 *places, i64 count, double n
 }
 
 /* Nodes join the pool. Return 1 if one was there already. */
-EXPORTED int bftrain_join(Allocation *a, const i64 *places, i64 count) {
+EXPORT int bftrain_join(Allocation *a, const i64 *places, i64 count) {
     for (i64 i = 0; i < count; i++) {
         i64 node = a->number_of[places[i]];
         if (a->owner[node] != OUTSIDE)
@@ -149,7 +148,7 @@ EXPORTED int bftrain_join(Allocation *a, const i64 *places, i64 count) {
 }
 
 /* A task is over, or the run is: its nodes become free. */
-EXPORTED void bftrain_release(Allocation *a, i64 task, double now_s) {
+EXPORT void bftrain_release(Allocation *a, i64 task, double now_s) {
     release_all(a, task, now_s);
 }
 
@@ -183,7 +182,7 @@ static Outcome fill_row(const Allocation *a, i64 task, double *row, i64 width) {
 }
 
 /* Choose the sizes of the competing tasks. */
-EXPORTED int bftrain_choose(Allocation *a) {
+EXPORT int bftrain_choose(Allocation *a) {
     i64 count = a->competing_count, largest = 0;
     for (i64 i = 0; i < count; i++) {
         i64 most = a->largest[a->row_class[a->competing[i]]];
@@ -287,7 +286,7 @@ static void grow(Allocation *a, i64 task, i64 count, double now_s) {
 /* Carry out `sizes`: all tasks shrink before any grows, and the largest growth chooses first.
 
    Return 1 if the pool lacks nodes for them. */
-EXPORTED int bftrain_carry_out(Allocation *a, double now_s) {
+EXPORT int bftrain_carry_out(Allocation *a, double now_s) {
     i64 growing = 0, left = a->pool;
     a->action_count = a->change_count = 0;
     for (i64 i = 0; i < a->competing_count; i++)

@@ -2,12 +2,10 @@
 
    Sums run in a fixed order and nothing depends on a library, so all machines get the same shares to the last bit. */
 
+#include "compiled.h"
+
 #include <math.h>
-#include <stdint.h>
 
-typedef int64_t i64;
-
-#define EXPORT __attribute__((visibility("default")))
 #define PRECISE 1e-8
 #define MOST_STEPS 100
 #define BALANCE_STEPS 3

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#define EXPORTED __attribute__((visibility("default"))) /* the only function that is */
 #define MOST_ROWS 20000
 #define TIMES_TABLE 10 /* so much memory as numbers in the table, at least: entries, losses, edges, candidates */
 
@@ -88,7 +87,7 @@ static Outcome price_nodes(
 
    `present`: the size that each row holds now. `numbers`: equal where rows are equal, or null. `room`: memory for
    `numbers_of_room` numbers. `last_price`: four numbers for the next call, at first 0. Return 0, or 1 if declined. */
-EXPORTED int bftrain_best_sizes(
+EXPORT int bftrain_best_sizes(
     const double *values, i64 rows, i64 width, const i64 *present, const i64 *numbers, i64 pool, i64 *sizes, i64 *room,
     i64 numbers_of_room, i64 *last_price) {
     Memory memory = {room, room + numbers_of_room};

@@ -3,9 +3,7 @@
 #ifndef BFTRAIN_KNAPSACK_H
 #define BFTRAIN_KNAPSACK_H
 
-#include <stdint.h>
-
-typedef int64_t i64;
+#include "compiled.h"
 
 /* DECLINED: the problem needs too much work or memory, or its numbers are extreme; numpy_knapsack.py has to solve it */
 typedef enum { SOLVED = 0, DECLINED = 1 } Outcome;
@@ -65,7 +63,7 @@ Outcome divide(
     Memory *memory, const Price *price, const Kinds *kinds, i64 pool, const Candidates *candidates, i64 *sizes);
 
 /* Described at its definition */
-__attribute__((visibility("default"))) int bftrain_best_sizes(
+EXPORT int bftrain_best_sizes(
     const double *values, i64 rows, i64 width, const i64 *present, const i64 *numbers, i64 pool, i64 *sizes, i64 *room,
     i64 numbers_of_room, i64 *last_price);
 

@@ -1,11 +1,9 @@
 /* Newton's method of rounds/gavel_centre.py: the middle of the shares that are fast enough, for groups of equal tasks. */
 
+#include "compiled.h"
+
 #include <math.h>
-#include <stdint.h>
 
-typedef int64_t i64;
-
-#define EXPORT __attribute__((visibility("default")))
 #define MOST_STEPS 500
 #define CLOSE 1e-9
 #define LONGEST 0.95

@@ -2,12 +2,10 @@
 
    The caller owns all memory; struct Rounds is that of rounds/compiled_rounds.py, field by field. */
 
+#include "compiled.h"
+
 #include <math.h>
-#include <stdint.h>
 
-typedef int64_t i64;
-
-#define EXPORT __attribute__((visibility("default")))
 #define ROUNDING (1.0 - 1e-12) /* the constants of round_engine.py and round_policy.py */
 #define PATIENCE 1000
 #define MOST_ROUNDS 9007199254740992.0 /* 2^53: doubles count larger numbers with gaps, and rows of steps are doubles */
