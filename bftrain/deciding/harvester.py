@@ -131,7 +131,7 @@ class Harvester:
     def default_parts(self) -> DefaultParts | None:
         """The parts of a Harvester without any events so far, if all are default ones; otherwise ``None``."""
         objective, most = self._tabulator.objective, self._admission.oldest_tasks
-        special = self.uses_history or self.uses_work_left or self.chooses_batches or not self._state.keeps_neighbours
+        special = self.chooses_batches or not self._state.keeps_neighbours
         if not is_built_in(objective) or most is None or special or self._changes or self.time_s > -inf:
             return None
         return DefaultParts(objective, self._solver, self._horizon_s, self._fits_costs, most)

@@ -63,23 +63,14 @@ def outcome(log: EventLog, specs: Sequence[TaskSpec], given_settings: ReplaySett
     except BftrainError as error:
         return [str(error)]
     table, ledger = recorded.table(), done.ledger
-    fields = (
-        "done_samples",
-        "node_s",
-        "lost_samples",
-        "lost_node_s",
-        "first_start_s",
-        "finish_s",
-        "starts",
-        "rescales",
-    )
-    more = ("preemptions", "waits", "waited_s", "wasted_starts")
+    times = ("done_samples", "node_s", "lost_samples", "lost_node_s", "first_start_s", "finish_s", "waited_s")
+    counts = ("starts", "rescales", "preemptions", "waits", "wasted_starts")
     return [
         *done.decisions.rows(),
         done.decisions.notes,
         done.decisions.decided_by,
         (table.tasks, table.task.tolist(), table.node.tolist(), table.from_s.tolist(), table.to_s.tolist()),
-        [[getattr(task, name, None) for name in (*fields, *more)] for task in done.tasks],
+        [[getattr(task, name, None) for name in (*times, *counts)] for task in done.tasks],
         done.harvest.samples.tolist(),
         (ledger.times_s.tolist(), ledger.pool.tolist(), ledger.used.tolist(), str(ledger.unused)),
     ]

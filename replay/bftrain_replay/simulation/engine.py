@@ -323,13 +323,10 @@ class _Engine:
         return batches[size] if batches else 0
 
     def _finish(self, task: TaskProgress, now_s: float) -> None:
-        if task.size:
-            self._used -= task.size
-            self._running -= 1
-            self._full_size -= task.spec.max_nodes
         self._unfinished -= 1
         before = task.size
         task.finish(now_s)
+        self._count(task, before)
         if before and self._kinds is not None:
             self._kinds.changed(task, self._kind[task.spec.name], before)
         self._harvest.note(task)
@@ -364,14 +361,18 @@ class _Engine:
                 self._kinds.changed(task, self._kind[name], before)
             if self._allocations is not None:
                 self._allocations.act(action, now_s)
-            self._used += task.size - before
-            if (task.size == 0) != (before == 0):
-                step = 1 if task.size else -1
-                self._running += step
-                self._full_size += step * task.spec.max_nodes
+            self._count(task, before)
             self._changed[name] = task
             if self._tells_work_left:
                 self._advancing[name] = task
+
+    def _count(self, task: TaskProgress, before: int) -> None:
+        """Count the nodes of a task that had ``before`` nodes."""
+        self._used += task.size - before
+        if (task.size == 0) != (before == 0):
+            step = 1 if task.size else -1
+            self._running += step
+            self._full_size += step * task.spec.max_nodes
 
     def _unused(self, sizes: Mapping[str, int]) -> dict[UnusedReason, int]:
         if self._kinds is not None:
@@ -483,24 +484,18 @@ class _CompiledEngine(_Engine):
         tasks, changed, numbers = self._tasks, self._changed, iter(actions)
         for act, number, count in zip(numbers, numbers, numbers, strict=True):
             task = tasks[number]
+            before = task.size
             if act == START:
                 if self._allocations is not None and self._recorded[number] < 0:
                     self._recorded[number] = self._allocations.number(task.spec.name)
                 task.start(now_s, count)
-                self._used += count
-                self._running += 1
-                self._full_size += task.spec.max_nodes
             elif act == GROW:
                 task.grow(now_s, count)
-                self._used += count
             elif act in (SHRINK, PREEMPTED_SHRINK):
                 task.shrink(now_s, count, preempted=act == PREEMPTED_SHRINK)
-                self._used -= count
             else:
                 task.stop(now_s, preempted=act != STOP, some_remain=act == BELOW_MINIMUM_STOP)
-                self._used -= count
-                self._running -= 1
-                self._full_size -= task.spec.max_nodes
+            self._count(task, before)
             changed[task.spec.name] = task
 
     def _end_allocation(self, task: TaskProgress, now_s: float) -> None:
