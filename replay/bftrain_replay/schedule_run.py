@@ -21,8 +21,7 @@ def run_of_schedule(result: ScheduleResult, name: str = "") -> Run:
     """Return the run of a schedule; ``name`` is the caller's name of the log."""
 
     def table(make: Callable[[ScheduleResult], result_tables.Table]) -> RunTable:
-        cells = make(result)
-        return RunTable(result_tables.columns_of(cells), result_tables.rows(cells))
+        return RunTable.of(make(result))
 
     content = MadeContent(
         made=result,

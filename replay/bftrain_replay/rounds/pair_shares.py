@@ -111,11 +111,6 @@ class PairShares:
         cells = self._time_row[rows], kind[rows]
         self._received_s[rows] = times.read_s[cells] - times.before_s[cells]
 
-    @staticmethod
-    def forget_received(times: PairTimes) -> None:
-        """Restart the count of received time."""
-        times.counted[: times.count] = 0
-
     def count_received(self, progress: TaskProgressColumns, here: Places) -> None:
         """Read the time of pairs that ran in the previous round."""
         times = progress.pairs

@@ -14,7 +14,6 @@ import msgspec
 
 from bftrain import summaries, text_formats
 from bftrain.values import wire
-from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import ColumnType, TableColumn
 from bftrain_replay.drawing.html_page import HtmlPage
 from bftrain_replay.rounds.round_result import RoundResult
@@ -42,8 +41,7 @@ def run_of(result: RoundResult, origin: RoundSource | None = None) -> Run:
     origin = origin or RoundSource()
 
     def table(name: str) -> RunTable:
-        cells = getattr(result, f"{name}_table")
-        return RunTable(result_tables.columns_of(cells), result_tables.rows(cells))
+        return RunTable.of(getattr(result, f"{name}_table"))
 
     words = ["bftrain", "rounds", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
     words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]

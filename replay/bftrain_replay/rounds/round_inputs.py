@@ -216,6 +216,10 @@ class PairTimes:
             self._row[one, other] = row
         self.count = count
 
+    def forget_readings(self) -> None:
+        """Restart the count of received time."""
+        self.counted[:] = 0
+
     def items(self) -> Iterator[tuple[tuple[int, int], Floats]]:
         """Yield each pair that ran, and its joint time by kind."""
         return ((pair, self.joint_s[row]) for pair, row in self._row.items())

@@ -435,7 +435,7 @@ class ByShares:
         if not np.array_equal(contenders.place, self._there):
             # After a change of nodes alone, received time still counts: with a log, nodes may change every round
             self._service_s[rows] = self._alone_time_s(contenders, rows)
-            self._pairs.forget_received(contenders.progress.pairs)
+            contenders.progress.pairs.forget_readings()
             self._there = contenders.place
             self._is_new[self._there] = False
         kinds_kept = (

@@ -57,6 +57,11 @@ class RunTable(NamedTuple):
     columns: Sequence[TableColumn]
     rows: Iterable[Sequence[Any]]
 
+    @classmethod
+    def of(cls, cells: result_tables.Table) -> RunTable:
+        """Return a table from its columns of cells."""
+        return cls(result_tables.columns_of(cells), result_tables.rows(cells))
+
 
 class RunKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of run. ``form`` is the format in ``summary.json``; ``columns`` are those with known types, by table.
