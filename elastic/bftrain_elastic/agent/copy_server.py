@@ -56,8 +56,7 @@ _IDLE_S: Final = 60.0  # a worker that sends nothing for so long connects again
 class _Copy:
     state: CopyState = field(default_factory=CopyState)
     size: int = 0
-    pieces: tuple[bytearray, ...] = ()
-    digests: tuple[str, ...] = ()
+    pieces: tuple[tuple[bytearray, str], ...] = ()  # with their digests
 
 
 @dataclass(eq=False, slots=True)
@@ -82,15 +81,16 @@ class _Incoming:
 
     def complete(self, end: EndCopy) -> _Copy:
         """Return the new copy."""
-        found = dict(enumerate(zip(self.base.pieces, self.base.digests, strict=True))) | self.pieces
-        if not all(number in found for number in range(min(end.pieces, len(found) + 1))):
-            raise BadMessage("a piece of the copy is missing")
-        contents, digests = zip(*(found[number] for number in range(end.pieces)), strict=True)
-        size = sum(map(len, contents))
-        if size > self.put.size or digest_of_all(digests) != end.digest:
+        found = dict(enumerate(self.base.pieces)) | self.pieces
+        try:
+            pieces = tuple(found[number] for number in range(end.pieces))
+        except KeyError as error:
+            raise BadMessage("a piece of the copy is missing") from error
+        size = sum(len(content) for content, _ in pieces)
+        if size > self.put.size or digest_of_all(digest for _, digest in pieces) != end.digest:
             raise BadMessage("the copy is not the announced one")
         state = CopyState(self.put.lineage, self.put.step, secrets.token_hex(16), end.digest)
-        return _Copy(state, size, contents, digests)
+        return _Copy(state, size, pieces)
 
 
 class CopyServer:
@@ -226,7 +226,7 @@ class CopyServer:
         with self._lock:
             copy = self._copies.get(task, _Copy())
         stream.send(copy.state)
-        for number, (piece, digest) in enumerate(zip(copy.pieces, copy.digests, strict=True)):
+        for number, (piece, digest) in enumerate(copy.pieces):
             stream.send(CopyPiece(number, len(piece), digest), piece)
         stream.send(CopyPiece(len(copy.pieces), 0))
 

@@ -11,7 +11,7 @@ import hmac
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
@@ -23,7 +23,6 @@ from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Count, Wir
 PIECE_BYTES: Final = 4 * 1024 * 1024  # limit of a piece
 ROOM: Final = 2  # memory for a state, as a multiple of its size: the old copy is kept until the new one is complete
 SILENCE_S: Final = 10.0  # a peer that moves no byte for so long is lost
-_LOOK_S: Final = 0.2  # how often a waiting side checks whether it should stop
 
 
 class PutCopy(WireMessage, name="put"):
@@ -89,45 +88,35 @@ def digest_of_all(digests: Iterable[str]) -> str:
 
 
 class CopyStream:
-    """One side of the connection. ``go_on`` is called while it waits, and may raise to stop."""
+    """One side of the connection."""
 
-    def __init__(self, connection: socket.socket, go_on: Callable[[], object] = lambda: None) -> None:
-        connection.settimeout(_LOOK_S)
+    _sealed: AuthenticatedStream  # from the greeting on
+
+    def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self.go_on = go_on
         self.patience_s = SILENCE_S
         self.ends_at = math.inf  # monotonic deadline of the connection, however much the peer sends
         self._received = bytearray()
-        self._sealed: AuthenticatedStream | None = None
 
-    def greet(self, key: bytes, side: Side) -> None:
-        """Prove the key to the other side, which proves it with its first message."""
+    def greet(self, key: bytes, side: Side, hello: bytes = b"") -> None:
+        """Send a line ``hello`` and prove the key to the other side, which proves it with its first message."""
         self._sealed = AuthenticatedStream(key, side)
-        self._send_all(self._sealed.greeting)
-        while not self._sealed.greeted:
-            if any(True for _ in self._sealed.feed(self.line(GREETING_LIMIT) + b"\n")):
-                raise BadMessage("the first line is no greeting")
+        self._send_all(hello + self._sealed.greeting)
+        list(self._sealed.feed(self.line(GREETING_LIMIT) + b"\n"))  # the first line is no message
 
     def send(self, message: WireMessage, piece: Any = b"") -> None:  # noqa: ANN401 - any bytes
         """Send a message, and the bytes that follow it."""
-        if self._sealed is not None:
-            self._send_all(self._sealed.seal(message.to_dict()))
-        if len(piece):
-            self._send_all(piece)
-
-    def send_plain(self, line: bytes) -> None:
-        """Send a line before the greeting."""
-        self._send_all(line + b"\n")
+        self._send_all(self._sealed.seal(message.to_dict()))
+        self._send_all(piece)
 
     def receive(self) -> WireMessage:
         """Return the next message."""
-        while self._sealed is not None:
-            kinds = TO_SERVER if self._sealed.side == "manager" else FROM_SERVER
+        kinds = TO_SERVER if self._sealed.side == "manager" else FROM_SERVER
+        while True:
             for plain in self._sealed.feed(self.line(LINE_LIMIT) + b"\n"):
                 if (message := read_message(kinds, plain)) is not None:
                     return message
-        raise BadMessage("no greeting")
 
     def line(self, limit: int) -> bytes:
         """Return the next line."""
@@ -163,8 +152,7 @@ class CopyStream:
         self._connection.close()
 
     def _into(self, view: memoryview) -> int:
-        count: int = self._try(lambda: self._connection.recv_into(view))
-        if not count:
+        if not (count := self._ready().recv_into(view)):
             raise ConnectionError("the other side closed the connection")
         return count
 
@@ -172,14 +160,12 @@ class CopyStream:
         with memoryview(data) as view:
             at = 0
             while at < len(view):
-                at += self._try(lambda at=at: self._connection.send(view[at:]))  # type: ignore[misc]  # bound now
+                at += self._ready().send(view[at:])
 
-    def _try(self, move: Callable[[], int]) -> int:
-        """Move some bytes; raise if the other side moves none for too long."""
-        deadline = min(self.ends_at, time.monotonic() + self.patience_s)
-        while time.monotonic() <= deadline:
-            try:
-                return move()
-            except TimeoutError:
-                self.go_on()
-        raise TimeoutError("the other side is too slow")
+    def _ready(self) -> socket.socket:
+        """Return the connection, with the time limit of the next transfer."""
+        left_s = min(self.patience_s, self.ends_at - time.monotonic())
+        if left_s <= 0:
+            raise TimeoutError("the other side is too slow")
+        self._connection.settimeout(left_s)
+        return self._connection

@@ -32,6 +32,11 @@ class BackgroundJob:
         """Whether the job is running."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the job should stop, or has stopped early."""
+        return self._stopped.is_set()
+
     def holds(self, tree: object) -> bool:
         """Return whether a tree is being written."""
         return tree is not None and self.busy and self.tree is tree
@@ -52,7 +57,7 @@ class BackgroundJob:
 
     def go_on(self) -> None:
         """Raise :class:`SavingStopped` if the job should stop; called by the job itself."""
-        if self._stopped.is_set():
+        if self.stopped:
             raise SavingStopped
 
     def stop(self, timeout_s: float | None = None) -> None:

@@ -7,13 +7,12 @@ sent again.
 from __future__ import annotations
 
 import io
-import json
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -31,9 +30,10 @@ from bftrain_elastic.wire.copy_stream import (
     digest_of,
     digest_of_all,
 )
+from bftrain_elastic.wire.messages import encode
 from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
 from bftrain_elastic.worker import checkpoint_file
-from bftrain_elastic.worker.background_save import SavingStopped
+from bftrain_elastic.worker.background_save import BackgroundJob
 from bftrain_elastic.worker.checkpoint_file import SavedCommit
 from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_tree import StateTree, size_of
@@ -45,32 +45,21 @@ _TOGETHER_BYTES: Final = 1024 * 1024  # smaller parts travel together
 _NO_STEP: Final = -1
 
 
-class Sending:
+class Sending(BackgroundJob):
     """One attempt to send a copy. Any thread may abandon it: nothing is sent after that."""
 
-    def __init__(self) -> None:
-        self.abandoned = False
-        self._stream: CopyStream | None = None
-        self._lock = threading.Lock()
+    _stream: CopyStream | None = None
 
     def use(self, stream: CopyStream) -> None:
         """Send over this connection."""
-        with self._lock:
-            self._stream = stream
-        stream.go_on = self.go_on
+        self._stream = stream
         self.go_on()
 
-    def go_on(self) -> None:
-        """Raise :class:`SavingStopped` if the attempt was abandoned."""
-        if self.abandoned:
-            raise SavingStopped
-
     def abandon(self) -> None:
-        """End the attempt, and free the state."""
-        with self._lock:
-            self.abandoned = True
-            if self._stream is not None:
-                self._stream.abort()
+        """Stop the attempt without waiting for its thread; the state may change after that."""
+        self.stop(0)
+        if self._stream is not None:
+            self._stream.abort()
 
 
 class OutsideCopy:
@@ -82,7 +71,7 @@ class OutsideCopy:
         self._due_at = 0.0
         self._retry = RetryDelay(_PAUSE_S, _LONGEST_RETRY_S)
         self._stored: tuple[str, list[str]] = ("", [])  # name of the copy that the server has, digests of its pieces
-        self._sending: tuple[Sending, threading.Thread, StateTree] | None = None
+        self._sending = Sending()
 
     def aim(self, order: SendCopies) -> None:
         """Send later copies to the server that the manager chose."""
@@ -97,30 +86,26 @@ class OutsideCopy:
     @property
     def busy(self) -> bool:
         """Whether a copy is being sent."""
-        return self._sending is not None and self._sending[1].is_alive()
+        return self._sending.busy
 
     def holds(self, tree: object) -> bool:
         """Return whether a tree is being sent."""
-        return self._sending is not None and self.busy and self._sending[2] is tree
+        return self._sending.holds(tree)
 
     def start(self, tree: StateTree, step: int, lineage: int) -> None:
         """Send a copy in a thread; the tree must not change until it is sent or abandoned."""
         sending = Sending()
-        thread = threading.Thread(
-            target=self.send, args=(tree, step, lineage, sending), name="bftrain-copying", daemon=True
-        )
         try:
-            thread.start()
+            sending.start(partial(self.send, tree, step, lineage, sending), tree)
         except RuntimeError:  # no thread can be started now
             self._retry.failed(time.monotonic())
         else:
-            self._sending = sending, thread, tree
+            self._sending = sending
 
     def abandon(self) -> None:
         """Stop sending, without waiting; the tree may change after that."""
-        if self._sending is not None:
-            self._sending[0].abandon()
-        self._sending = None
+        self._sending.abandon()
+        self._sending = Sending()
 
     def send(self, tree: StateTree, step: int, lineage: int, sending: Sending) -> None:
         """Send a copy, and wait until the server has confirmed it. A failure is never one of the training."""
@@ -129,10 +114,8 @@ class OutsideCopy:
             return
         try:
             self._send(place, tree, step, lineage, sending)
-        except SavingStopped:
-            return
         except Exception as error:  # noqa: BLE001 - such as of a lack of memory, which torch raises as RuntimeError
-            if sending.abandoned:
+            if sending.stopped:
                 return
             retry.failed(time.monotonic())
             if not isinstance(error, OSError | BadMessage):
@@ -164,15 +147,15 @@ def fetch(place: CopyPlace, newer_than: tuple[int, int], moved: Callable[[int], 
     """Return the copy at a server, if its lineage and step are newer; ``moved`` is called with the received bytes."""
     with connect(place) as stream:
         stream.send(GetCopy())
-        found = _confirmed(stream)
+        found, digests = _confirmed(stream), list[str]()
         if found.step < 0 or (found.lineage, found.step) <= newer_than:
             return None
-        where, received = f"the copy at {place.host}", _Received(stream, moved)
-        with io.BufferedReader(received, PIECE_BYTES) as file:
+        where = f"the copy at {place.host}"
+        with io.BufferedReader(_Content(_received(stream, digests, moved)), PIECE_BYTES) as file:
             commit = checkpoint_file.read(file, where)
             rest = file.read(1)
         version = commit.lineage, commit.step
-        if rest or version != (found.lineage, found.step) or digest_of_all(received.digests) != found.digest:
+        if rest or version != (found.lineage, found.step) or digest_of_all(digests) != found.digest:
             raise BadCommit("is damaged", where=where)
         return commit
 
@@ -183,8 +166,7 @@ def connect(place: CopyPlace, use: Callable[[CopyStream], object] = lambda _: No
     stream = CopyStream(socket.create_connection((place.host, place.port), timeout=_CONNECT_S))
     try:
         use(stream)
-        stream.send_plain(json.dumps({"task": place.task}).encode())
-        stream.greet(bytes.fromhex(place.key), "agent")
+        stream.greet(bytes.fromhex(place.key), "agent", encode({"task": place.task}) + b"\n")
         yield stream
     finally:
         stream.close()
@@ -207,26 +189,41 @@ def _pieces(parts: Iterable[Any]) -> Iterator[Any]:
     """Yield parts in pieces: a large part, or several small ones together."""
     together = bytearray()
     for part in parts:
-        if len(part) < _TOGETHER_BYTES:
-            together += part
-        if together and (len(part) >= _TOGETHER_BYTES or len(together) >= _TOGETHER_BYTES):
+        if together and len(together) + len(part) > _TOGETHER_BYTES:
             yield together
             together = bytearray()
-        if len(part) >= _TOGETHER_BYTES:
+        if len(part) > _TOGETHER_BYTES:
             yield part
+        else:
+            together += part
     if together:
         yield together
 
 
-class _Received(io.RawIOBase):
-    """The content of a copy, as it arrives."""
+def _received(stream: CopyStream, digests: list[str], moved: Callable[[int], object]) -> Iterator[bytearray]:
+    """Yield the pieces of a copy as they arrive; add their digests to ``digests``."""
+    received = 0
+    while True:
+        message = stream.receive()
+        if not isinstance(message, CopyPiece) or message.number != len(digests):
+            raise BadMessage("a piece of the copy is missing")
+        if not message.size:
+            return
+        piece = stream.piece(message.size)
+        if digest_of(piece) != message.digest:
+            raise BadCommit("is damaged", where=f"piece {message.number} of the copy")
+        digests.append(message.digest)
+        received += len(piece)
+        moved(received)
+        yield piece
 
-    def __init__(self, stream: CopyStream, moved: Callable[[int], object]) -> None:
+
+class _Content(io.RawIOBase):
+    """The content of pieces, as a file."""
+
+    def __init__(self, pieces: Iterator[bytearray]) -> None:
         super().__init__()
-        self._stream, self._moved = stream, moved
-        self.digests: list[str] = []  # digests of the received pieces
-        self._bytes = 0
-        self._rest = memoryview(b"")
+        self._pieces, self._rest = pieces, memoryview(b"")
 
     def readable(self) -> bool:
         """Return that it can be read."""
@@ -234,22 +231,7 @@ class _Received(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable bytes
         """Read some bytes; 0 at the end."""
-        if not self._rest:
-            self._rest = memoryview(self._next())
+        self._rest = self._rest or memoryview(next(self._pieces, b""))
         count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
         return count
-
-    def _next(self) -> bytearray:
-        message = self._stream.receive()
-        if not isinstance(message, CopyPiece) or message.number != len(self.digests):
-            raise BadMessage("a piece of the copy is missing")
-        piece = self._stream.piece(message.size)
-        if piece and digest_of(piece) != message.digest:
-            raise BadCommit("is damaged", where=f"piece {message.number} of the copy")
-        if piece:
-            self.digests.append(message.digest)
-        self._bytes += len(piece)
-        self._moved(self._bytes)
-        return piece

@@ -556,7 +556,7 @@ def test_strangers_and_damaged_copies_are_rejected() -> None:
         assert fetched(server) is None
         copy.aim(SendCopies(server.place()))
         sends(copy, 1, torch.ones(2_000_000))
-        server.server._copies["t"].pieces[-1][0] ^= 1  # noqa: SLF001 - as a broken memory does
+        server.server._copies["t"].pieces[-1][0][0] ^= 1  # noqa: SLF001 - as a broken memory does
         with pytest.raises(BadCommit, match="damaged"):
             fetched(server)
 
