@@ -6,6 +6,7 @@ and to the one that is there longest.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -36,6 +37,17 @@ class _Server:
         return 0 < self.limit >= used + ROOM * size and now - self.refused.get(task, -_RETRY_S) >= _RETRY_S
 
 
+@dataclass(eq=False)
+class _Task:
+    """A task with copies."""
+
+    nodes: Collection[str] = ()  # its own nodes
+    node: str = ""  # chosen for its copy
+    size: int = 0  # of its state, once it is known
+    step: int = 0  # reported
+    noted: int = 0  # size in the latest note
+
+
 class CopyPlaces:
     """Chooses the copy servers of tasks; ``emit`` receives the steps of their copies, and notes.
 
@@ -45,11 +57,7 @@ class CopyPlaces:
     def __init__(self, emit: Callable[[Message], None]) -> None:
         self._emit = emit
         self._servers: dict[str, _Server] = {}
-        self._chosen: dict[str, str] = {}  # task -> node
-        self._nodes: dict[str, Collection[str]] = {}  # task -> its own nodes
-        self._size: dict[str, int] = {}  # task -> size of its state, once it is known
-        self._steps: dict[str, int] = {}  # task -> reported step
-        self._noted: dict[str, int] = {}  # task -> size in the latest note
+        self._tasks: defaultdict[str, _Task] = defaultdict(_Task)
 
     def serves(
         self, node: str, host: str, message: CopyServing, send: Callable[[WireMessage], None], now: float
@@ -65,12 +73,14 @@ class CopyPlaces:
         server, task = self._servers.get(node), message.task
         if server is None:
             return
-        self._size[task] = message.size
+        known = self._tasks[task]
+        known.size = message.size
         if message.step < 0:
             server.refused[task] = now
             return
         server.held[task] = message
-        if self._chosen.setdefault(task, node) == node:
+        known.node = known.node or node
+        if known.node == node:
             for other, one in self._servers.items():
                 if other != node and one.held.pop(task, None) is not None:
                     one.send(DropCopy(task))
@@ -89,66 +99,69 @@ class CopyPlaces:
 
     def forget(self, task: str) -> None:
         """Forget a task; its agents drop the copies."""
-        for known in (self._chosen, self._nodes, self._size, self._steps, self._noted):
-            known.pop(task, None)
+        self._tasks.pop(task, None)
         for server in self._servers.values():
             server.held.pop(task, None)
             server.refused.pop(task, None)
 
     def choose(self, task: str, nodes: Sequence[str], now: float) -> CopyPlace | None:
         """Return where a task on these nodes should send its copies: outside the task, always the same if possible."""
-        if self._nodes.get(task) != nodes:
-            self._nodes[task] = nodes
+        known = self._tasks[task]
+        if known.nodes != nodes:
+            known.nodes = nodes
             self._tell(task)
-        if not self._servers:
-            return None
-        size, node = self._size.get(task, 0), self._chosen.get(task)
-        server = self._servers.get(node or "")
-        if node is None or server is None or node in nodes or not server.has_room(task, size, now):
-            node = self._best(task, nodes, size, now)
-            if node is None:
-                self._chosen.pop(task, None)
-                return None
-            self._chosen[task] = node
+        server = self._servers.get(known.node)
+        if server is None or known.node in nodes or not server.has_room(task, known.size, now):
+            known.node = self._best(task, known, now)
+        return self._place(known.node, task) if known.node else None
+
+    def _place(self, node: str, task: str) -> CopyPlace:
         return replace(self._servers[node].place, task=task)
 
-    def _best(self, task: str, nodes: Sequence[str], size: int, now: float) -> str | None:
-        """Return the best node for a copy: the oldest that joined at another time.
+    def _best(self, task: str, known: _Task, now: float) -> str:
+        """Return the best node for a copy, or "" if none has room: the oldest that joined at another time.
 
         On Summit's log the oldest node leaves with the task in 12 % of the losses of all its nodes, any other node
         that joined at another time in 52 %.
         """
-        outside = [(node, one) for node, one in self._servers.items() if node not in nodes]
-        free = [(node, one) for node, one in outside if one.has_room(task, size, now)]
+        nodes, size = known.nodes, known.size
+        outside = {node: one for node, one in self._servers.items() if node not in nodes}
+        free = [node for node, one in outside.items() if one.has_room(task, size, now)]
         if not free:
-            most = max((one.limit for _, one in outside), default=0)
-            if most and size and self._noted.get(task) != size:
-                self._noted[task] = size
+            most = max((one.limit for one in outside.values()), default=0)
+            if most and size and known.noted != size:
+                known.noted = size
                 text = f"no copy of its state ({size / 1e6:,.0f} MB) is kept outside the task: no agent has room"
                 need = f"agents keep up to {most / 1e6:,.0f} MB (copies_mb), and a state takes twice its size"
                 self._emit({"type": "note", "task": task, "text": f"{text}; {need}"})
-            return None
+            return ""
         joined = [self._servers[node].since for node in nodes if node in self._servers]
 
-        def rank(named: tuple[str, _Server]) -> tuple[bool, float, str]:
-            node, server = named
-            together = any(abs(server.since - since) < TOGETHER_S for since in joined)
-            return together, server.since, node
+        def rank(node: str) -> tuple[bool, float, str]:
+            since = self._servers[node].since
+            return any(abs(since - one) < TOGETHER_S for one in joined), since, node
 
-        return min(free, key=rank)[0]
+        return min(free, key=rank)
 
     def newest(self, task: str) -> CopyPlace | None:
         """Return where the newest copy of a task is."""
-        there = [(one.held[task], replace(one.place, task=task)) for one in self._servers.values() if task in one.held]
-        return max(there, key=lambda one: (one[0].lineage, one[0].step))[1] if there else None
+        node, _ = self._newest(task)
+        return self._place(node, task) if node else None
+
+    def _newest(self, task: str, without: Collection[str] = ()) -> tuple[str, int]:
+        """Return the node of the newest copy, and its step; "" and 0 without a copy."""
+        copies = [
+            (held.lineage, held.step, node)
+            for node, one in self._servers.items()
+            if node not in without and (held := one.held.get(task)) is not None
+        ]
+        _, step, node = max(copies, default=(0, 0, ""))
+        return node, step
 
     def _tell(self, task: str) -> None:
         """Report the latest step that survives the loss of all nodes of the task, if it changed."""
-        own = self._nodes.get(task, ())
-        there = [one.held[task] for node, one in self._servers.items() if task in one.held and node not in own]
-        newest = max(there, key=lambda one: (one.lineage, one.step), default=None)
-        step = 0 if newest is None else newest.step
-        if step != self._steps.get(task, 0):
-            self._steps[task] = step
-            node = next((node for node, one in self._servers.items() if newest in one.held.values()), "")
+        known = self._tasks[task]
+        node, step = self._newest(task, known.nodes)
+        if step != known.step:
+            known.step = step
             self._emit({"type": "copied", "task": task, "step": step, "node": node})
