@@ -26,10 +26,10 @@ def test_a_task_that_loses_its_only_node_goes_on_from_the_copy(
     with CopySite(tmp_path, "n1", "n2", state_mb=state_mb) as site:
         assert site.start("n1") == 0
         for number in range(times):
-            confirmed = site.copied()
-            site.steps(number * 7 % 40)
-            site.lose("n1", agents=number % 5 == 0)
-            seen = len(site.messages)
+            confirmed = site.copied()["step"]
+            site.messages.steps(site.task, 1, number * 7 % 40)
+            site.kill("n1", agents=number % 5 == 0)
+            seen = len(site.messages.all)
             step = site.start("n1")
             assert step >= confirmed, "what was confirmed is not lost"
             repeated.append(site.repeated_s(seen, step))
@@ -41,16 +41,16 @@ def test_a_task_that_loses_its_only_node_goes_on_from_the_copy(
 def test_the_copy_moves_when_its_node_joins_the_task_or_is_lost_and_the_disk_is_the_last_resort(tmp_path: Path) -> None:
     with CopySite(tmp_path, "n1", "n2", "n3", state_mb=8.0, disk=True) as site:
         site.start("n1")
-        first = site.copied_to()
-        since = len(site.messages)
-        site.grow(first)
+        first = site.copied(0)["node"]
+        since = len(site.messages.all)
+        site.do("grow", site.task, first)
         (second,) = {"n2", "n3"} - {first}
-        assert site.copied_to(site.copied_nothing(since)) == second, "a node of the task is no place for its copy"
-        since = len(site.messages)
-        site.lose(second, of_task=False)
-        assert site.copied_to(site.copied_nothing(since)) == second, "its agent is there again"
+        assert site.moved_to(since) == second, "a node of the task is no place for its copy"
+        since = len(site.messages.all)
+        site.kill(second, of_task=False)
+        assert site.moved_to(since) == second, "its agent is there again"
         on_disk = site.of("on_disk")[-1]["step"]
-        site.lose("n1", "n2", "n3")
+        site.kill("n1", "n2", "n3")
         step = site.start("n2")
         assert step >= on_disk > 0
 
@@ -58,8 +58,8 @@ def test_the_copy_moves_when_its_node_joins_the_task_or_is_lost_and_the_disk_is_
 def test_a_state_that_is_too_large_for_all_agents_is_noted_and_training_goes_on(tmp_path: Path) -> None:
     with CopySite(tmp_path, "n1", "n2", state_mb=40.0, copies_mb=70.0) as site:
         site.start("n1")
-        note = site.until(lambda one: "no agent has room" in one.get("text", ""))
+        note = site.first("note", true=lambda one: "no agent has room" in one["text"])
         assert "40 MB" in note["text"]
         assert "70 MB (copies_mb)" in note["text"]
-        site.steps(20)
+        site.messages.steps(site.task, 1, 20)
         assert site.of("copied") == []

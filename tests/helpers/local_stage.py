@@ -67,6 +67,7 @@ class LocalStage:
     preload: Sequence[str] = PRELOADED
     slots: int = 1
     grace_s: float = 0.0
+    copies_mb: float = 0.0
 
     def __post_init__(self) -> None:
         """Start without tasks."""
@@ -95,6 +96,7 @@ class LocalStage:
             slots=self.slots,
             tmp=self.folder / "tmp",
             grace_s=self.grace_s,
+            copies_mb=self.copies_mb,
         )
         begun.callback(self.agents.close)
         begun.callback(self.hub.close)

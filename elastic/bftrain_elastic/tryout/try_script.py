@@ -39,8 +39,8 @@ _ENDING_S: Final = 30.0
 class LocalAgents:
     """Starts and stops agents for ``hub``; they exit with this process, even if it is killed.
 
-    ``grace_s``: seconds that an agent continues after SIGTERM if there are workers. If this process is killed, the
-    agents remove the folder ``remove``.
+    ``grace_s``: seconds that an agent continues after SIGTERM if there are workers. ``copies_mb``: memory for copies of
+    states, for each agent. If this process is killed, the agents remove the folder ``remove``.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class LocalAgents:
         slots: int = 1,
         tmp: Path | None = None,
         grace_s: float = 0.0,
+        copies_mb: float = 0.0,
         remove: Path | None = None,
     ) -> None:
         self._hub = hub
@@ -60,6 +61,7 @@ class LocalAgents:
         self._slots = slots
         self._places: dict[str, int] = {}  # node -> index of its first start, for its GPUs
         self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
+        self._words += ["--copies", f"{copies_mb:g}"]
         self._words += ["--remove", str(remove)] if remove is not None else []
         self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}

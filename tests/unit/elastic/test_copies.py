@@ -19,13 +19,12 @@ import torch
 
 from bftrain_elastic.agent import copy_server
 from bftrain_elastic.agent.agent_settings import AgentSettings
-from bftrain_elastic.agent.copy_server import CopyServer
 from bftrain_elastic.agent.node_copies import NodeCopies
 from bftrain_elastic.errors import BadCommit, BadMessage
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.copy_places import TOGETHER_S, CopyPlaces
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.wire.agent_messages import FROM_PREFORK, CopyHeld, CopyServing, DropCopy
+from bftrain_elastic.wire.agent_messages import CopyHeld, CopyServing, DropCopy
 from bftrain_elastic.wire.copy_stream import (
     CopyPiece,
     CopyState,
@@ -33,22 +32,21 @@ from bftrain_elastic.wire.copy_stream import (
     EndCopy,
     GetCopy,
     PutCopy,
-    copy_key,
     digest_of,
     digest_of_all,
 )
-from bftrain_elastic.wire.messages import Message, WireMessage, decode, encode, read_message
+from bftrain_elastic.wire.messages import Message, WireMessage, encode
 from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
 from bftrain_elastic.worker import outside_copy
 from bftrain_elastic.worker.outside_copy import OutsideCopy, Sending
 from bftrain_elastic.worker.state_tree import fold
 from bftrain_elastic.worker.state_values import StateInternals
+from tests.helpers.copying import MB, Server, served
 from tests.helpers.lifecycles import NativeCase
 from tests.helpers.pace import busy_s
 from tests.helpers.scripted_agents import Comes, MessageInbox
 
 pytestmark = pytest.mark.torch
-MB = 1_000_000
 
 
 class Site:
@@ -242,39 +240,6 @@ def test_an_agent_drops_arriving_copies_and_reports_none_when_its_server_is_lost
 
 
 # -- real servers and streams
-
-
-class Server:
-    """A copy server in a thread, and the agent's side of it."""
-
-    secret = b"s" * 32
-
-    def __init__(self, limit_mb: float = 1000.0) -> None:
-        self.agent, theirs = socket.socketpair()
-        self.agent.settimeout(30)
-        self._lines = self.agent.makefile("rb")
-        self.server = CopyServer(theirs, "127.0.0.1", self.secret, int(limit_mb * MB))
-        threading.Thread(target=self.server.run, daemon=True).start()
-        self.hear()
-        serving = self.hear()
-        assert isinstance(serving, CopyServing)
-        self.port = serving.port
-
-    def hear(self) -> WireMessage | None:
-        return read_message(FROM_PREFORK, decode(self._lines.readline()))
-
-    def place(self, task: str = "t", secret: bytes | None = None) -> CopyPlace:
-        return CopyPlace("127.0.0.1", self.port, task, copy_key(secret or self.secret, task).hex())
-
-
-@contextmanager
-def served(limit_mb: float = 1000.0) -> Iterator[Server]:
-    server = Server(limit_mb)
-    try:
-        yield server
-    finally:
-        server._lines.close()  # noqa: SLF001 - or the socket stays open
-        server.agent.close()
 
 
 @contextmanager
