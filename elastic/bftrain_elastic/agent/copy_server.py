@@ -56,7 +56,7 @@ _IDLE_S: Final = 60.0  # a worker that sends nothing for so long connects again
 class _Copy:
     state: CopyState = field(default_factory=CopyState)
     size: int = 0
-    pieces: tuple[tuple[bytearray, str], ...] = ()  # with their digests
+    pieces: tuple[tuple[bytearray, str], ...] = ()  # content and digest
 
 
 @dataclass(eq=False, slots=True)

@@ -43,7 +43,7 @@ class _Task:
 
     nodes: Collection[str] = ()  # its own nodes
     node: str = ""  # chosen for its copy
-    size: int = 0  # of its state, once it is known
+    size: int = 0  # bytes of its state; 0: unknown
     step: int = 0  # reported
     noted: int = 0  # size in the latest note
 

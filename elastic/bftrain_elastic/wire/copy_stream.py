@@ -90,7 +90,7 @@ def digest_of_all(digests: Iterable[str]) -> str:
 class CopyStream:
     """One side of the connection."""
 
-    _sealed: AuthenticatedStream  # from the greeting on
+    _sealed: AuthenticatedStream  # connection after the greeting
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

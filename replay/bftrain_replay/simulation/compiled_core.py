@@ -210,7 +210,7 @@ class _TaskClasses:
         """Forget all classes."""
         self._number: dict[object, int] = {}
         self._examples: list[TaskSpec] = []
-        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # with the number of classes done
+        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # number of classes done, costs
         self._used: tuple[CostFit | None, int] | None = None  # the fit, and how many classes have its costs
 
     @property
