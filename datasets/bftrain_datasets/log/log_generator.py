@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadValue
+from bftrain.node_units import GPU, NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.log import npz_log
 from bftrain_datasets.log.builder import LogBuilder
@@ -55,6 +56,9 @@ ATTEMPTS: Final = 5
 SHARE_TOLERANCE: Final = 0.01
 LONGEST_DAYS: Final = 3660
 LARGEST_IDLE_SHARE: Final = 0.5
+
+SAMPLES: Final = (NODE, GPU)  # units of the built-in samples
+SAMPLE_START_S: Final = 1_772_409_600.0  # Monday 2026-03-02, UTC
 
 
 # Nodes that join and leave together: start and end (seconds since the warm-up start), number of nodes
@@ -114,16 +118,21 @@ def generate_log(
     return min(logs, key=lambda log: abs(log.idle_share - idle_share))
 
 
-def sample_log() -> EventLog:
-    """Return the built-in sample: a Summit-like machine of 256 nodes for two and a half days.
+def sample_log(unit: str = NODE) -> EventLog:
+    """Return a built-in sample with realistic dates, for first tries and examples.
 
-    Equals ``generate_log(256, 2.5, 54)``, but loads from a file in a tenth of the time.
+    ``unit`` is ``"node"`` for a Summit-like machine of 256 nodes for two and a half days, which equals
+    ``generate_log(256, 2.5, 54, start_s=SAMPLE_START_S)`` but loads in a tenth of the time; or ``"gpu"`` for a week of
+    32 hosts with eight GPUs each, shared by jobs like those of Microsoft's Philly cluster. Raises
+    :class:`bftrain.errors.BadValue` for another unit.
 
     >>> from bftrain import sample_log
-    >>> len(sample_log().node_names)
-    256
+    >>> len(sample_log().node_names), sample_log("gpu").node_names[0]
+    (256, 'g01/gpu0')
     """
-    return npz_log.load(Path(__file__).with_name("sample_log.npz"))
+    if unit not in SAMPLES:
+        raise BadValue(f"must be one of {', '.join(SAMPLES)}, not {unit!r}", where="sample_log.unit")
+    return npz_log.load(Path(__file__).with_name(f"sample_{unit}s.npz"))
 
 
 def _draw_groups(nodes: int, span_s: float, idle_share: float, rng: np.random.Generator) -> _Groups:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from bftrain.errors import BadValue
+from bftrain.node_units import GPU, NODE
 from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES, PROFILE_NAMES, Profile, profile
 from bftrain.values.task import TaskSpec
 
@@ -20,7 +21,8 @@ MOST_TASKS: Final = 500_000  # larger numbers are likely typos; distinct tasks w
 
 # The models of generate_mix(56, 1) as digits; importing the random generator would take 5 ms
 _SAMPLE: Final = "50142631623450301456216350240213645312046563240510635142"
-SAMPLE_WORK_SAMPLES: Final = 2 * MEASURED_WORK_SAMPLES
+# Work of each task of the samples: more than their idle time can do
+SAMPLE_WORK_SAMPLES: Final = {NODE: 2 * MEASURED_WORK_SAMPLES, GPU: 14 * MEASURED_WORK_SAMPLES}
 
 
 class TaskShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +104,10 @@ def _profile(model: str | Profile) -> Profile:
     return profile(model) if isinstance(model, str) else model
 
 
-def sample_tasks() -> tuple[TaskSpec, ...]:
-    """Return the tasks of the built-in sample: more work than the idle nodes of ``sample_log()`` can do."""
+def sample_tasks(unit: str = NODE) -> tuple[TaskSpec, ...]:
+    """Return the tasks of a built-in sample: more work than the idle time of ``sample_log(unit)`` can do."""
     models = [profile(PROFILE_NAMES[int(place)]) for place in _SAMPLE]
-    return _tasks(models, [0.0] * len(models), TaskShape(work_samples=SAMPLE_WORK_SAMPLES))
+    return _tasks(models, [0.0] * len(models), TaskShape(work_samples=SAMPLE_WORK_SAMPLES[unit]))
 
 
 def checked_count(count: int) -> int:

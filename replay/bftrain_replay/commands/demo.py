@@ -28,18 +28,26 @@ _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain demo\nbftrain demo -o first --quick",
+    example="bftrain demo\nbftrain demo -o gpus --unit gpu --quick",
     epilog="An earlier demo in DIR is replaced; other files are never touched.",
 )
 @click.option(
     "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("demo"), help="Folder for all files [demo]."
 )
+@click.option(
+    "--unit",
+    type=click.Choice(["node", "gpu"]),
+    default="node",
+    show_default=True,
+    help="Sample: idle nodes of a supercomputer, or idle GPUs of shared nodes.",
+)
 @quick_option
 @no_cache_option
 @prints_results
-def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
+def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output) -> None:
     """Replay a sample log with the default solver and with equal shares, and write a report."""
     from bftrain.files import synced_later
+    from bftrain.node_units import word_of
     from bftrain.result_folder import REPORT_FILE, ResultFolder, ResultKind
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.result_tables import CSV
@@ -49,7 +57,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
     from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
-    log, tasks, report = sample_log(), sample_tasks(), folder / REPORT_FILE
+    log, tasks, report = sample_log(unit), sample_tasks(unit), folder / REPORT_FILE
     source = InputSource(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
     settings = ReplaySettings()
 
@@ -80,7 +88,7 @@ def command(folder: Path, *, quick: bool, no_cache: bool, out: Output) -> None:
         if written:
             early.complete(study)
             demo.replace(write_demo)
-    nodes, span = text_formats.counted(len(log.node_names), "node"), text_formats.duration(log.span_s)
+    nodes, span = text_formats.counted(len(log.node_names), word_of(unit)), text_formats.duration(log.span_s)
     title = f"{nodes}, {span}, {text_formats.counted(len(tasks), 'task')}"
     show(study, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")

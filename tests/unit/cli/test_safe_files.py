@@ -195,7 +195,7 @@ def test_a_sweep_goes_on_and_spares_another_and_files_of_others(bftrain: Command
 @pytest.fixture
 def _short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     short = sample_log().select(nodes=slice(0, 24))
-    monkeypatch.setattr("bftrain_datasets.log.log_generator.sample_log", lambda: short)
+    monkeypatch.setattr("bftrain_datasets.log.log_generator.sample_log", lambda _: short)
 
 
 @pytest.mark.usefixtures("_short_demo")

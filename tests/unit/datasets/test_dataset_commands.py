@@ -91,7 +91,7 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     words = run("inspect", path).stdout
     assert f"{100 * log.idle_share:.2f} % of the node-time" in words
     assert log.sha256 in words
-    assert "2.5 days, from 1970-01-01 00:00:00 UTC to 1970-01-03 12:00:00 UTC" in words
+    assert "2.5 days, from 2026-03-02 00:00:00 UTC to 2026-03-04 12:00:00 UTC" in words
     output = json.loads(run("inspect", path, "--json").stdout)
     assert output["nodes"] == 256
     assert output["events"] == len(log)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bftrain import BadValue, EventLog, generate_log, sample_log
+from bftrain_datasets.log.log_generator import SAMPLE_START_S
 from bftrain_datasets.log.measures import (
     fragments,
     in_large_departures,
@@ -113,7 +116,21 @@ def test_the_sample_is_small_bursty_and_summit_like() -> None:
     pool = pool_percentiles(log, (25, 50, 90))
     assert pool[90] > 10 * pool[50] > 10 * pool[25]
     assert log.pool_sizes().max() > 200
-    assert log.sha256 == generate_log(256, 2.5, 54).sha256  # else: save that one as sample_log.npz
+    assert log.sha256 == generate_log(256, 2.5, 54, start_s=SAMPLE_START_S).sha256  # else: save it as sample_nodes.npz
+
+
+def test_the_sample_of_gpus_is_of_a_cluster_whose_hosts_are_shared() -> None:
+    spec = spec_from_file_location("sample_gpus", Path(__file__).parents[3] / "docs" / "scripts" / "sample_gpus.py")
+    assert spec
+    assert spec.loader
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    log = sample_log("gpu")
+    assert log.sha256 == script.sample_gpus().sha256
+    assert (log.unit, len(log.node_names), len({name.split("/")[0] for name in log.node_names})) == ("gpu", 256, 32)
+    assert 0.05 < log.idle_share < 0.2
+    with pytest.raises(BadValue, match=r"sample_log\.unit: must be one of node, gpu, not 'core'"):
+        sample_log("core")
 
 
 @pytest.mark.parametrize(

@@ -273,8 +273,9 @@ def test_wrong_counts_and_rates_are_named(rate: float) -> None:
         generate_mix(1, 1, models=[])
 
 
-def test_the_sample_tasks_outlast_the_idle_nodes_of_the_sample_log() -> None:
-    tasks = sample_tasks()
+@pytest.mark.parametrize("unit", ["node", "gpu"])
+def test_the_sample_tasks_outlast_the_idle_time_of_the_sample_log(unit: str) -> None:
+    tasks = sample_tasks(unit)
     assert tasks == generate_mix(56, 1, shape=TaskShape(work_samples=tasks[0].work_samples))
     # even at the best speed per node that each model reaches, the idle node-time does not suffice
     needed_node_s = sum(
@@ -282,5 +283,5 @@ def test_the_sample_tasks_outlast_the_idle_nodes_of_the_sample_log() -> None:
         / max(rate / size for size, rate in zip(task.curve.nodes, task.curve.rate, strict=True))
         for task in tasks
     )
-    assert needed_node_s > 1.2 * sample_log().idle_node_s
+    assert needed_node_s > 1.2 * sample_log(unit).idle_node_s
     assert all(task.start_cost_s > 0 and task.grow_cost_s > 0 and task.max_nodes == 64 for task in tasks)
