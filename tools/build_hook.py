@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sysconfig
@@ -12,6 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("bftrain_solvers", "knapsack")
+OLDEST_GLIBC = 17  # of 2.17, the oldest that pip knows on every architecture
 
 
 class KnapsackBuildHook(BuildHookInterface[Any]):
@@ -37,12 +39,18 @@ class KnapsackBuildHook(BuildHookInterface[Any]):
             self.app.display_warning(f"exact will use numpy only, and be slower: its C code was not compiled ({words})")
             self.finalize(version, build_data, "")
             return
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{_platform(library.read_bytes())}"
         build_data["force_include"][str(library)] = str(FOLDER / "compiled" / library.name)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - hatchling's
         """Delete the library that was compiled for the wheel."""
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _platform(library: bytes) -> str:
+    """Return the platform tag: on Linux, the oldest glibc on which the library loads. It needs libc and libm only."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    minors = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library)]
+    return platform.replace("linux_", f"manylinux_2_{max(OLDEST_GLIBC, *minors)}_", 1) if minors else platform

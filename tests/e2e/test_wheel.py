@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -55,14 +55,15 @@ def wheel(built: Path) -> Path:
 
 
 def test_the_page_names_the_wheel_as_it_is_called(wheel: Path) -> None:
-    name = re.sub(r"none-.+[.]whl", "none-linux_x86_64.whl", wheel.name)
+    name = re.sub(r"none-.+[.]whl", "none-manylinux_2_17_x86_64.whl", wheel.name)
     assert f"pip install './{name}[torch]'" in HOW_TO
 
 
 def test_the_wheel_holds_compiled_code_for_any_python_of_its_platform(wheel: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
-    assert wheel.name.endswith(f"-py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}.whl")
+    if platform.libc_ver()[0] == "glibc":
+        assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{platform.machine()}.whl")
     assert [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
 
 
