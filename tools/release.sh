@@ -36,6 +36,6 @@ cd "$place"
 offline=$(unshare --map-root-user --net true 2>/dev/null && echo 'unshare --map-root-user --net' || true)
 [ -n "$offline" ] || say 'networks cannot be hidden here: the demo runs with one'
 [ "$(venv/bin/bftrain --version)" = "bftrain $version" ] || fail "the wheel calls itself $(venv/bin/bftrain --version)"
-$offline venv/bin/bftrain demo --quick -q
+$offline venv/bin/bftrain demo --quick >/dev/null
 cd - >/dev/null
 say "$wheel" dist/bftrain-"$version".tar.gz
