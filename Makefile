@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test golden gpu-test check coverage mutants lowest versions bench soak horovod docs release clean
+.PHONY: help demo live-demo test golden gpu-test check coverage mutants lowest versions bench soak horovod docs release messages clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -55,6 +55,7 @@ help:
 	@echo 'make horovod build Horovod for the torch in $(VENV), once a machine, and install it'
 	@echo 'make docs    build the documentation (site/)'
 	@echo 'make release build wheel and source archive (dist/), and try them in an empty environment'
+	@echo 'make messages list all texts that users read, with file and line'
 	@echo 'make clean   remove all that make made, $(VENV) included'
 	@echo
 	@echo 'PYTHON=python3.12  use this Python        EXTRAS=cbc    test with no other extras than this'
@@ -118,6 +119,10 @@ soak:
 horovod:
 	@tools/venv.sh horovod
 	@$(bin)/python tools/horovod_wheel.py
+
+messages:
+	@tools/venv.sh base
+	@$(bin)/python tools/messages.py
 
 release:
 	@tools/venv.sh test
