@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("bftrain_solvers", "knapsack")
-OLDEST_GLIBC = 17  # of 2.17, the oldest that pip knows on every architecture
+OLDEST_GLIBC = 17  # minor version; pip knows 2.17 on every architecture
 
 
 class KnapsackBuildHook(BuildHookInterface[Any]):
