@@ -12,15 +12,12 @@ from importlib import import_module
 from typing import Final
 
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.findings import EARLIER_NAMES, HAZARDS
+from bftrain_datasets.importing.findings import HAZARDS
 from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
 
 _ABOUT_FINDINGS: Final = """\
 Each row is used or skipped for a reason: *rows read = used + skipped*, always. `--strict` rejects records with findings
 in bold, with exit code 3.
-"""
-_ABOUT_RENAMED: Final = """\
-Logs of earlier versions may contain other names, which are still understood:
 """
 _ABOUT_COLUMNS: Final = """\
 Case matters in keys, not in column names. Partitions and queues are for `--preemptible`, clusters for `--cluster`,
@@ -67,11 +64,6 @@ def _findings() -> Iterator[str]:
             words = _OPTION.sub(r"`\1`", f"{hazard.says}{treatment}{option}")
             yield f"- {_label(f'`{name}`', bold=hazard.doubt)}: {words}"
         yield ""
-    yield from ("### Renamed findings", "", _ABOUT_RENAMED, "| now | earlier names |", "|---|---|")
-    yield from (
-        f"| `{name}` | {', '.join(f'`{earlier}`' for earlier in names)} |" for name, names in EARLIER_NAMES.items()
-    )
-    yield ""
 
 
 def _formats() -> Iterator[str]:

@@ -20,26 +20,6 @@ def swf_job(job: int, submit: object, wait: object, run: object, procs: object =
     return f"{job} {submit} {wait} {run} {procs} -1 -1 {asked} -1 -1 {status} 7 1 -1 {queue} -1 -1 -1{hosts}\n"
 
 
-def reservation(name: str, start: float | str, end: float | str, nodes: str, flags: str = "MAINT,SPEC_NODES") -> str:
-    """Write a reservation as ``scontrol show res`` of Slurm 22.05 prints it."""
-    return (
-        f"ReservationName={name} StartTime={lines.iso(start)} EndTime={lines.iso(end)} Duration=02:00:00\n"
-        f"   Nodes={nodes} NodeCnt=1 CoreCnt=4 Features=(null) PartitionName=(null) Flags={flags}\n   TRES=cpu=4\n"
-        "   Users=root Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE BurstBuffer=(null) Watts=n/a\n"
-        "   MaxStartDelay=(null)\n\n"
-    )
-
-
-def pbs_nodes(**nodes: tuple[str, int]) -> str:
-    """Write states of nodes, each since so many seconds of the day, as ``pbsnodes -av -F json`` prints them."""
-    shown = {
-        name: {"Mom": name, "ntype": "PBS", "state": state, "license": "l", "last_state_change_time": DAY + since}
-        for name, (state, since) in nodes.items()
-    }
-    head = {"timestamp": DAY + 99, "pbs_version": "23.06.06", "pbs_server": "s"}
-    return json.dumps({**head, "nodes": shown}, indent=4) + "\n"
-
-
 def lsf_job(job: object, start: object, end: object, *hosts: str, **other: object) -> str:
     """Write LSF's record of a finished job."""
     asked = " ".join(f'"{host}"' for host in other.get("asked", ()))  # type: ignore[attr-defined]  # a list of names
@@ -146,16 +126,6 @@ def flux_jobs(*jobs: dict[str, object]) -> str:
     return json.dumps({"jobs": [{"id": 2**40 + number, **usual, **job} for number, job in enumerate(jobs)]}) + "\n"
 
 
-def flux_events(start: float | None, end: float | None, resources: dict[str, object] | None) -> str:
-    """Write the events of a job after RFC 21, and its resources after RFC 20, an object a line."""
-    context = {"urgency": 16, "userid": 501, "flags": 0, "version": 1}
-    events: list[dict[str, object]] = [{"timestamp": (start or DAY) - 1.5, "name": "submit", "context": context}]
-    events += [{"timestamp": start, "name": each} for each in ("alloc", "start") if start is not None]
-    events += [{"timestamp": end, "name": each} for each in ("release", "free", "clean") if end is not None]
-    held = [] if resources is None else [{"version": 1, "execution": {"R_lite": [], **resources}}]
-    return "".join(json.dumps(each) + "\n" for each in (*events, *held))
-
-
 def oar_details(**jobs: dict[str, object]) -> str:
     """Write OAR's details of these jobs; fields that are not given are those of a usual one."""
     usual: dict[str, object] = {"state": "Terminated", "queue": "default", "types": [], "startTime": DAY}
@@ -194,10 +164,7 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         condor_long(condor_ad(1, DAY, DAY + 60, "slot1_1@a.site")).encode(),
         json.dumps([condor_ad(1, DAY, DAY + 60, "slot1@a.site")], indent=1).encode(),
     ],
-    "flux": [
-        flux_jobs({"t_inactive": DAY + 60.5, "nodelist": "n[1-2]", "nnodes": 2}).encode(),
-        flux_events(DAY, DAY + 60, {"nodelist": ["n[1-2]"]}).encode(),
-    ],
+    "flux": [flux_jobs({"t_inactive": DAY + 60.5, "nodelist": "n[1-2]", "nnodes": 2}).encode()],
     "oar": [
         oar_details(j1={"stopTime": DAY + 60, "assigned_network_address": ["a", "b"]}).encode(),
         oar_gantt({1: "a", 2: "b"}, j1={"stop_time": DAY + 60, "resources": [1, 2]}).encode(),
@@ -210,15 +177,7 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
     "slurm-events": [
         f"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\nc|n1|{DAY}|{DAY + 30}|DOWN|gone|root\n".encode()
     ],
-    "slurm-reservations": [
-        reservation("m", DAY, DAY + 30, "n1").encode(),
-        f"Name|Flags|NodeNames|Start|End\nm|MAINT|n1|{DAY}|{DAY + 30}\n".encode(),
-    ],
-    "pbs-events": [
-        lines.pbs_logged(DAY, "n1", "node up").encode(),
-        pbs_nodes(n1=("free", 5)).encode(),
-        b"n1\n     Mom = n1\n     state = free\n     last_state_change_time = Mon Jan  5 00:00:00 2026\n",
-    ],
+    "pbs-events": [lines.pbs_logged(DAY, "n1", "node up").encode()],
     "pbs": [(lines.pbs("Q", "1.s", DAY) + lines.pbs_end("1.s", DAY, DAY + 60, "n1/0*4+n2/0")).encode()],
     "ndstat": [path.read_bytes() for path in sorted(PICKLES.glob("*-nodes.pkl"))],
     "jobs": [
@@ -226,7 +185,6 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
         f"job_id;began;submit;start;elapsed;hosts\n1;{DAY};{DAY};{DAY};60;n[1-2]\n".encode(),
         json.dumps([{"start": DAY, "end": DAY + 60, "nodes": ["a", "b"]}]).encode(),
     ],
-    "csv": [f"# end_s: {DAY + 60}\ntime,node,state\n{DAY},a,idle\n{DAY + 5},a,busy\n".encode()],
     "counts": [
         f"time,active,total\n{DAY},1,2\n{DAY + 60},2,2\n".encode(),
         b"Total;Idle;Timestamp\n4;1;2026-01-05 00:00:00\n4;2;2026-01-05 00:01:00\n",

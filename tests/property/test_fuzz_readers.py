@@ -148,8 +148,6 @@ def test_spoilt_archives(sample: bytes, data: st.DataObject) -> None:
 
 FOUND: Final[list[tuple[str, bytes, dict[str, Any]]]] = [
     ("sinfo", b"1600000000\nidle n1\n", {"columns": ("JobID", "Start", "End")}),
-    ("csv", b'time,node,state\n0,a,idle\n1,"a"\rb,busy\n', {}),
-    ("csv", b'time,node,state\n0,a,idle\n1,"' + b"a" * 200_000 + b'",busy\n', {}),
     ("sacct", b'JobID,Start,End,NodeList\n1,"5"\r6,7,n1\n', {}),
     ("sacct", b"JobID|Start|End|NodeList\n1|5|9|n" + b"9" * 5000 + b"\n", {}),
     ("sacct", b"JobID|Start|End|NodeList\n1|5|9|n[" + b",".join([b"0-999999"] * 9000) + b"]\n", {}),

@@ -276,9 +276,9 @@ class FindingsTable:
         yield ""
 
     def _text(self, each: LogFinding) -> str:
-        from bftrain_datasets.importing.findings import hazard_of
+        from bftrain_datasets.importing.findings import HAZARDS
 
-        known = hazard_of(each.name)
+        known = HAZARDS.get(each.name)
         # These describe the log; all other findings describe nodes in the records
         idle = each.name in _OF_THE_LOG
         lines = (known.says if known else each.name, done_about(each))

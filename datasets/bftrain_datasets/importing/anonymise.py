@@ -22,7 +22,7 @@ from bftrain.errors import BadInput
 from bftrain.node_units import NODE, node_of
 from bftrain.nodesets import natural_order
 from bftrain.registry import BUILT_IN
-from bftrain_datasets.importing.findings import ASIDE, KNOWN_KINDS, READ, USED
+from bftrain_datasets.importing.findings import ASIDE, HAZARDS, READ, USED
 from bftrain_datasets.log.builder import COUNTS, LogBuilder
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
@@ -38,7 +38,7 @@ _MAKERS: Final = frozenset(
     {"hand", "reader parquet", "generator summit-like", *(f"reader {name}" for name in BUILT_IN["reader"])}
 )
 # A plug-in's reason may contain a name
-_KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in KNOWN_KINDS)})
+_KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in HAZARDS)})
 _PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
 
 
@@ -103,7 +103,7 @@ def anonymised(log: EventLog, key: bytes, *, shift_times: bool = False) -> Event
         findings=tuple(
             LogFinding(name=each.name, count=each.count, node_s=each.node_s)
             for each in log.provenance.findings
-            if each.name in KNOWN_KINDS
+            if each.name in HAZARDS
         ),
         doubtful=tuple(
             replace_struct(each, times=tuple(at_s - offset_s for at_s in each.times))

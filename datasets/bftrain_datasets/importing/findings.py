@@ -59,11 +59,6 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "bad_time": _doubtful_row("unreadable times: neither epochs nor like 2020-09-13T12:26:40"),
     "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
     "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
-    "reserved": _doubtful_row(
-        "reservations that are not for maintenance",
-        "row skipped: their nodes count as idle while no job runs there",
-        "--down NODES@A..B",
-    ),
     # assumptions and repairs
     "odd_text": _doubt(
         "text that is not UTF-8, or an incomplete last line: a file may be cut off",
@@ -182,51 +177,10 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
 }
 
-# Finding names in logs of earlier versions, by present name
-EARLIER_NAMES: Final = {
-    name: names.split()
-    for name, names in {
-        "no_usage": "never_started zero_length no_units no_work no_gpus",
-        "not_selected": "outside_window other_cluster",
-        "other_record": "step",
-        "repeated": "superseded told_before",
-        "duplicate": "same_name",
-        "missing_time": "no_start no_end no_duration",
-        "bad_nodes": "nodes_differ",
-        "bad_value": "bad_count bad_state backwards",
-        "malformed": "overlong",
-        "does_not_fit": "unknown_speed too_large refused_jobs",
-        "odd_text": "not_utf8 unended_line",
-        "local_times": "twice_times",
-        "notation": "length_known number_ranges epoch_ms odd_layout delimiter_in_text node_spellings listed_nodes "
-        "repeated_hosts",
-        "poll_gap": "clock_step missing_nodes",
-        "restarted": "earlier_runs",
-        "node_down": "marked_down strange_outages",
-        "preemption": "preempted_jobs unknown_partitions",
-        "hosts_incomplete": "units_divided",
-        "units_assumed": "units_numbered units_inferred",
-        "over_capacity": "node_overfull",
-        "short_gaps": "back_to_back",
-        "missing_field": "no_wait no_users",
-        "request_differs": "requested_size gang_changed no_limit over_limit",
-        "log_trimmed": "censored_start cut_end",
-        "truncated": "more_members",
-    }.items()
-}
-_RENAMED: Final = {earlier: name for name, names in EARLIER_NAMES.items() for earlier in names}
-
-KNOWN_KINDS: Final = HAZARDS.keys() | _RENAMED.keys()
-
-
-def hazard_of(name: str) -> RecordHazard | None:
-    """Return the kind with this name, now or in earlier versions."""
-    return HAZARDS.get(_RENAMED.get(name, name))
-
 
 def option_for(name: str) -> str:
     """Return the import option that changes this kind's treatment, or an empty text."""
-    known = hazard_of(name)
+    known = HAZARDS.get(name)
     return known.option if known is not None else ""
 
 
@@ -407,5 +361,5 @@ def ordered(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
 
 def is_doubt(finding: LogFinding) -> bool:
     """Return whether ``--strict`` rejects the finding; true for unknown kinds."""
-    known = hazard_of(finding.name)
+    known = HAZARDS.get(finding.name)
     return known is None or known.doubt

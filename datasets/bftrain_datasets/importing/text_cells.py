@@ -5,45 +5,24 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
 
 from bftrain.node_units import GPU
 from bftrain.nodesets import MOST_NODES
-from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 V = TypeVar("V")
 LOOKED_AT: Final = 1000  # lines searched for a format
-LONGEST_RECORD: Final = 200  # lines of a paragraph
 MOST_DIGITS: Final = 9  # maximum length of a node or job number; Python rejects thousands of digits
 
 
 def first_lines(head: bytes) -> list[str]:
     """Return the first lines of a file; the final line may be truncated."""
     return head.decode(errors="replace").splitlines()[:LOOKED_AT]
-
-
-def paragraphs(
-    lines: Iterable[tuple[int, str]], head: re.Pattern[str], tally: FindingsTally
-) -> Iterator[tuple[int, str]]:
-    """Yield each multi-line record as one text with single blanks; a line matching ``head`` starts a record."""
-    first, record = 0, list[str]()
-    for number, line in lines:
-        if head.match(line):
-            if record:
-                yield first, " ".join(" ".join(record).split())
-            first, record = number, [line]
-        elif line.strip() and record and len(record) < LONGEST_RECORD:
-            record.append(line)
-        elif line.strip():
-            tally.row(number)
-            tally.set_aside("malformed")
-    if record:
-        yield first, " ".join(" ".join(record).split())
 
 
 def unquoted(line: str) -> list[str]:
@@ -132,11 +111,6 @@ def moments(read: Callable[[V], float | None], *values: V) -> tuple[float | None
             return math.nan
 
     return tuple(map(each, values))
-
-
-def nodes_of(text: str) -> str:
-    """Return a node set unchanged, or an empty text for Slurm's terms for none."""
-    return "" if text.lower() in NO_NODES else text
 
 
 LONGEST: Final = 100  # letters; lines with only a date are short

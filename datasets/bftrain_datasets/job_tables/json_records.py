@@ -22,15 +22,8 @@ from bftrain_datasets.importing.raw_file import RawFile
 LARGEST_BYTES: Final = 1 << 32  # largest file that is kept in memory
 _PIECE_BYTES: Final = 1 << 20
 MOST_DEPTH: Final = 5  # nesting of fields in a record
-_LISTS: Final = (
-    "jobs",
-    "items",
-    "data",
-    "records",
-    "rows",
-    "results",
-    "reservations",
-)  # keys of an object that contain its records
+_LISTS: Final = ("jobs", "items", "data", "records", "rows", "results")  # keys of an object that contain its records
+RESERVATIONS: Final = "slurm-reservations"  # not supported, but not jobs either
 # Keys that identify JSON of formats with their own reader: all keys in one set must be present
 KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "oar": (
@@ -38,9 +31,8 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
         frozenset({"dead_resources"}),
         frozenset({"network_address", "resource_id"}),
     ),
-    "pbs-events": (frozenset({"pbs_version", "nodes", "last_state_change_time"}),),
     "sge": (frozenset({"job_number", "qname"}),),
-    "slurm-reservations": (frozenset({"reservations", "node_list"}), frozenset({"reservations", "last_update"})),
+    RESERVATIONS: (frozenset({"reservations", "node_list"}), frozenset({"reservations", "last_update"})),
     "kubernetes": (
         frozenset({"apiVersion", "nodeName"}),
         frozenset({"apiVersion", "metadata", "containers"}),
@@ -52,12 +44,7 @@ KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
         frozenset({"ClusterId", "ProcId", "LastRemoteHost"}),
         frozenset({"ClusterId", "ProcId", "RemoteHost"}),
     ),
-    "flux": (
-        frozenset({"t_run", "nodelist"}),
-        frozenset({"t_submit", "urgency"}),
-        frozenset({"timestamp", "name", "context", "urgency"}),
-        frozenset({"execution", "R_lite"}),
-    ),
+    "flux": (frozenset({"t_run", "nodelist"}), frozenset({"t_submit", "urgency"})),
 }
 _START: Final = re.compile(r"\s*[\[{]")
 _KEYS: Final = re.compile(rb'"([^"\\]{1,100})"\s*:')

@@ -9,7 +9,7 @@ from typing import Final
 
 from bftrain_datasets.importing.text_cells import first_lines
 from bftrain_datasets.job_tables.column_choice import columns_named, miss_text
-from bftrain_datasets.job_tables.json_records import keys_in
+from bftrain_datasets.job_tables.json_records import RESERVATIONS, format_of, keys_in
 from bftrain_datasets.job_tables.tables import JSON_BEGINS, header_of
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
@@ -24,6 +24,7 @@ _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in the order
 _SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"
 _LSF: Final = "import LSF's file lsb.acct"
 _PBS: Final = "import the files of the server's folder server_priv/accounting"
+_DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --down NODES@A..B"
 # Words in the header of a command that lists present jobs, and a source of past jobs
 _OF_NOW: Final = (
     ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", _SACCT),
@@ -39,6 +40,7 @@ _UNSUPPORTED: Final = (
     (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", "output of scontrol show job", _SACCT),
     (r"JobId=\S+ UserId=", "a file of Slurm's jobcomp/filetxt", _SACCT),
     (r"\[\d{4}-\d\d-\d\dT[\d:.+-]+\] ", "a log of slurmctld", _SACCT),
+    (r"ReservationName=\S+ StartTime=|(?=.*\bName\b)(?=.*\bNodeNames\b).*\bFlags\b", "Slurm's reservations", _DOWN),
     (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
 )
 
@@ -50,7 +52,7 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
         if any(re.match(start, line) for line in lines[:_LOOK]):
             return f"{source}, which is not supported", fix
     if head.lstrip().startswith(JSON_BEGINS):
-        return _of_json(keys_in(head))
+        return _of_json(head)
     header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
     printed = _of_commands(header.names, lines)
     if printed is not None:
@@ -83,7 +85,10 @@ def _of_commands(names: Sequence[str], lines: Sequence[str]) -> tuple[str, str] 
     return None
 
 
-def _of_json(names: list[str]) -> tuple[str, str]:
+def _of_json(head: bytes) -> tuple[str, str]:
+    if format_of(head) == RESERVATIONS:
+        return "Slurm's reservations, which are not supported", _DOWN
+    names = keys_in(head)
     found = columns_named(names)
     fix = f"set the field by {_MAP.format('FIELD')}"
     if len(found.uses) >= _KNOWN_ENOUGH:

@@ -30,7 +30,6 @@ LATE_NODES: Final = "late_nodes"
 ROWS_ASIDE: Final = "rows_aside"
 HOSTS_INCOMPLETE: Final = "hosts_incomplete"
 PROCS_AS_NODES: Final = "procs_as_nodes"
-RESERVED: Final = "reserved"
 POLL_GAP: Final = "poll_gap"
 OVER_CAPACITY: Final = "over_capacity"
 CUT_OFF: Final = "cut_off"
@@ -44,7 +43,6 @@ CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     ROWS_ASIDE: "while jobs ran whose rows could not be used",
     HOSTS_INCOMPLETE: "on further hosts of jobs with only the first host recorded",
     PROCS_AS_NODES: "as jobs that do not fill their nodes may have used more nodes",
-    RESERVED: "on nodes that were reserved for chosen users",
     POLL_GAP: "between two polls or counts that lie far apart",
     OVER_CAPACITY: "as more nodes were in use than the machine has",
     CUT_OFF: "as a file is cut off, and jobs of any time may be missing from it",

@@ -1,7 +1,7 @@
-"""Kubernetes pods, and events of pods and nodes: ``kubectl get pods -A -o json``, also ``--watch``.
+"""Kubernetes pods, and events of nodes: ``kubectl get pods -A -o json``, also ``--watch``.
 
 Pods and events vanish, so record both with ``--watch`` (pods: also ``--output-watch-events``). Pods of a ``DaemonSet``
-or ``Node`` are skipped as ``other_record``.
+or ``Node``, and events of pods, are skipped as ``other_record``.
 
 | key | required | meaning |
 |---|---|---|
@@ -10,16 +10,14 @@ or ``Node`` are skipped as ``other_record``.
 | ``status.containerStatuses``, ``metadata.deletionTimestamp`` | | end: when the last container finished |
 | ``status.phase``, ``metadata.namespace`` | | state; queue |
 | ``requests``, ``limits`` of containers | | cores and GPUs |
-| events ``Scheduled``, ``Killing`` | | start and end of a pod |
 | events ``NodeNotReady``, ``NodeNotSchedulable`` | | the node is down until the opposite event |
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from bftrain.node_units import CORE, NODE
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
@@ -29,32 +27,18 @@ from bftrain_datasets.job_tables.json_records import dig, format_of, records
 
 name: Final = "kubernetes"
 tells_units: Final = True
-about: Final = "Kubernetes: pods and events as kubectl get prints them with -o json"
+about: Final = "Kubernetes: pods and node events as kubectl get prints them with -o json"
 
 OVER: Final = frozenset({"Succeeded", "Failed"})  # phases
 ON_EVERY_NODE: Final = frozenset({"DaemonSet", "Node"})  # owners of pods that belong to a node instead of a job
 CONTAINERS: Final = ("status.containerStatuses", "status.initContainerStatuses")
 # An event is of the API core/v1, or of events.k8s.io/v1 with other names
 OBJECT: Final = ("involvedObject", "regarding")
-MESSAGE: Final = ("message", "note")
 TIMES: Final = ("lastTimestamp", "deprecatedLastTimestamp", "eventTime", "firstTimestamp", "metadata.creationTimestamp")
-SCHEDULED, KILLED = "Scheduled", "Killing"
-STOPS: Final = "Stopping container"  # otherwise it is killed for a restart
 OUTAGES: Final = {"NodeNotReady": True, "NodeNotSchedulable": True, "NodeReady": False, "NodeSchedulable": False}
 RESOURCES: Final = "spec.containers.resources.requests", "spec.containers.resources.limits"
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 THOUSANDTH: Final = "m"
-_ASSIGNED: Final = re.compile(r"Successfully assigned \S+ to (\S+)\Z")
-
-
-class _Event(NamedTuple):
-    """An event of a pod: bound to a node, or stopped (no node)."""
-
-    time_s: float
-    line: int
-    pod: str
-    namespace: str
-    node: str
 
 
 def recognises(head: bytes) -> bool:
@@ -63,27 +47,18 @@ def recognises(head: bytes) -> bool:
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read all pods, then all events sorted by time, because the listing has another order."""
-    events: list[_Event] = []
+    """Read all pods, and all events of nodes."""
     for number, found in records(file, intake):
         inner = found.get("object") if "type" in found else None  # wrapped by --output-watch-events
         record: Mapping[str, Any] = inner if isinstance(inner, dict) else found
         kind = record.get("kind")
+        intake.row(number)
         if kind == "Event" or any(key in record for key in OBJECT):
-            _add_event(number, record, events, intake)
+            _add_event(record, intake)
         elif kind == "Pod" or "spec" in record:
-            intake.row(number)
             _add_pod(record, intake)
         else:
-            intake.row(number)
             intake.set_aside("other_record")
-    unseen: set[str] = set()  # stopped pods with no recorded start
-    for event in sorted(events):
-        intake.row(event.line)
-        if event.node:
-            _begin(event, intake)
-        else:
-            _end(event, unseen, intake)
 
 
 def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
@@ -155,52 +130,21 @@ def _ended(pod: Mapping[str, Any], intake: RecordIntake) -> float | None:
     )
 
 
-def _add_event(number: int, record: Mapping[str, Any], events: list[_Event], intake: RecordIntake) -> None:
-    about_what: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
-    reason, message = record.get("reason"), next((str(record[key]) for key in MESSAGE if record.get(key)), "")
-    kind, node = about_what.get("kind"), _ASSIGNED.match(message)
-    # Events do not contain the units used by a pod
-    whole = kind == "Pod" and intake.options.unit == NODE
-    starts = whole and reason == SCHEDULED and node is not None
-    stops = whole and reason == KILLED and message.startswith(STOPS)
-    out = OUTAGES.get(str(reason)) if kind == "Node" else None
+def _add_event(record: Mapping[str, Any], intake: RecordIntake) -> None:
+    node: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
+    reason = str(record.get("reason"))
+    if node.get("kind") != "Node" or reason not in OUTAGES:
+        intake.set_aside("other_record")
+        return
     try:
         time_s = next((intake.seconds(str(when)) for each in TIMES if (when := dig(record, each))), None)
     except ValueError:
         time_s = None
-    if (starts or stops) and time_s is not None:
-        namespace = str(about_what.get("namespace") or "")
-        events.append(_Event(time_s, number, _name(about_what), namespace, node[1] if node and starts else ""))
-        return
-    intake.row(number)
-    if not (starts or stops or out is not None):
-        intake.set_aside("other_record")
-    elif time_s is None:
+    if time_s is None:
         intake.set_aside("bad_time")
-    else:
-        intake.outages.tell(str(about_what.get("name")), time_s, out=bool(out), why=str(reason).replace("Not", ""))
-        intake.use()
-
-
-def _begin(event: _Event, intake: RecordIntake) -> None:
-    job = OpenJob(job=event.pod, start_s=event.time_s, nodes=event.node, queue=event.namespace, place=intake.place())
-    if intake.open_jobs.begin(job):
-        intake.use()
-    else:
-        intake.set_aside("duplicate")
-
-
-def _end(event: _Event, unseen: set[str], intake: RecordIntake) -> None:
-    """Record the first stopped container of a pod as the pod's end."""
-    known = intake.open_jobs.end(event.pod, event.time_s)
-    if known is not None:
-        intake.open_job(known, event.time_s)
-    elif event.pod in unseen or intake.open_jobs.recently_ended(event.pod):
-        intake.set_aside("other_record")
-    else:
-        unseen.add(event.pod)
-        intake.open_jobs.end_before_start(event.pod, event.time_s, intake.place())
-        intake.use()
+        return
+    intake.outages.tell(str(node.get("name")), time_s, out=OUTAGES[reason], why=reason.replace("Not", ""))
+    intake.use()
 
 
 def _name(metadata: object) -> str:

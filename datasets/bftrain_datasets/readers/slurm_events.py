@@ -12,14 +12,13 @@ Get them with ``sacctmgr show event -P all_time``; without ``all_time`` it print
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.slurm_tables import columns_of, period_of, rows
-from bftrain_datasets.importing.text_cells import first_lines, state_of
+from bftrain_datasets.importing.text_cells import first_lines, moment_of, state_of
 from bftrain_datasets.log.eventlog import NodeState
 
 name: Final = "slurm-events"
@@ -29,10 +28,12 @@ beside_others: Final = True  # may be imported together with files of another fo
 NODE, START, END, STATE, CLUSTER = "nodename", "timestart", "timeend", "state", "cluster"
 NEEDED: Final = frozenset({NODE, START, END, STATE})
 HEADER_WITHIN: Final = 5  # lines
+SEPARATOR: Final = "|"
 
 
 def _header_of(line: str) -> list[str] | None:
-    columns = columns_of(line)
+    """Return the column names in a header, without user-specified widths (``NodeName%30``)."""
+    columns = [column.strip().lower().partition("%")[0] for column in line.split(SEPARATOR)]
     return columns if NEEDED.issubset(columns) else None
 
 
@@ -42,23 +43,39 @@ def recognises(head: bytes) -> bool:
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
-    """Read every event of a node."""
+    """Read every event below a header; skip rows that lack columns."""
     intake.reports_outages = True
-    for cells in rows(file, intake, _header_of, last=STATE):
-        _add_outage(cells, intake)
+    columns: Sequence[str] = ()
+    for number, line in file.lines():
+        header = _header_of(line)
+        if header is not None or not line.strip():
+            columns = header or columns
+            continue
+        intake.row(number)
+        cells = line.split(SEPARATOR)
+        if not columns or len(cells) <= columns.index(STATE):
+            intake.set_aside("malformed")
+        else:
+            _add_outage(dict(zip(columns, cells, strict=False)), intake)
 
 
 def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
     """Record the outage of nodes; skip events that name no node, which describe the cluster size."""
-    nodes, period = cells.get(NODE, "").strip(), period_of(cells, intake, start=START, end=END, of=CLUSTER)
-    if period is None:
+    nodes, cluster = cells.get(NODE, "").strip(), cells.get(CLUSTER, "")
+    if cluster and intake.is_other_cluster(cluster):
+        intake.set_aside("not_selected")
+        return
+    try:
+        start_s, end_s = (moment_of(cells.get(column, ""), intake.seconds) for column in (START, END))
+    except ValueError:
+        intake.set_aside("bad_time")
         return
     state = state_of(cells[STATE].strip())
     if state is None and nodes:
         intake.set_aside("bad_value")
         return
     drains = cells[STATE].upper().startswith("DRAIN")
-    if not nodes or period.start_s is None or not (drains or state == NodeState.DOWN):
+    if not nodes or start_s is None or not (drains or state == NodeState.DOWN):
         intake.set_aside("other_record")
         return
     try:
@@ -66,6 +83,6 @@ def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
     except ValueError:
         intake.set_aside("bad_nodes")
         return
-    why = f"event {intake.place()}"  # events may overlap and are cleared separately
-    intake.outages.add(names, period.start_s, period.end_s, why=why)
+    # Events may overlap and are cleared separately
+    intake.outages.add(names, start_s, end_s, why=f"event {intake.place()}")
     intake.use()

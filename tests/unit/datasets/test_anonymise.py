@@ -41,7 +41,7 @@ def log() -> EventLog:
             made_by="reader sacct",
             options={"preemptible": ["secret-queue"], "window": [BEGIN_S, None]},
             sources=(ProvenanceSource(name="secret.log", sha256="5ec4e7", size_bytes=3),),
-            counts={"rows_read": 7, "rows_aside_never_started": 2, "secret-count": 1},
+            counts={"rows_read": 7, "rows_aside_no_usage": 2, "secret-count": 1},
             findings=(
                 LogFinding(name="over_capacity", count=3, node_s=5.0, first="secret.log:7", done="secret"),
                 LogFinding(name="secret-finding", count=1),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,13 +231,3 @@ def test_numbers_of_gpus_that_make_no_sense_are_refused(tmp_path: Path, options:
     refused = run("import", tmp_path / "gpus.txt", *options, "-o", tmp_path / "log.npz")
     assert refused.exit_code == 2
     assert says in " ".join(refused.output.split())
-
-
-def test_findings_of_earlier_versions_keep_their_meaning(tmp_path: Path) -> None:
-    ordinary = (LogFinding(name="back_to_back", count=3), LogFinding(name="step", count=2))
-    log = log_from_transitions([(1e9, "a", NodeState.IDLE), (1e9 + 3600, "a", NodeState.BUSY)], end_s=1e9 + 7200)
-    for name, findings in (("old.csv", ordinary), ("doubt.csv", (*ordinary, LogFinding(name="twice_times", count=1)))):
-        save_log(replace(log, provenance=LogProvenance(made_by="reader sacct", findings=findings)), tmp_path / name)
-    assert "change it with --min-gap" in run("import", "--dry-run", tmp_path / "old.csv", "--strict").stdout
-    with pytest.raises(BadInput, match="--strict: 1 kind of doubt: twice_times"):
-        run("import", "--dry-run", tmp_path / "doubt.csv", "--strict")
